@@ -1,0 +1,50 @@
+"""Files of named arrays: HDF5, written once, contiguous, and mapped by file offset without the HDF5 library."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.files import checksum, disk_errors, publish
+
+
+class Where(NamedTuple):
+    """Where one array lies in its file: byte offset, dtype name, number of elements."""
+
+    offset: int
+    dtype: str
+    size: int
+
+
+def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Publish an HDF5 file of one-dimensional arrays, each contiguous and aligned to 64 bytes.
+
+    Returns the entry for the manifest: file name below `root`, bytes, checksum, and where each array lies.
+    """
+    import h5py
+
+    with publish(root / file_name) as beside:
+        with h5py.File(beside, "w", alignment_threshold=0, alignment_interval=64) as file:
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+        with h5py.File(beside, "r") as file:
+            where = {
+                name: Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
+                for name, array in arrays.items()
+            }
+        entry = {"bytes": beside.stat().st_size, "checksum": checksum(beside)}
+    return {"file": file_name, **entry, "arrays": where}
+
+
+def map_arrays(path: Path, where: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Map the arrays of a file written by `write_arrays`, read-only; pages come in when they are touched."""
+    with disk_errors(path), path.open("rb") as file:
+        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return {
+        name: np.frombuffer(whole, dtype, count=size, offset=offset) if size else np.empty(0, dtype)
+        for name, (offset, dtype, size) in where.items()
+    }

@@ -1,0 +1,52 @@
+"""The compiler of the kernels and its cache across runs.
+
+Numba's own cache notices a change of a kernel's file but not of the files its callees are in, so the cache directory
+is named by a hash of all kernel sources. It is set here, before numba is imported: import `kernel` from nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import xxhash
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _kernel_sources() -> list[Path]:
+    packages = (_ROOT / name for name in ("blocks", "ooc", "samplers"))
+    files = sorted(file for package in packages for file in package.glob("*.py"))
+    return [file for file in files if b"blocks.compiled import" in file.read_bytes()]
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: below `$XDG_CACHE_HOME`, or in a temporary directory if that is read-only."""
+    digest = xxhash.xxh3_64()
+    for source in _kernel_sources():
+        digest.update(source.read_bytes())
+    name = f"kernels-{digest.hexdigest()}"
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "ooc" / name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if os.access(home, os.W_OK):
+            return home
+    except OSError:
+        pass
+    fallback = Path(tempfile.gettempdir()) / f"ooc-{os.getuid()}" / name
+    fallback.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return fallback
+
+
+def is_compiled() -> bool:
+    """Whether some earlier run has left compiled kernels in the cache."""
+    return any(cache_directory().rglob("*.nbi"))
+
+
+os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
+
+import numba  # noqa: E402  (the cache directory must be set first)
+
+kernel = numba.njit(cache=True, nogil=True, error_model="numpy")
+inlined = numba.njit(inline="always", error_model="numpy")

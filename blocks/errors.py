@@ -1,0 +1,36 @@
+"""What can go wrong, told in the user's terms: what was wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class OocError(Exception):
+    """A failure that is explained rather than traced.
+
+    Attributes: `what` says what was wrong and where, `remedy` says what to do about it (may be empty).
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.remedy}" if self.remedy else self.what
+
+
+class WorkFailed(OocError):
+    """The work could not be done: damaged data, a full disk, a worker that died (exit code 1)."""
+
+
+class RequestError(OocError):
+    """The request itself was wrong: an option, a path, an input file (exit code 2)."""
+
+    exit_code = 2
+
+
+class Interrupted(OocError):
+    """Stopped on request, with everything committed (exit code 130)."""
+
+    exit_code = 130

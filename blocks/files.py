@@ -1,0 +1,169 @@
+"""Durable files: the one way in which anything is published, checked and read back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from blocks.errors import RequestError, WorkFailed
+
+_CHUNK = 8 << 20  # bytes hashed at a time
+TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
+
+
+def checksum(path: Path) -> str:
+    """XXH3-128 of a file, as hex."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def array_checksum(array: np.ndarray) -> int:
+    """XXH3-64 of an array's bytes in C order."""
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` for what is not complete yet, recognised as a leftover by `remove_leftovers`."""
+    return path.with_name(f".{path.name}{TEMPORARY}{uuid.uuid4().hex[:8]}")
+
+
+@contextmanager
+def publish(path: Path) -> Iterator[Path]:
+    """Write beside `path`, then flush, rename and make the rename durable; nothing is left when it fails.
+
+    Yields the temporary path to write to (a file).
+    """
+    beside = temporary_name(path)
+    try:
+        with disk_errors(path):
+            yield beside
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            beside.replace(path)
+            sync_directory(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Fill a directory beside `path`, then rename it; nothing is left under `path` when it fails.
+
+    Every file put in it must have been published or synced by its writer. Raises RequestError when `path` exists
+    and `overwrite` is not set.
+    """
+    require_new(path, overwrite=overwrite)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = temporary_name(path)
+        beside.mkdir()
+    try:
+        with disk_errors(path):
+            yield beside
+            sync_directory(beside)
+            old = temporary_name(path) if path.exists() else None
+            if old:
+                path.rename(old)
+            beside.rename(path)
+            sync_directory(path.parent)
+            if old:
+                shutil.rmtree(old)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def require_new(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse to write over something that exists unless that was asked for."""
+    if path.exists() and not overwrite:
+        raise RequestError(f"{path} exists already", "Choose another name, or replace it with --overwrite.")
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's errors about `path` into ones that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(_existing_parent(path)).free
+            raise WorkFailed(
+                f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
+                "Make room, then run the same command again.",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise RequestError(
+                f"{where}: no permission to write here", "Choose a directory you may write to."
+            ) from error
+        if error.errno is None:
+            raise
+        raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
+
+
+def _existing_parent(path: Path) -> Path:
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Delete what an interrupted `publish` left in a directory."""
+    for leftover in directory.glob(f".*{TEMPORARY}*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Publish a small JSON file (the commit point of whatever it describes)."""
+    with publish(path) as beside:
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
+    """Read a JSON file written by `write_json`, which holds the schema version under "schema".
+
+    Raises RequestError if it is not there or of another schema, WorkFailed if it is damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RequestError(f"{path.parent} is not {what}: it has no {path.name}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error
+    found = content.get("schema") if isinstance(content, dict) else None
+    if found != schema:
+        raise RequestError(
+            f"{path} has schema version {found}; this version of ooc reads {schema}",
+            "Use the version of ooc that wrote it, or make it again.",
+        )
+    return content
+
+
+def write_synced(path: Path, write: Callable[[Any], None]) -> None:
+    """Write a file inside a directory that is not published yet, and flush it to the disk."""
+    with disk_errors(path), path.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,243 @@
+"""Worker processes: one fresh interpreter loads and compiles everything once, then forks the workers from itself.
+
+The caller's process, which may have threads, is never forked; the interpreter that is has none. Messages between a
+caller and its own workers are Python objects on inherited socket pairs. A worker whose caller is gone sees the end of
+its socket and exits; a worker that is gone is seen by its caller in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from blocks.errors import OocError, WorkFailed
+
+_THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
+_DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
+_GRACE = 5.0  # seconds a worker may take to leave
+
+
+class WorkerDied(WorkFailed):
+    """A worker process ended without being asked to."""
+
+
+class Workers:
+    """`count` processes that each answer messages with `handler(message)`.
+
+    target: "module:function"; `function(argument)` is called once, before the workers are forked, and returns the
+    handler. It may import and compile what it likes but must not start threads. An OocError that the handler raises
+    is raised here again, anything else as WorkFailed with the worker's traceback.
+    inherit: file descriptors that the workers may use.
+    """
+
+    def __init__(self, target: str, argument: Any, count: int, *, inherit: Iterable[int] = ()) -> None:
+        pairs = [socket.socketpair() for _ in range(count + 1)]
+        theirs = [child.fileno() for _, child in pairs]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "blocks.workers", ",".join(map(str, theirs))],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
+            pass_fds=(*theirs, *inherit),
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for _, child in pairs:
+            child.close()
+        self._control, *self._connections = [Connection(ours.detach()) for ours, _ in pairs]
+        self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # not answered yet, oldest first
+        self._control.send((target, argument))
+        self.pids: list[int] = []
+        try:
+            answer = self._control.recv()
+        except EOFError:
+            self.close()
+            raise WorkerDied("the worker processes did not start") from None
+        if isinstance(answer, BaseException):
+            self.close()
+            raise answer
+        self.pids = [self._process.pid, *answer]
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def send(self, worker: int, message: Any) -> None:
+        """Give a message to a worker; it may have one waiting while it works on another."""
+        self._asked[worker].append(message)
+        try:
+            self._connections[worker].send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            self._report_death(worker)
+
+    def receive(self, timeout: float = _DEADLINE) -> Iterator[tuple[int, Any, Any]]:
+        """Wait for answers; yields (worker, message, answer) for each that has come.
+
+        Raises WorkerDied if a worker is gone, WorkFailed if none answers in `timeout` seconds (after the stacks of all
+        workers were written to standard error).
+        """
+        ready = wait(self._connections, timeout)
+        if not ready:
+            self.dump_stacks()
+            raise WorkFailed(
+                f"no worker has answered for {timeout:.0f} seconds; "
+                f"they are at {[asked[0] for asked in self._asked if asked]}",
+                "Their stacks are above. What was committed can be resumed.",
+            )
+        for connection in ready:
+            worker = self._connections.index(connection)  # type: ignore[arg-type]
+            try:
+                answer = self._connections[worker].recv()
+            except (EOFError, ConnectionResetError):
+                self._report_death(worker)
+            if isinstance(answer, BaseException):
+                raise answer
+            yield worker, self._asked[worker].popleft(), answer
+
+    def map_unordered(self, messages: Iterable[Any], *, ahead: int = 2) -> Iterator[tuple[Any, Any]]:
+        """Deal messages to whichever worker is free, `ahead` at a time each; yields (message, answer) as they come."""
+        source = iter(messages)
+        for turn, message in enumerate(islice(source, ahead * len(self))):
+            self.send(turn % len(self), message)
+        while any(self._asked):
+            for worker, message, answer in self.receive():
+                for following in islice(source, 1):
+                    self.send(worker, following)
+                yield message, answer
+
+    def _report_death(self, worker: int) -> None:
+        status = "no status"
+        while self._control.poll(1.0):
+            try:
+                number, status = self._control.recv()
+            except EOFError:
+                status = "killed with all the others"
+                break
+            if number == worker:
+                break
+        raise WorkerDied(
+            f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; "
+            f"it was at {self._asked[worker][0] if self._asked[worker] else 'nothing'}"
+        )
+
+    def dump_stacks(self) -> None:
+        """Have every worker write its stack to standard error."""
+        for pid in self.pids[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.5)
+
+    def close(self) -> None:
+        """End all workers; they finish the message they are at, or are killed after a few seconds."""
+        for connection in (*self._connections, self._control):
+            connection.close()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            for pid in self.pids[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _resolve(target: str) -> Callable[[Any], Callable[[Any], Any]]:
+    module, name = target.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _template(descriptors: list[int]) -> None:
+    """The process that prepares the handler, forks the workers and reports how each of them ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the caller, who will tell
+    control = Connection(descriptors[0])
+    try:
+        target, argument = control.recv()
+        handler = _resolve(target)(argument)
+    except EOFError:
+        return
+    except BaseException as error:
+        control.send(_told(error))
+        return
+    if threading.active_count() != 1:
+        control.send(WorkFailed(f"{target} started threads; a process with threads cannot be forked"))
+        return
+    gc.collect()
+    gc.freeze()
+    places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    numbers: dict[int, int] = {}
+    for number, descriptor in enumerate(descriptors[1:]):
+        pid = os.fork()
+        if pid == 0:
+            for other in descriptors:
+                if other != descriptor:
+                    os.close(other)
+            if len(places) >= len(descriptors) - 1:
+                os.sched_setaffinity(0, {places[number]})
+            _work(Connection(descriptor), handler)
+            os._exit(0)
+        numbers[pid] = number
+    for descriptor in descriptors[1:]:
+        os.close(descriptor)
+    control.send(list(numbers))
+    while numbers:
+        pid, status = os.wait()
+        if pid in numbers:
+            with contextlib.suppress(OSError):
+                control.send((numbers.pop(pid), _ending(status)))
+
+
+def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer = handler(message)
+        except BaseException as error:
+            answer = _told(error)
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _told(error: BaseException) -> OocError:
+    if isinstance(error, OocError):
+        return error
+    return WorkFailed(f"a worker failed: {error!r}", "".join(traceback.format_exception(error)))
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+if __name__ == "__main__":
+    _template([int(descriptor) for descriptor in sys.argv[1].split(",")])
