@@ -1,0 +1,61 @@
+"""Memory: sizes as users write them, and what the process tree holds that the kernel cannot drop."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psutil
+
+from blocks.errors import RequestError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def parse_size(text: str, option: str = "--memory") -> int:
+    """Bytes of a size such as "512MB", "2GB" or "1.5GiB"; raises RequestError that names the option."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or float(match[1]) == 0:
+        raise RequestError(
+            f"{option}: {text!r} is not a size", "Write a number and a unit, as in 512MB, 2GB or 1.5GiB."
+        )
+    return int(float(match[1]) * unit)
+
+
+def available() -> int:
+    """Bytes that this process could have: the machine's available memory, or what its control group allows if less."""
+    free = psutil.virtual_memory().available
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            free = min(free, int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return free
+
+
+def held(pids: list[int]) -> int:
+    """Bytes of anonymous and shared memory that some processes hold together, shared pages counted once.
+
+    Read from `Pss_Anon` and `Pss_Shmem` of smaps_rollup, so clean pages of mapped files do not count; where the system
+    has no smaps_rollup, the resident sets are added up.
+    """
+    return sum(map(_held, pids))
+
+
+def held_by_tree() -> int:
+    """`held` of this process and all its descendants."""
+    me = psutil.Process()
+    return held([me.pid, *(child.pid for child in me.children(recursive=True))])
+
+
+def _held(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        try:
+            return psutil.Process(pid).memory_info().rss if not Path("/proc/self/smaps_rollup").exists() else 0
+        except psutil.NoSuchProcess:
+            return 0
+    return 1024 * sum(int(kilobytes) for kilobytes in re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", text, re.MULTILINE))
