@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,15 +17,15 @@ from blocks.dataset import MANIFEST, SCHEMA, Block, Index
 from blocks.files import checksum, publish, sync_directory, write_json
 from blocks.layout import deal, word_major
 
-BLOCK_TOKENS = 1 << 22  # a block of 16-bit topics and proposals then takes 16 MB: it stays in a last-level cache
-SLICE_TOKENS = 1 << 22  # of the whole dataset
+# A block of 16-bit topics and proposals takes 4 MB: the pages of its state stay in the second-level TLB. Measured on
+# 24M tokens at K = 1,000: the document phase is 1.2 times as fast as with blocks of 4M tokens; smaller gain no more.
+BLOCK_TOKENS = 1 << 20
 PART_TOKENS = 1 << 17  # about 5 ms of sampling
-MOST_SLICES = 256
 
 
 def slice_count(tokens: int) -> int:
-    """Number of slices of a dataset: they grow in number, then in size."""
-    return int(np.clip(-(-tokens // SLICE_TOKENS), 1, MOST_SLICES))
+    """Number of slices of a dataset: as the square root of its blocks, so that cells, blocks and slices all grow."""
+    return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
 
 
 def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,6 +65,7 @@ def write_block(
         **entry,
         "documents": documents.size,
         "tokens": int(ranks.size),
+        "longest": int(np.diff(offsets).max(initial=0)),
         "cells": np.diff(word_offsets[cell_starts]).tolist(),
     }
 

@@ -101,18 +101,23 @@ class Dataset:
         """Map the runs of a slice."""
         return Slice(**self._map(self.manifest["slices"][number]))
 
+    @property
+    def longest_document(self) -> int:
+        """Tokens of the longest document."""
+        return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
+
     def block_tokens(self) -> np.ndarray:
         """int64 (B,), tokens of each block."""
         return self.index.cells.sum(axis=1, dtype=np.int64)
 
     def vocabulary(self) -> list[str]:
         """All words, in the order in which results are given."""
-        return _lines(self.path / self.manifest["texts"]["vocabulary"]["file"])
+        return read_lines(self.path / self.manifest["texts"]["vocabulary"]["file"])
 
     def document_names(self) -> list[str] | None:
         """Names of all documents in the original order, or None if they have none."""
         entry = self.manifest["texts"].get("documents")
-        return _lines(self.path / entry["file"]) if entry else None
+        return read_lines(self.path / entry["file"]) if entry else None
 
     def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Every file of the dataset with its manifest entry (bytes and checksum)."""
@@ -160,6 +165,6 @@ def parts(offsets: np.ndarray, part_tokens: int) -> np.ndarray:
     return np.unique(np.concatenate(([0], inner, [offsets.size - 1])))
 
 
-def _lines(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8", errors="strict")
-    return text.split("\n")[:-1]
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that `write_lines` wrote."""
+    return path.read_bytes().decode("utf-8").split("\n")[:-1]  # as bytes: a carriage return may stand in a word

@@ -83,13 +83,14 @@ class Workers:
         except (BrokenPipeError, ConnectionResetError):
             self._report_death(worker)
 
-    def receive(self, timeout: float = _DEADLINE) -> Iterator[tuple[int, Any, Any]]:
+    def receive(self, timeout: float = _DEADLINE, wake: Connection | None = None) -> Iterator[tuple[int, Any, Any]]:
         """Wait for answers; yields (worker, message, answer) for each that has come.
 
+        wake: something else whose messages end the waiting; they are read and thrown away.
         Raises WorkerDied if a worker is gone, WorkFailed if none answers in `timeout` seconds (after the stacks of all
         workers were written to standard error).
         """
-        ready = wait(self._connections, timeout)
+        ready = wait([*self._connections, wake] if wake else self._connections, timeout)
         if not ready:
             self.dump_stacks()
             raise WorkFailed(
@@ -98,6 +99,9 @@ class Workers:
                 "Their stacks are above. What was committed can be resumed.",
             )
         for connection in ready:
+            if connection is wake:
+                wake.recv_bytes()
+                continue
             worker = self._connections.index(connection)  # type: ignore[arg-type]
             try:
                 answer = self._connections[worker].recv()

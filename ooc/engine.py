@@ -1,0 +1,233 @@
+"""The static engine: walks the grid of cells in the order each phase declares.
+
+read block, map slice -> schedule -> update (workers, shared memory) -> aggregate -> commit
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from blocks.dataset import Dataset
+from blocks.errors import OocError
+from blocks.workers import Workers
+from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
+from ooc.plan import Plan
+from ooc.program import Phase
+from ooc.shared import SharedArrays
+from ooc.state import CellFile, Cursor, Generations, Layout
+from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
+
+_AHEAD = 2  # jobs a worker has at a time, so that it need not wait for the next
+
+
+class StaticEngine:
+    """Runs the phases of a program over a dataset, with the workers and the memory that a plan gives.
+
+    Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, its arrays.
+    """
+
+    def __init__(self, dataset: Dataset, spec: ProgramSpec, generations: Generations, plan: Plan) -> None:
+        self._dataset, self._plan, self._generations = dataset, plan, generations
+        self.program = spec.build(dataset)
+        self._layout = Layout(dataset.index.cells, self.program.local_state())
+        self._phases = all_phases(self.program)
+        self._resident = Resident(self._layout) if plan.resident else None
+        self._parts: dict[tuple[str, int], int] = {}
+        self.cursor = Cursor()
+        self._committed = False  # whether the last phase was, as it ended
+        specs = plan.buffer_specs(self._layout) | self.program.shared_arrays()
+        for worker in range(plan.workers):
+            specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
+        self.shared = SharedArrays(specs)
+        try:
+            attachment = Attachment(str(dataset.path), spec, specs, self.shared.descriptor)
+            self._workers = Workers("ooc.worker:attach", attachment, plan.workers, inherit=(self.shared.descriptor,))
+        except BaseException:
+            self.shared.close()
+            raise
+        self._deltas = [
+            {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
+            for worker in range(plan.workers)
+        ]
+        for worker in range(plan.workers):
+            self._workers.send(worker, worker)
+        self._count_down(plan.workers)
+
+    def _count_down(self, expected: int) -> None:
+        while expected:
+            expected -= sum(1 for _ in self._workers.receive())
+
+    def __enter__(self) -> StaticEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+        self.shared.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the workers."""
+        return self._workers.pids
+
+    def start(self) -> None:
+        """Bring the state to the newest generation, or fill it for a new run and commit that."""
+        if not self._generations:
+            self._run(self.program.initial)
+            self.commit()
+            return
+        try:
+            if self._resident:
+                self._resident.load(self._generations, self.shared)
+            else:
+                self._generations.check()
+            self._restore()
+        except OocError as error:
+            self._generations.fall_back(error)
+            self.start()
+
+    def _restore(self) -> None:
+        for name, flat in self._generations.arrays().items():
+            self.shared[name].reshape(-1)[:] = flat
+        self.cursor = self._generations.cursor
+
+    def commit(self) -> None:
+        """Make the present state durable as the newest generation; streamed state already is."""
+        if self._resident:
+            began = time.perf_counter()
+            cells = self._generations.create()
+            try:
+                self.cursor.bytes_written += self._resident.write(cells, self.shared)
+                self._publish(cells)
+            finally:
+                cells.close()
+            self.cursor.elapsed_s += time.perf_counter() - began
+
+    def _publish(self, cells: CellFile) -> None:
+        arrays = {name: self.shared[name].reshape(-1) for name in self.program.primary_arrays()}
+        self._generations.commit(cells, arrays, self.cursor)
+
+    def step(self) -> None:
+        """Run the phase that the cursor points at and move the cursor; streamed state is committed."""
+        if self.cursor.phase == 0:
+            self.cursor.sums = {}
+        self._run(self.program.phases[self.cursor.phase])
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the work so far would survive: streamed state is committed at each phase that writes it."""
+        return self.cursor.phase == 0 or (self._resident is None and self._committed)
+
+    def _run(self, phase: Phase) -> None:
+        """Run a phase that writes and fold what it did into the shared arrays and the cursor."""
+        began = time.perf_counter()
+        target = self._generations.create() if phase.writes and not self._resident else None
+        try:
+            answers = list(self.sweep(phase, target))
+            sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
+            self.cursor.sums = {name: self.cursor.sums.get(name, 0.0) + value for name, value in sums.items()}
+            self._advance(phase, time.perf_counter() - began)
+            if target:
+                self._publish(target)
+            self._committed = target is not None
+        finally:
+            if target:
+                target.close()
+
+    def _advance(self, phase: Phase, seconds: float) -> None:
+        if phase is self.program.initial:
+            return
+        self.cursor.elapsed_s += seconds
+        self.cursor.phase += 1
+        if self.cursor.phase == len(self.program.phases):
+            self.cursor.phase = 0
+            self.cursor.iteration += 1
+            self.cursor.samples_processed += self._dataset.tokens
+
+    def shared_arrays(self) -> dict[str, Any]:
+        return {name: self.shared[name] for name in self.program.shared_arrays()}
+
+    def objective(self) -> dict[str, float]:
+        """The program's objective for the present state."""
+        return self.program.objective(self.sweep, self.shared_arrays())
+
+    def export(self, directory: Path) -> None:
+        """Write the model of the present state."""
+        self.program.export(self.sweep, self.shared_arrays(), directory)
+
+    def sweep(self, phase: Phase, target: CellFile | None = None) -> Iterator[Any]:
+        """Run a phase over all cells; yields the answers in the order of units and parts.
+
+        target: where streamed state is written to; not needed for a phase that only reads.
+        """
+        self.program.begin(phase, self.shared_arrays())
+        for delta in self._deltas:
+            for array in delta.values():
+                array[:] = 0
+        source = None
+        if not self._resident and phase is not self.program.initial:
+            source = self._generations.open()
+        units = self._pass(phase, source, target)
+        try:
+            yield from self._walk(phase, units)
+        finally:
+            units.close()
+            if source:
+                source.close()
+        units.check()
+        if isinstance(units, StreamedPass):
+            self.cursor.bytes_read += units.bytes_read
+            self.cursor.bytes_written += units.bytes_written
+
+    def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
+        if self._resident:
+            return ResidentPass(self._layout.units(phase.order))
+        return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target)
+
+    def _walk(self, phase: Phase, units: Pass) -> Iterator[Any]:
+        """Deal the parts of units in memory to the workers until every unit of the phase was handed back."""
+        jobs: deque[Message] = deque()
+        busy = [0] * len(self._workers)
+        waiting: dict[int, tuple[Loaded, dict[int, Any]]] = {}  # answers of units that are not complete
+        finished: dict[int, list[Any]] = {}
+        following = 0  # unit whose answers are due next
+        while following < self._layout.units(phase.order):
+            while len(jobs) < _AHEAD * len(busy) and (loaded := units.poll()):
+                waiting[loaded.unit] = (loaded, {})
+                messages = list(self._schedule(phase, loaded))
+                jobs.extend(messages)
+                if not messages:
+                    units.release(waiting.pop(loaded.unit)[0])
+                    finished[loaded.unit] = []
+            for worker in range(len(busy)):
+                while jobs and busy[worker] < _AHEAD:
+                    self._workers.send(worker, jobs.popleft())
+                    busy[worker] += 1
+            if any(busy):
+                for worker, message, answer in self._workers.receive(wake=units.wake):
+                    busy[worker] -= 1
+                    answers = waiting[message.unit][1]
+                    answers[message.part] = answer
+                    if len(answers) == self._part_count(phase, message.unit):
+                        units.release(waiting.pop(message.unit)[0])
+                        finished[message.unit] = [answers[part] for part in sorted(answers)]
+            elif units.wake and following not in finished:
+                units.wake.recv_bytes()
+            while following in finished:
+                yield from finished.pop(following)
+                following += 1
+
+    def _schedule(self, phase: Phase, loaded: Loaded) -> Iterator[Message]:
+        number = self._phases.index(phase)
+        for part in self.program.schedule(phase, self._part_count(phase, loaded.unit)):
+            yield Message(number, self.cursor.iteration, loaded.unit, part, loaded.buffer)
+
+    def _part_count(self, phase: Phase, unit: int) -> int:
+        key = (phase.order, unit)
+        if key not in self._parts:
+            data = self._dataset.slice(unit) if phase.order == "slice" else self._dataset.block(unit)
+            self._parts[key] = unit_parts(data, self._dataset.part_tokens).size - 1
+        return self._parts[key]

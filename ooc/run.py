@@ -1,0 +1,142 @@
+"""A run directory: everything that a training needs to go on, and what it has to tell.
+
+config.json     the program, its options, the dataset with its identity, how long to train
+state/          generations of the local state, see `ooc.state`
+metrics.jsonl   one line for each iteration
+log.txt         what happened when
+model/          the result, once the training is done
+lock            held by the process that works on the run
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from blocks.dataset import Dataset
+from blocks.errors import RequestError
+from blocks.files import disk_errors, publish, publish_directory, read_json, remove_leftovers, write_json
+from ooc.worker import ProgramSpec
+
+SCHEMA = 1
+CONFIG = "config.json"
+
+
+class Run:
+    """A run directory that exists. Attributes: `path`, `config`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA)
+
+    @property
+    def spec(self) -> ProgramSpec:
+        return ProgramSpec(self.config["program"], self.config["options"])
+
+    def dataset(self) -> Dataset:
+        """The dataset of the run; raises RequestError if another one lies in its place now."""
+        expected = self.config["dataset"]
+        dataset = Dataset(expected["path"])
+        if dataset.identity != expected["identity"]:
+            raise RequestError(
+                f"{dataset.path} is not the dataset that {self.path} was started on (it was made again, or appended to)",
+                "Restore that dataset, or train a new run on this one.",
+            )
+        return dataset
+
+    def set_iterations(self, iterations: int) -> None:
+        """Change how long to train."""
+        self.config["iterations"] = iterations
+        write_json(self.path / CONFIG, self.config)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's lock; raises RequestError if another process works on it. A killed process holds no lock."""
+        with disk_errors(self.path):
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 32, 0).decode() or "unknown"
+                raise RequestError(f"{self.path} is in use by process {holder}", "Wait for it, or stop it.") from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            remove_leftovers(self.path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def logger(self) -> logging.Logger:
+        """A logger that writes to log.txt."""
+        logger = logging.getLogger(f"ooc.run.{self.path.resolve()}")
+        if not logger.handlers:
+            handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
+            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+        return logger
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; one that a crash tore is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def keep_metrics(self, iterations: int) -> None:
+        """Drop the lines of iterations that were not committed; they will be done again."""
+        kept = [line for line in self.metrics() if line["iteration"] <= iterations]
+        with publish(self.path / "metrics.jsonl") as beside:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+    def add_metrics(self, line: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
+        with disk_errors(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def sync_metrics(self) -> None:
+        """Make the metrics durable."""
+        path = self.path / "metrics.jsonl"
+        with disk_errors(path), path.open("ab") as file:
+            os.fsync(file.fileno())
+
+
+def create_run(
+    path: Path, dataset: Dataset, spec: ProgramSpec, *, iterations: int, evaluate_every: int, overwrite: bool = False
+) -> Run:
+    """Make a run directory with its configuration; raises RequestError if something is there already."""
+    config = {
+        "schema": SCHEMA,
+        "version": version("ooc"),
+        "program": spec.target,
+        "options": spec.options,
+        "dataset": {"path": str(dataset.path.resolve()), "identity": dataset.identity},
+        "iterations": iterations,
+        "evaluate_every": evaluate_every,
+    }
+    if path.exists():
+        if not (path / CONFIG).exists():
+            raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
+        if not overwrite:
+            raise RequestError(
+                f"{path} is a run already",
+                f"Go on with `ooc resume {path}`, choose another name, or replace it with --overwrite.",
+            )
+        with Run(path).locked():
+            _publish_config(path, config)
+    else:
+        _publish_config(path, config)
+    return Run(path)
+
+
+def _publish_config(path: Path, config: dict[str, Any]) -> None:
+    with publish_directory(path, overwrite=True) as directory:
+        write_json(directory / CONFIG, config)

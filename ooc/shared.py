@@ -1,0 +1,79 @@
+"""Named arrays in anonymous shared memory: no name in the file system, so nothing can be left behind."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+
+_ALIGN = 4096
+
+
+class ArraySpec(NamedTuple):
+    """Shape and dtype of an array that somebody else allocates."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class SharedArrays:
+    """Arrays that a process and the workers that inherit `descriptor` see alike, all zero at first.
+
+    Give the descriptor to attach to arrays that exist; without one they are allocated, every page of them, so that a
+    lack of memory is an error here and not a signal later.
+    """
+
+    def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None) -> None:
+        size = sum(_aligned(spec.bytes) for spec in specs.values())
+        self.bytes = size
+        self.descriptor = _allocate(size) if descriptor is None else descriptor
+        whole = mmap.mmap(self.descriptor, max(size, _ALIGN))
+        self._arrays: dict[str, np.ndarray] = {}
+        offset = 0
+        for name, spec in specs.items():
+            flat = np.frombuffer(whole, spec.dtype, math.prod(spec.shape), offset)
+            self._arrays[name] = flat.reshape(spec.shape)
+            offset += _aligned(spec.bytes)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def close(self) -> None:
+        """Let go of the memory; it is freed when the last process that has it mapped lets go too."""
+        self._arrays.clear()
+        os.close(self.descriptor)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def _allocate(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ooc")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, max(size, _ALIGN))
+        else:
+            os.ftruncate(descriptor, max(size, _ALIGN))
+    except OSError as error:
+        os.close(descriptor)
+        raise WorkFailed(
+            f"{size / 1e6:.0f} MB of shared memory could not be had: {os.strerror(error.errno or 0)}",
+            "Give a smaller --memory, so that the state is streamed from disk.",
+        ) from error
+    return descriptor

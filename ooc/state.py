@@ -1,0 +1,259 @@
+"""Generations: complete, numbered, committed versions of a run's state on disk.
+
+    state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
+    state/000007.cells    local state, block by block, cell by cell, after a header; then the cells' checksums
+    state/000007.h5       the program's primary shared arrays
+
+A generation's files are written beside the committed ones, synced, and count only once the manifest names them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from blocks.arrays import map_arrays, write_arrays
+from blocks.dataset import Dataset, check_file
+from blocks.errors import OocError, WorkFailed
+from blocks.files import disk_errors, read_json, remove_leftovers, sync_directory, write_json
+from ooc.program import LocalState
+
+SCHEMA = 1
+_HEADER = 4096  # bytes before the first cell
+
+
+class Layout:
+    """Where each cell lies among all rows of local state: block after block, inside a block in word-major order.
+
+    Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
+    position inside its block at which each cell begins.
+    """
+
+    def __init__(self, cells: np.ndarray, local: LocalState) -> None:
+        self.blocks, self.slices = cells.shape
+        self.block_rows = np.concatenate(([0], np.cumsum(cells.sum(axis=1)))).astype(np.int64)
+        self.cell_rows = np.concatenate((np.zeros((self.blocks, 1), np.int64), np.cumsum(cells, axis=1)), axis=1)
+        self.local = local
+        self.row_bytes = local.width * np.dtype(local.dtype).itemsize
+
+    @property
+    def rows(self) -> int:
+        return int(self.block_rows[-1])
+
+    def cell(self, block: int, slice_: int) -> tuple[int, int]:
+        """First row of a cell among all rows, and the one after its last."""
+        start = self.block_rows[block]
+        return int(start + self.cell_rows[block, slice_]), int(start + self.cell_rows[block, slice_ + 1])
+
+    def unit_cells(self, order: str, unit: int) -> list[tuple[int, int]]:
+        """The (block, slice) of every cell of a unit, in the order in which their rows stand in its buffer."""
+        if order == "block":
+            return [(unit, slice_) for slice_ in range(self.slices)]
+        return [(block, unit) for block in range(self.blocks)]
+
+    def units(self, order: str) -> int:
+        return self.blocks if order == "block" else self.slices
+
+    def unit_rows(self, order: str) -> np.ndarray:
+        """int64 (units,), rows of each unit."""
+        cells = np.diff(self.cell_rows, axis=1)
+        return cells.sum(axis=1 if order == "block" else 0)
+
+    def buffer_bases(self, order: str, unit: int) -> np.ndarray:
+        """int64 (B,), row of each block's position 0 in a buffer that holds one unit's cells one after the other."""
+        bases = np.zeros(self.blocks, np.int64)
+        if order == "slice":
+            rows = np.diff(self.cell_rows, axis=1)[:, unit]
+            bases = np.concatenate(([0], np.cumsum(rows)[:-1])) - self.cell_rows[:, unit]
+        return bases
+
+
+class CellFile:
+    """Local state in a file, read and written by cells, every cell with a checksum."""
+
+    def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
+        """Open a file to read, or, given a header, create it with all its bytes allocated."""
+        self.path = path
+        self._layout = layout
+        self._table_at = _HEADER + layout.rows * layout.row_bytes
+        shape = (layout.blocks, layout.slices)
+        with disk_errors(path):
+            if header is not None:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+                size = self._table_at + 8 * layout.blocks * layout.slices
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(self._file, 0, size)
+                os.pwrite(self._file, json.dumps(header).encode().ljust(_HEADER), 0)
+                self.checksums: np.ndarray = np.zeros(shape, np.uint64)
+            else:
+                self._file = os.open(path, os.O_RDONLY)
+                table = os.pread(self._file, 8 * layout.blocks * layout.slices, self._table_at)
+                self.checksums = np.frombuffer(table, np.uint64).reshape(shape)
+
+    def read(self, block: int, slice_: int, rows: np.ndarray) -> None:
+        """Read a cell into `rows`, (cell rows, width); raises WorkFailed if its checksum does not match."""
+        view = memoryview(rows.reshape(-1).view(np.uint8).data)
+        at, done = self._offset(block, slice_), 0
+        while done < len(view):
+            got = os.preadv(self._file, [view[done:]], at + done)
+            if got == 0:
+                break
+            done += got
+        if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[block, slice_]:
+            raise WorkFailed(f"{self.path} is damaged at block {block}, slice {slice_}")
+
+    def write(self, block: int, slice_: int, rows: np.ndarray) -> None:
+        """Write a cell from `rows`."""
+        view = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        at, done = self._offset(block, slice_), 0
+        with disk_errors(self.path):
+            while done < len(view):
+                done += os.pwrite(self._file, view[done:], at + done)
+        self.checksums[block, slice_] = xxhash.xxh3_64_intdigest(view)
+
+    def flush(self) -> None:
+        """Start again with clean pages: what was written goes to the disk and out of the page cache."""
+        with disk_errors(self.path):
+            os.fdatasync(self._file)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def seal(self) -> str:
+        """Write the table of checksums and sync; returns the checksum of the table."""
+        table = self.checksums.tobytes()
+        with disk_errors(self.path):
+            os.pwrite(self._file, table, self._table_at)
+            os.fsync(self._file)
+        return xxhash.xxh3_128_hexdigest(table)
+
+    def table_checksum(self) -> str:
+        return xxhash.xxh3_128_hexdigest(self.checksums.tobytes())
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _offset(self, block: int, slice_: int) -> int:
+        return _HEADER + self._layout.cell(block, slice_)[0] * self._layout.row_bytes
+
+
+@dataclass
+class Cursor:
+    """What a generation stands for: `phase` phases of iteration `iteration` (from 0) are done, and what it took."""
+
+    iteration: int = 0
+    phase: int = 0
+    elapsed_s: float = 0.0
+    samples_processed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    sums: dict[str, float] = field(default_factory=dict)  # reported by the phases of the iteration so far
+
+
+class Generations:
+    """The state directory of a run."""
+
+    def __init__(self, directory: Path, dataset: Dataset, layout: Layout) -> None:
+        self.directory = directory
+        self._dataset = dataset
+        self._layout = layout
+        self._entry: dict[str, Any] | None = None
+        directory.mkdir(exist_ok=True)
+        remove_leftovers(directory)
+        if (directory / "manifest.json").exists():
+            manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
+            self._entries = [entry for entry in (manifest["newest"], manifest["before"]) if entry]
+        else:
+            self._entries = []
+        self._remove_uncommitted()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of the newest generation."""
+        return Cursor(**self._entries[0]["cursor"])
+
+    def open(self) -> CellFile:
+        """The cells of the newest generation; raises WorkFailed if its table of checksums is damaged."""
+        entry = self._entries[0]
+        path = self.directory / f"{entry['generation']:06}.cells"
+        if not path.exists():
+            raise WorkFailed(f"{path} is missing")
+        cells = CellFile(path, self._layout)
+        if cells.table_checksum() != entry["cells"]:
+            cells.close()
+            raise WorkFailed(f"{path} is damaged: its table of checksums does not match")
+        return cells
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The primary arrays of the newest generation, flat."""
+        entry = self._entries[0]["arrays"]
+        if problem := check_file(self.directory / entry["file"], entry):
+            raise WorkFailed(f"damaged: {problem}")
+        return map_arrays(self.directory / entry["file"], entry["arrays"])
+
+    def check(self) -> None:
+        """Read the newest generation whole; raises WorkFailed if anything in it is damaged."""
+        self.arrays()
+        cells = self.open()
+        try:
+            for block in range(self._layout.blocks):
+                for slice_ in range(self._layout.slices):
+                    first, last = self._layout.cell(block, slice_)
+                    cells.read(
+                        block, slice_, np.empty((last - first, self._layout.local.width), self._layout.local.dtype)
+                    )
+        finally:
+            cells.close()
+
+    def fall_back(self, error: OocError) -> None:
+        """Give up the newest generation, which is damaged, for the one before; raises WorkFailed if there is none."""
+        if len(self._entries) < 2:
+            raise WorkFailed(error.what, "No other generation is left: train again from the start.") from error
+        self._publish(self._entries[1:])
+
+    def create(self) -> CellFile:
+        """The cells of the generation to come."""
+        generation = self._next()
+        header = {
+            "schema": SCHEMA,
+            "dataset": self._dataset.identity,
+            "generation": generation,
+            "rows": self._layout.rows,
+            **self._layout.local._asdict(),
+        }
+        return CellFile(self.directory / f"{generation:06}.cells", self._layout, header=header)
+
+    def commit(self, cells: CellFile, arrays: dict[str, np.ndarray], cursor: Cursor) -> None:
+        """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
+        generation = self._next()
+        table = cells.seal()
+        entry = write_arrays(self.directory, f"{generation:06}.h5", arrays)
+        sync_directory(self.directory)
+        newest = {"generation": generation, "cursor": asdict(cursor), "cells": table, "arrays": entry}
+        self._publish([newest, *self._entries[:1]])
+
+    def _publish(self, entries: list[dict[str, Any]]) -> None:
+        before = entries[1] if len(entries) > 1 else None
+        write_json(
+            self.directory / "manifest.json",
+            {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before},
+        )
+        self._entries = entries
+        self._remove_uncommitted()
+
+    def _next(self) -> int:
+        return self._entries[0]["generation"] + 1 if self._entries else 1
+
+    def _remove_uncommitted(self) -> None:
+        kept = {f"{entry['generation']:06}" for entry in self._entries}
+        for file in self.directory.glob("[0-9]*.*"):
+            if file.stem not in kept:
+                file.unlink()

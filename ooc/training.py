@@ -1,0 +1,154 @@
+"""Training: iterations of a program until they are enough, with commits, metrics, progress and an orderly stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from tqdm import tqdm
+
+from blocks.errors import Interrupted
+from blocks.files import publish_directory
+from blocks.memory import held
+from ooc.engine import StaticEngine
+from ooc.plan import Plan
+from ooc.run import Run
+from ooc.state import Generations, Layout
+
+CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
+CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
+
+
+@dataclass
+class Stop:
+    """Why the training should stop after the phase at hand: a signal, or no time left."""
+
+    deadline: float = float("inf")
+    signals: list[int] = field(default_factory=list)
+
+    def reason(self) -> str | None:
+        if self.signals:
+            return signal.Signals(self.signals[0]).name
+        return "--max-time" if time.monotonic() > self.deadline else None
+
+
+def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Train a run to its configured iterations, from where its newest generation stands, then write its model.
+
+    max_time: seconds after which to stop as if interrupted. Returns the last line of the metrics.
+    Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
+    """
+    stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
+    dataset, logger = run.dataset(), run.logger()
+    with run.locked(), _signals(stop):
+        layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
+        with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
+            engine.start()
+            logger.info("at iteration %d; %s", engine.cursor.iteration, "; ".join(plan.reasons))
+            reason = Training(run, engine, dataset.tokens, quiet=quiet).iterate(stop)
+            if reason is None:
+                with publish_directory(run.path / "model", overwrite=True) as directory:
+                    engine.export(directory)
+    logger.info("%s at iteration %d", f"stopped by {reason}" if reason else "done", engine.cursor.iteration)
+    if reason:
+        raise Interrupted(
+            f"stopped by {reason} at iteration {engine.cursor.iteration}; everything is saved",
+            f"Go on with: ooc resume {run.path}",
+        )
+    return run.metrics()[-1]
+
+
+class Training:
+    """The iterations of one run in one process, and what is told of them."""
+
+    def __init__(self, run: Run, engine: StaticEngine, tokens: int, *, quiet: bool) -> None:
+        self._run, self._engine, self._tokens = run, engine, tokens
+        self._quiet = quiet
+        run.keep_metrics(engine.cursor.iteration)
+        self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": 0.0}
+        if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
+            self._tell()
+
+    def iterate(self, stop: Stop) -> str | None:
+        """Do the iterations that are left; returns why it stopped before they were done, or None."""
+        engine, iterations = self._engine, self._run.config["iterations"]
+        committed, cost = time.monotonic(), 0.0
+        reason = None
+        with tqdm(
+            total=iterations,
+            initial=engine.cursor.iteration,
+            unit="iteration",
+            smoothing=0.1,
+            disable=True if self._quiet else None,
+            file=sys.stderr,
+        ) as progress:
+            while engine.cursor.iteration < iterations or engine.cursor.phase:
+                if engine.may_stop and (reason := stop.reason()):
+                    break
+                engine.step()
+                if engine.cursor.phase:
+                    continue
+                progress.set_postfix_str(self._tell(), refresh=False)
+                progress.update()
+                if time.monotonic() - committed > max(CHECKPOINT_S, cost / CHECKPOINT_SHARE):
+                    began = time.monotonic()
+                    self._commit()
+                    committed, cost = time.monotonic(), time.monotonic() - began
+        self._commit()
+        return reason
+
+    def _commit(self) -> None:
+        self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
+        self._engine.commit()
+
+    def _tell(self) -> str:
+        """Add the line of the iteration just done to the metrics; returns what the progress bar shows of it."""
+        cursor, config = self._engine.cursor, self._run.config
+        seconds = cursor.elapsed_s - self._told["elapsed_s"]
+        line: dict[str, Any] = {
+            "iteration": cursor.iteration,
+            "elapsed_s": round(cursor.elapsed_s, 6),
+            "tokens_per_s": round(self._tokens / seconds),
+            **{f"{name}_fraction": value / self._tokens for name, value in cursor.sums.items()},
+            "samples_processed": cursor.samples_processed,
+            "memory_bytes": held([os.getpid(), *self._engine.pids]),
+            "bytes_read": cursor.bytes_read,
+            "bytes_written": cursor.bytes_written,
+            "bytes_sent": 0,
+        }
+        if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
+            line |= self._engine.objective()
+        self._run.add_metrics(line)
+        self._told = line
+        shown = f"{line['tokens_per_s'] / 1e6:.1f}M tokens/s, {line['memory_bytes'] / 1e6:.0f} MB"
+        if "log_likelihood_per_token" in line:
+            shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"
+        return shown
+
+
+@contextmanager
+def _signals(stop: Stop) -> Iterator[None]:
+    """Note SIGINT and SIGTERM in `stop`; a second one ends the process as usual. Only the main thread gets signals."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if stop.signals:
+            raise KeyboardInterrupt
+        stop.signals.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

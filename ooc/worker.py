@@ -1,0 +1,111 @@
+"""The worker's side of the engine: turn a message into a job, let the program do it, answer."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.dataset import Block, Dataset, Slice, parts
+from ooc.cells import RESIDENT
+from ooc.program import Job, Phase, Program
+from ooc.shared import ArraySpec, SharedArrays
+from ooc.state import Layout
+
+
+class ProgramSpec(NamedTuple):
+    """How to build a program in any process: "module:Class" and its options (JSON values)."""
+
+    target: str
+    options: dict[str, Any]
+
+    def build(self, dataset: Dataset) -> Program:
+        module, name = self.target.split(":")
+        return getattr(importlib.import_module(module), name)(dataset, **self.options)
+
+
+class Attachment(NamedTuple):
+    """What the workers need to know before they are forked."""
+
+    dataset: str
+    program: ProgramSpec
+    specs: dict[str, ArraySpec]
+    descriptor: int
+
+
+class Message(NamedTuple):
+    """A job as it is sent: the number of the phase among all of the program's, and which part of which unit."""
+
+    phase: int
+    iteration: int
+    unit: int
+    part: int
+    buffer: str
+
+
+def all_phases(program: Program) -> list[Phase]:
+    """Every phase of a program; a phase goes by its place in this list."""
+    return [program.initial, *program.phases, *program.reading_phases]
+
+
+def delta_name(worker: int, name: str) -> str:
+    return f"delta{worker}.{name}"
+
+
+def attach(attachment: Attachment) -> Callable[[Message], Any]:
+    """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
+    dataset = Dataset(attachment.dataset)
+    program = attachment.program.build(dataset)
+    program.warm_up()
+    shared = SharedArrays(attachment.specs, attachment.descriptor)
+    return JobHandler(dataset, program, shared)
+
+
+class JobHandler:
+    """Handles the messages of one worker."""
+
+    def __init__(self, dataset: Dataset, program: Program, shared: SharedArrays) -> None:
+        self._dataset, self._program = dataset, program
+        self._layout = Layout(dataset.index.cells, program.local_state())
+        self._phases = all_phases(program)
+        self._arrays = shared
+        self._shared = {name: shared[name] for name in program.shared_arrays()}
+        self._delta: dict[str, np.ndarray] = {}
+        self.unit = lru_cache(maxsize=4)(self._unit)
+
+    def __call__(self, message: Message | int) -> Any:
+        if isinstance(message, int):  # the first message tells a worker its number
+            self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}
+            return None
+        phase = self._phases[message.phase]
+        data, bounds = self.unit(phase.order, message.unit)
+        if message.buffer == RESIDENT:
+            bases = self._layout.block_rows[:-1]
+        else:
+            bases = self._layout.buffer_bases(phase.order, message.unit)
+        return self._program.update(
+            Job(
+                phase=phase.name,
+                unit=message.unit,
+                first=int(bounds[message.part]),
+                last=int(bounds[message.part + 1]),
+                data=data,
+                state=self._arrays[message.buffer],
+                bases=bases,
+                shared=self._shared,
+                delta=self._delta,
+                stream=(message.iteration, message.phase, message.unit, message.part),
+            )
+        )
+
+    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray]:
+        data: Block | Slice = self._dataset.slice(unit) if order == "slice" else self._dataset.block(unit)
+        return data, unit_parts(data, self._dataset.part_tokens)
+
+
+def unit_parts(data: Block | Slice, part_tokens: int) -> np.ndarray:
+    """Bounds of the parts of a unit: int64 (P+1,), first word or document of each."""
+    return parts(data.token_offsets if isinstance(data, Slice) else data.offsets, part_tokens)

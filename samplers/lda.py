@@ -1,0 +1,215 @@
+"""Latent Dirichlet allocation as a program: what all its samplers have in common.
+
+Joint log-likelihood of words and topics, in the parts that the LightLDA paper reports (section 7):
+
+    document part   sum_d [lgamma(abar) - lgamma(abar + N_d) + sum_k (lgamma(n_kd + alpha_k) - lgamma(alpha_k))]
+    word part       sum_k [lgamma(V*beta) - lgamma(V*beta + n_k) + sum_w (lgamma(n_kw + beta) - lgamma(beta))]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.dataset import Block, Dataset, Slice
+from blocks.errors import RequestError
+from ooc.program import Arrays, Job, LocalState, Phase, Sweep
+from ooc.shared import ArraySpec
+from samplers import groups
+from samplers.alias import alias_table
+from samplers.model import write_model
+from samplers.streams import stream_key
+from samplers.topic_counts import table_mask
+
+MOST_TOPICS = 1_000_000
+
+
+def topic_type(topics: int) -> str:
+    """The narrowest dtype that holds a topic."""
+    return "uint16" if topics <= 1 << 16 else "uint32"
+
+
+class Lda:
+    """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and `update_phase`.
+
+    topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.
+    """
+
+    initial = Phase("initial topics", "block")
+    phases: Sequence[Phase] = ()
+    word_likelihood = Phase("word likelihood", "slice", writes=False)
+    document_likelihood = Phase("document likelihood", "block", writes=False)
+    word_rows = Phase("topics of words", "slice", writes=False)
+    document_rows = Phase("topics of documents", "block", writes=False)
+    reading_phases = (word_likelihood, document_likelihood, word_rows, document_rows)
+    proposals = 0
+
+    def __init__(
+        self, dataset: Dataset, *, topics: int, alpha: float | Sequence[float], beta: float, seed: int
+    ) -> None:
+        check_options(topics, alpha, beta)
+        self.dataset = dataset
+        self.topics, self.beta, self.seed = topics, float(beta), seed
+        self.alpha = np.atleast_1d(np.asarray(alpha, np.float64))
+        self.document_prior = make_prior(topics, self.alpha)
+        self.word_prior = make_prior(topics, np.array([self.beta]))
+        self._scratch: groups.Scratch | None = None
+
+    def local_state(self) -> LocalState:
+        return LocalState(topic_type(self.topics), 1 + self.proposals)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return {"topic_counts": ArraySpec((self.topics,), "int64"), "summary": ArraySpec((self.topics,), "float64")}
+
+    def primary_arrays(self) -> Sequence[str]:
+        return ("topic_counts",)
+
+    def delta_arrays(self) -> dict[str, ArraySpec]:
+        return {"topic_counts": ArraySpec((self.topics,), "int64")}
+
+    def largest_group(self) -> int:
+        """Tokens of the most frequent word or the longest document."""
+        return max(int(self.dataset.index.frequencies.max(initial=0)), self.dataset.longest_document, 1)
+
+    def scratch_bytes(self) -> int:
+        return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
+
+    def _scratch_specs(self, tokens: int) -> dict[str, ArraySpec]:
+        slots = int(table_mask(tokens, self.topics)) + 1
+        return {
+            "where": ArraySpec((tokens,), "int64"),
+            "topics": ArraySpec((tokens,), topic_type(self.topics)),
+            "slots": ArraySpec((tokens,), "int32"),
+            "keys": ArraySpec((slots,), "int32"),
+            "counts": ArraySpec((slots,), "int32"),
+        }
+
+    def make_scratch(self, tokens: int) -> groups.Scratch:
+        arrays = {name: np.zeros(*spec) for name, spec in self._scratch_specs(tokens).items()}
+        arrays["keys"][:] = groups.EMPTY
+        return groups.Scratch(**arrays)
+
+    @property
+    def scratch(self) -> groups.Scratch:
+        """The working memory of this worker."""
+        if self._scratch is None:
+            self._scratch = self.make_scratch(self.largest_group())
+        return self._scratch
+
+    def warm_up(self) -> None:
+        """Run every phase once on a corpus of two tokens."""
+        block = Block(
+            np.zeros(1, np.uint64),
+            np.array([0, 2]),
+            np.array([0, 1], np.uint32),
+            np.zeros(1, np.uint32),
+            np.array([0, 2]),
+        )
+        one = np.array([0], np.uint32)
+        slice_ = Slice(np.array([0, 1]), one, one, np.array([2], np.uint32), np.array([0, 2]))
+        state = np.zeros((2, 1 + self.proposals), topic_type(self.topics))
+        shared = {name: np.ones(*spec) for name, spec in self.shared_arrays().items()}
+        delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
+        self._scratch = self.make_scratch(2)
+        for phase in (self.initial, *self.phases, *self.reading_phases):
+            data = block if phase.order == "block" else slice_
+            self.update(Job(phase.name, 0, 0, 1, data, state, np.zeros(1, np.int64), shared, delta, (0, 0, 0, 0)))
+        self._scratch = None
+
+    def schedule(self, phase: Phase, parts: int) -> Sequence[int]:
+        return range(parts)
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        np.add(shared["topic_counts"], self.dataset.vocabulary_size * self.beta, out=shared["summary"])
+
+    def update(self, job: Job) -> Any:
+        key = stream_key(self.seed, *job.stream)
+        if isinstance(job.data, Block):
+            return self.update_documents(job, job.data, key)
+        return self.update_words(job, job.data, key)
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        """Do a part of a block-outer phase."""
+        offsets = block.offsets[job.first : job.last + 1]
+        where = (job.state, job.bases[job.unit], offsets, block.positions)
+        if job.phase == self.initial.name:
+            return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
+        if job.phase == self.document_likelihood.name:
+            return groups.document_likelihood(*where, self.scratch, self.document_prior)
+        if job.phase == self.document_rows.name:
+            return groups.document_rows(*where, self.scratch, self.topics)
+        return self.sample_documents(job, block, key)
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        """Do a part of a slice-outer phase."""
+        runs = (slice_.run_offsets[job.first : job.last + 1], slice_.blocks, slice_.starts, slice_.lengths)
+        if job.phase == self.word_likelihood.name:
+            return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior)
+        if job.phase == self.word_rows.name:
+            return groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)
+        return self.sample_words(job, slice_, key)
+
+    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+        """The sampler's block-outer phase; returns how many tokens changed topic."""
+        raise NotImplementedError
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        """The sampler's slice-outer phase; returns how many tokens changed topic."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        for delta in deltas:
+            shared["topic_counts"][:] += delta["topic_counts"]
+        return {} if phase is self.initial else {"changed": sum(answers)}
+
+    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        tokens, mass = self.dataset.tokens, self.dataset.vocabulary_size * self.beta
+        documents = math.fsum(sweep(self.document_likelihood))
+        words = [*sweep(self.word_likelihood)]
+        topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
+        word_part = math.fsum(likelihood for likelihood, _ in words) + topics
+        return {
+            "log_likelihood_per_token": (documents + word_part) / tokens,
+            "doc_log_likelihood_per_token": documents / tokens,
+            "word_log_likelihood_per_token": word_part / tokens,
+            "nonzeros": sum(nonzeros for _, nonzeros in words),
+        }
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        write_model(
+            directory,
+            self.dataset,
+            alpha=np.broadcast_to(self.alpha, self.topics),
+            beta=self.beta,
+            topic_counts=shared["topic_counts"],
+            topic_type=topic_type(self.topics),
+            word_rows=sweep(self.word_rows),
+            document_rows=sweep(self.document_rows),
+        )
+
+
+def make_prior(topics: int, weights: np.ndarray) -> groups.Prior:
+    """The prior with float64 (K,) or (1,) weights."""
+    if weights.size == 1:
+        empty = np.empty(0)
+        return groups.Prior(topics, topics * float(weights[0]), weights, empty, empty.astype(np.uint32))
+    cut, alias = alias_table(weights)
+    return groups.Prior(topics, float(weights.sum()), weights, cut, alias)
+
+
+def check_options(topics: int, alpha: float | Sequence[float], beta: float) -> None:
+    """Raise RequestError if no LDA model has these parameters."""
+    if not 2 <= topics <= MOST_TOPICS:
+        raise RequestError(f"--topics {topics}: a model has 2 to {MOST_TOPICS:,} topics")
+    weights = np.atleast_1d(np.asarray(alpha, np.float64))
+    if weights.size not in (1, topics):
+        raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")
+    for option, value in (("--alpha", weights), ("--beta", np.float64(beta))):
+        if not (np.all(np.isfinite(value)) and np.all(value > 0)):
+            raise RequestError(f"{option}: a prior is a finite number above 0")

@@ -1,0 +1,153 @@
+"""A trained topic model on disk: counts, in the order of the vocabulary and of the documents as they were given.
+
+model.json      schema, K, beta, dataset identity, and the table of the files: the commit point
+topics.h5       alpha float64 (K,), topic_counts int64 (K,)
+words.h5        topics of each word: offsets int64 (V+1,), topics (n,), counts uint32 (n,); topics ascending
+documents.h5    topics of each document: the same with D
+vocabulary.txt  word i on line i
+documents.txt   name of document i on line i, if documents have names
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.arrays import map_arrays, write_arrays
+from blocks.compiled import kernel
+from blocks.dataset import Dataset, check_file, read_lines
+from blocks.errors import WorkFailed
+from blocks.files import checksum, read_json, write_json, write_synced
+
+SCHEMA = 1
+MANIFEST = "model.json"
+
+
+class Rows(NamedTuple):
+    """Sparse rows of counts of topics."""
+
+    offsets: np.ndarray  # int64 (n+1,), where each row begins
+    topics: np.ndarray  # uint16 or uint32, ascending inside a row
+    counts: np.ndarray  # uint32
+
+
+class Model:
+    """A trained model opened for reading; its arrays are mapped.
+
+    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 (K,), `words` and `documents` Rows,
+    `iteration`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
+        self.topics: int = self.manifest["topics"]
+        self.beta: float = self.manifest["beta"]
+        self.dataset: str = self.manifest["dataset"]
+        arrays = self._map("topics")
+        self.alpha, self.topic_counts = arrays["alpha"], arrays["topic_counts"]
+        self.words = Rows(**self._map("words"))
+        self.documents = Rows(**self._map("documents"))
+
+    def _map(self, name: str) -> dict[str, np.ndarray]:
+        entry = self.manifest["files"][name]
+        path = self.path / entry["file"]
+        if not path.exists() or path.stat().st_size != entry["bytes"]:
+            raise WorkFailed(f"damaged: {path} is missing or cut short", "Write the model again with `ooc resume`.")
+        return map_arrays(path, entry["arrays"])
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.words.offsets.size - 1
+
+    def vocabulary(self) -> list[str]:
+        return read_lines(self.path / "vocabulary.txt")
+
+    def document_names(self) -> list[str] | None:
+        """Names of the documents, or None if they have none."""
+        path = self.path / "documents.txt"
+        return read_lines(path) if path.exists() else None
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the model's files, compared with their checksums."""
+        for entry in self.manifest["files"].values():
+            if problem := check_file(self.path / entry["file"], entry):
+                yield problem
+
+
+def write_model(
+    directory: Path,
+    dataset: Dataset,
+    *,
+    alpha: np.ndarray,
+    beta: float,
+    topic_counts: np.ndarray,
+    topic_type: str,
+    word_rows: Iterator[Any],
+    document_rows: Iterator[Any],
+) -> None:
+    """Write a model into an empty directory.
+
+    word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
+    give them. They are spooled to disk and put in order there, so memory does not grow with the model.
+    """
+    files: dict[str, Any] = {
+        "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
+    }
+    files["words"] = _write_rows(directory, "words", word_rows, dataset.index.word_ids, topic_type)
+    numbers = [dataset.block(block).documents for block in range(dataset.block_count)]
+    files["documents"] = _write_rows(directory, "documents", document_rows, np.concatenate(numbers), topic_type)
+    for entry in dataset.manifest["texts"].values():
+        name = "vocabulary.txt" if entry is dataset.manifest["texts"]["vocabulary"] else "documents.txt"
+        with (dataset.path / entry["file"]).open("rb") as source:
+            write_synced(directory / name, lambda file, source=source: shutil.copyfileobj(source, file))
+        files[name] = {"file": name, "bytes": entry["bytes"], "checksum": checksum(directory / name)}
+    write_json(
+        directory / MANIFEST,
+        {
+            "schema": SCHEMA,
+            "kind": "lda",
+            "dataset": dataset.identity,
+            "topics": int(alpha.size),
+            "beta": beta,
+            "files": files,
+        },
+    )
+
+
+def _write_rows(directory: Path, name: str, rows: Iterator[Any], order: np.ndarray, topic_type: str) -> dict[str, Any]:
+    """Spool rows, then publish them so that row i becomes row order[i]."""
+    with ExitStack() as stack:
+        spools = [directory / f"{name}.{part}" for part in ("sizes", "rows", "topics", "counts")]
+        for spool in spools:
+            stack.callback(spool.unlink, missing_ok=True)
+        with spools[0].open("wb") as sizes_file, spools[1].open("wb") as rows_file:
+            for sizes, packed in rows:
+                sizes.tofile(sizes_file)
+                packed.tofile(rows_file)
+        sizes = np.fromfile(spools[0], np.uint32)
+        offsets = np.zeros(sizes.size + 1, np.int64)
+        offsets[1 + order.astype(np.int64)] = sizes
+        np.cumsum(offsets, out=offsets)
+        total = int(offsets[-1])
+        packed = np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64)
+        topics = np.memmap(spools[2], topic_type, "w+", shape=max(total, 1))[:total]
+        counts = np.memmap(spools[3], np.uint32, "w+", shape=max(total, 1))[:total]
+        _place_rows(np.asarray(packed), sizes, order, offsets, np.asarray(topics), np.asarray(counts))
+        return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+
+
+@kernel
+def _place_rows(packed, sizes, order, offsets, topics, counts):
+    at = 0
+    for row in range(sizes.size):
+        to = offsets[order[row]]
+        for i in range(sizes[row]):
+            topics[to + i] = packed[at + i] >> np.uint64(32)
+            counts[to + i] = packed[at + i] & np.uint64(0xFFFFFFFF)
+        at += sizes[row]

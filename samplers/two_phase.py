@@ -1,0 +1,139 @@
+"""The two-phase Metropolis-Hastings sampler of LDA: kernels.
+
+WarpLDA (Chen, Li, Zhu and Chen, VLDB 2016), after LightLDA (Yuan et al., WWW 2015, section 4). With `^-` for counts
+without the token itself, a token of word w in document d has topic k with
+
+    p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)                              LightLDA eq. (1)
+
+Proposals come in turn from q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio
+p(t) q(s) / (p(s) q(t)) the document factors cancel for the first and the word factors for the second. Therefore
+
+    the word phase, one word's tokens at a time, accepts what q_d proposed, by (n_kw^- + beta) / (n_k^- + V*beta),
+    and then draws from q_w;
+    the document phase, one document's tokens at a time, accepts what q_w proposed, by (n_kd^- + alpha_k) /
+    (n_k^- + V*beta), and then draws from q_d.
+
+Both are the same step on a group of tokens with a prior: `sample_group`. Drawing from `n_k^- + prior` needs no table:
+it is the topic of one of the group's other tokens, or, with the prior's share, a topic from the prior.
+
+Deviations from exact Gibbs sampling: the counts of a group are those of the group's start, and the summary row n_k is
+that of the phase's start (delayed counts). A proposal is drawn from the counts that stand in its acceptance ratio, but
+by the time it is judged the group's other tokens were accepted from one snapshot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import kernel
+from samplers.groups import gather_document, gather_word
+from samplers.streams import uniform
+from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask
+
+
+@kernel
+def accept_group(state, where, topics, slots, keys, counts, mask, prior, summary, key, draw):
+    """Walk each token's proposals and keep where it ends; returns how many tokens changed topic.
+
+    state: topic type (N, 1+M), topic and proposals of each token; not changed. where: int64 (n,), the group's rows.
+    topics: topic type (n,), set to the new topics. slots, keys, counts, mask: the group's counts at its start.
+    prior: float64 (K,) or (1,). summary: float64 (K,), n_k + V*beta. key, draw: random stream, and first draw of it.
+    """
+    changed = 0
+    proposals = state.shape[1] - 1
+    one = prior.size == 1
+    for i in range(where.size):
+        row = where[i]
+        counted = np.int64(state[row, 0])
+        current = counted
+        # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is now.
+        weight = counts[slots[i]] - 1 + prior[0 if one else counted]
+        share = summary[counted] - 1.0
+        for m in range(proposals):
+            proposed = np.int64(state[row, 1 + m])
+            own = 1 if proposed == counted else 0
+            proposed_weight = counts[slot_of(keys, mask, proposed)] - own + prior[0 if one else proposed]
+            proposed_share = summary[proposed] - own
+            u = uniform(key, draw + np.uint64(i * proposals + m))
+            if u * (weight * proposed_share) < proposed_weight * share:
+                current, weight, share = proposed, proposed_weight, proposed_share
+        topics[i] = current
+        changed += current != counted
+    return changed
+
+
+@kernel
+def draw_group(state, where, topics, prior, key, draw):
+    """Write the group's new topics and draw new proposals from `n_k^- + prior`.
+
+    state: changed at the rows `where`. topics: topic type (n,). prior: Prior. key, draw: as in `accept_group`.
+    """
+    proposals = state.shape[1] - 1
+    others = where.size - 1
+    mass = others + prior.total
+    same = prior.weights.size == 1
+    for i in range(where.size):
+        row = where[i]
+        state[row, 0] = topics[i]
+        for m in range(proposals):
+            x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
+            if x < others:
+                j = int(x)
+                state[row, 1 + m] = topics[j + (j >= i)]
+            else:
+                x = (x - others) / prior.total * prior.topics
+                k = min(int(x), prior.topics - 1)
+                state[row, 1 + m] = k if same or x - k < prior.cut[k] else prior.alias[k]
+
+
+@kernel
+def sample_group(state, where, scratch, prior, summary, delta, key, draw):
+    """One step on the group of the rows `where`, int64 (n,): count, accept, draw.
+
+    state: changed at those rows. prior: Prior. summary: float64 (K,), n_k + V*beta at the start of the phase. delta:
+    int64 (K,), change of n_k by this worker, added to. Returns the number of tokens that changed topic; 2*M*n draws
+    of the stream `key` are used, from `draw` on.
+    """
+    topics, slots = scratch.topics[: where.size], scratch.slots[: where.size]
+    mask = table_mask(where.size, prior.topics)
+    keys = scratch.keys if mask + 1 < prior.topics else scratch.keys[:0]
+    count_topics(state, where, slots, keys, scratch.counts, mask)
+    changed = accept_group(state, where, topics, slots, keys, scratch.counts, mask, prior.weights, summary, key, draw)
+    clear_counts(slots, keys, scratch.counts)
+    for i in range(where.size):
+        delta[state[where[i], 0]] -= 1
+        delta[topics[i]] += 1
+    draw_group(state, where, topics, prior, key, draw + np.uint64(where.size * (state.shape[1] - 1)))
+    return changed
+
+
+@kernel
+def document_phase(state, base, offsets, positions, scratch, prior, summary, delta, key):
+    """Sample the documents of a part, one after the other; returns how many tokens changed topic.
+
+    state, base, offsets, positions: see `samplers.groups`; others: see `sample_group`.
+    """
+    changed = 0
+    draw = np.uint64(0)
+    for d in range(offsets.size - 1):
+        where = scratch.where[: offsets[d + 1] - offsets[d]]
+        gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
+        changed += sample_group(state, where, scratch, prior, summary, delta, key, draw)
+        draw += np.uint64(2 * where.size * (state.shape[1] - 1))
+    return changed
+
+
+@kernel
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, summary, delta, key):
+    """Sample the words of a part, each over its tokens in all blocks; returns how many tokens changed topic.
+
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.groups`; others: see `sample_group`.
+    """
+    changed = 0
+    draw = np.uint64(0)
+    for w in range(run_offsets.size - 1):
+        runs = slice(run_offsets[w], run_offsets[w + 1])
+        tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+        changed += sample_group(state, scratch.where[:tokens], scratch, prior, summary, delta, key, draw)
+        draw += np.uint64(2 * tokens * (state.shape[1] - 1))
+    return changed
