@@ -1,5 +1,33 @@
 """Data on disk: HDF5 data blocks, ingestion, vocabularies. Knows no model."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 
-__all__ = ["Interrupted", "OocError", "RequestError", "WorkFailed"]
+if TYPE_CHECKING:
+    from blocks.dataset import Dataset
+    from blocks.from_memory import ingest_documents, write_corpus
+
+__all__ = [
+    "Dataset",
+    "Interrupted",
+    "OocError",
+    "RequestError",
+    "WorkFailed",
+    "ingest_documents",
+    "write_corpus",
+]
+
+# Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
+_LAZY = {
+    "Dataset": "blocks.dataset",
+    "ingest_documents": "blocks.from_memory",
+    "write_corpus": "blocks.from_memory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,108 @@
+"""The shuffle of documents into blocks: a hash of its number says which bucket a document goes to, a seeded
+permutation in which order a bucket's documents stand. Neither depends on how the work was cut or who did it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import kernel
+
+DROPPED = np.uint32(0xFFFFFFFF)  # the rank of a token whose word was filtered out
+
+
+@kernel
+def bucket_of(document, seed, buckets):
+    """The bucket of a document: splitmix64 of its number and the seed, modulo the number of buckets."""
+    z = np.uint64(document) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64(z % np.uint64(buckets))
+
+
+@kernel
+def partition(ranks, lengths, first_document, seed, buckets):
+    """Sort consecutive documents by bucket, leaving out dropped tokens; within a bucket they keep their order.
+
+    ranks: uint32 (N,), word rank of each token or DROPPED. lengths: uint32 (D,), tokens of each document with those
+    dropped. Returns, bucket by bucket, `documents` uint64 (D,), `kept_lengths` uint32 (D,), `kept` uint32 (n,), then
+    `document_bounds` and `token_bounds`, int64 (buckets+1,), where each bucket begins in them.
+    """
+    bucket = np.empty(lengths.size, np.int64)
+    remaining = np.zeros(lengths.size, np.uint32)
+    document_bounds = np.zeros(buckets + 1, np.int64)
+    token_bounds = np.zeros(buckets + 1, np.int64)
+    token = 0
+    for document in range(lengths.size):
+        bucket[document] = bucket_of(first_document + document, seed, buckets)
+        for _ in range(lengths[document]):
+            remaining[document] += ranks[token] != DROPPED
+            token += 1
+        document_bounds[bucket[document] + 1] += 1
+        token_bounds[bucket[document] + 1] += remaining[document]
+    document_bounds = np.cumsum(document_bounds)
+    token_bounds = np.cumsum(token_bounds)
+
+    documents = np.empty(lengths.size, np.uint64)
+    kept_lengths = np.empty(lengths.size, np.uint32)
+    kept = np.empty(token_bounds[buckets], np.uint32)
+    next_document = document_bounds[:-1].copy()
+    next_token = token_bounds[:-1].copy()
+    token = 0
+    for document in range(lengths.size):
+        target = bucket[document]
+        documents[next_document[target]] = first_document + document
+        kept_lengths[next_document[target]] = remaining[document]
+        next_document[target] += 1
+        for _ in range(lengths[document]):
+            if ranks[token] != DROPPED:
+                kept[next_token[target]] = ranks[token]
+                next_token[target] += 1
+            token += 1
+    return documents, kept_lengths, kept, document_bounds, token_bounds
+
+
+@kernel
+def reorder(ranks, offsets, order):
+    """Bring documents in a given order.
+
+    ranks: uint32 (N,), tokens. offsets: int64 (D+1,). order: int64 (D,), the document that stands at each place.
+    Returns the tokens uint32 (N,) and offsets int64 (D+1,) of the documents so ordered.
+    """
+    moved = np.empty_like(ranks)
+    moved_offsets = np.zeros_like(offsets)
+    for place in range(order.size):
+        begin, end = offsets[order[place]], offsets[order[place] + 1]
+        target = moved_offsets[place]
+        moved_offsets[place + 1] = target + end - begin
+        for token in range(begin, end):
+            moved[target + token - begin] = ranks[token]
+    return moved, moved_offsets
+
+
+def shuffled(
+    documents: np.ndarray, lengths: np.ndarray, ranks: np.ndarray, seed: int, block: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Permute the documents of a block; the order depends on the seed and the number of the block only.
+
+    documents: uint64 (D,). lengths: uint32 (D,). ranks: uint32 (N,). Returns documents, offsets int64 (D+1,), ranks.
+    """
+    order = np.random.default_rng([seed, block]).permutation(documents.size)
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    moved, moved_offsets = reorder(ranks, offsets, order)
+    return documents[order], moved_offsets, moved
+
+
+def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
+    """Join buckets without tokens to their neighbours, so that no block is without tokens.
+
+    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the bucket at which each block begins; the last is B.
+    """
+    begins = np.flatnonzero(bucket_tokens)
+    begins[:1] = 0
+    return np.append(begins, bucket_tokens.size)
+
+
+def bucket_count(tokens: int, block_tokens: int) -> int:
+    """Buckets for so many tokens, at least one."""
+    return max(1, -(-tokens // block_tokens))
