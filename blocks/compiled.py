@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -48,5 +49,7 @@ os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
 
 import numba  # noqa: E402  (the cache directory must be set first)
 
-kernel = numba.njit(cache=True, nogil=True, error_model="numpy")
-inlined = numba.njit(inline="always", error_model="numpy")
+kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+# Where sums may be reordered (always in the same way by the same build): loops over float32 then vectorise.
+reordered_kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=True)
+inlined: Any = numba.njit(inline="always", error_model="numpy")

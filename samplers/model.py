@@ -22,7 +22,7 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.compiled import kernel
 from blocks.dataset import Dataset, check_file, read_lines
 from blocks.errors import WorkFailed
-from blocks.files import checksum, read_json, write_json, write_synced
+from blocks.files import checksum, publish, read_json, write_json
 
 SCHEMA = 1
 MANIFEST = "model.json"
@@ -104,8 +104,8 @@ def write_model(
     files["documents"] = _write_rows(directory, "documents", document_rows, np.concatenate(numbers), topic_type)
     for entry in dataset.manifest["texts"].values():
         name = "vocabulary.txt" if entry is dataset.manifest["texts"]["vocabulary"] else "documents.txt"
-        with (dataset.path / entry["file"]).open("rb") as source:
-            write_synced(directory / name, lambda file, source=source: shutil.copyfileobj(source, file))
+        with publish(directory / name) as beside:
+            shutil.copyfile(dataset.path / entry["file"], beside)
         files[name] = {"file": name, "bytes": entry["bytes"], "checksum": checksum(directory / name)}
     write_json(
         directory / MANIFEST,
