@@ -40,9 +40,9 @@ def cache_directory() -> Path:
     return fallback
 
 
-def is_compiled() -> bool:
-    """Whether some earlier run has left compiled kernels in the cache."""
-    return any(cache_directory().rglob("*.nbi"))
+def is_compiled(module: str) -> bool:
+    """Whether some earlier run has left the compiled kernels of a module, such as "samplers.two_phase", in the cache."""
+    return any(cache_directory().rglob(f"{module.rpartition('.')[2]}.*.nbi"))
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())

@@ -101,18 +101,14 @@ class Lda:
         return self._scratch
 
     def warm_up(self) -> None:
-        """Run every phase once on a corpus of two tokens."""
-        block = Block(
-            np.zeros(1, np.uint64),
-            np.array([0, 2]),
-            np.array([0, 1], np.uint32),
-            np.zeros(1, np.uint32),
-            np.array([0, 2]),
-        )
-        one = np.array([0], np.uint32)
-        slice_ = Slice(np.array([0, 1]), one, one, np.array([2], np.uint32), np.array([0, 2]))
+        """Run every phase once on a corpus of two tokens, with arrays of the types that the real ones have."""
+        one, ends = np.zeros(1, np.uint32), np.array([0, 2])
+        block = Block(np.zeros(1, np.uint64), ends, np.array([0, 1], np.uint32), one, ends)
+        slice_ = Slice(np.array([0, 1]), one, one, np.array([2], np.uint32), ends)
+        for array in (*block, *slice_):
+            array.setflags(write=False)  # as mapped files are; to numba that is another type
         state = np.zeros((2, 1 + self.proposals), topic_type(self.topics))
-        shared = {name: np.ones(*spec) for name, spec in self.shared_arrays().items()}
+        shared = {name: np.zeros(*spec) for name, spec in self.shared_arrays().items()}
         delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
         self._scratch = self.make_scratch(2)
         for phase in (self.initial, *self.phases, *self.reading_phases):

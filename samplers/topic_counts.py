@@ -27,7 +27,7 @@ def slot_of(keys, mask, topic):
 
 @kernel
 def table_mask(tokens, topics):
-    """Slots of the table for a group of `tokens` tokens, less one; the table is dense if they suffice for all topics."""
+    """Slots of the table for a group of `tokens` tokens, less one; it is dense if they suffice for all topics."""
     capacity = 16
     least = topics if topics <= _DENSE else min(2 * tokens, topics)
     while capacity < least:

@@ -1,0 +1,130 @@
+"""What a trained topic model says, for people and other programs: top words, sizes, top documents, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import kernel
+from blocks.errors import RequestError
+from blocks.npz import write_npz
+from ooc.run import Run
+from samplers.model import Model, Rows
+
+
+def open_model(path: Path) -> Model:
+    """The model of a run, or a model directory; raises RequestError if the run is not finished."""
+    if (path / "model.json").exists():
+        return Model(path)
+    run = Run(path)
+    if not (path / "model").exists():
+        raise RequestError(
+            f"{path} has no model yet: {len(run.metrics())} of {run.config['iterations']} iterations are done",
+            f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
+        )
+    return Model(path / "model")
+
+
+@kernel
+def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
+    """For each topic, the rows in which it weighs most, heaviest first; of equal ones the first rows.
+
+    offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are shares of the row,
+    (n + alpha_k) / (n_row + abar), or plain counts. top_rows: int64 (K, T), -1 where there are fewer; top_weights:
+    float64 (K, T), 0 there: both set.
+    """
+    top = top_rows.shape[1]
+    mass = alpha.sum()
+    for row in range(offsets.size - 1):
+        first, last = offsets[row], offsets[row + 1]
+        total = counts[first:last].sum() + mass
+        for entry in range(first, last):
+            k = topics[entry]
+            weight = (counts[entry] + alpha[k]) / total if per_row else float(counts[entry])
+            if weight <= top_weights[k, top - 1]:
+                continue
+            place = top - 1
+            while place and weight > top_weights[k, place - 1]:
+                top_rows[k, place] = top_rows[k, place - 1]
+                top_weights[k, place] = top_weights[k, place - 1]
+                place -= 1
+            top_rows[k, place] = row
+            top_weights[k, place] = weight
+
+
+def top_entries(rows: Rows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
+    """See `_top_entries`: int64 (K, top) rows and float64 (K, top) weights."""
+    top_rows = np.full((alpha.size, top), -1, np.int64)
+    top_weights = np.zeros((alpha.size, top))
+    _top_entries(*rows, alpha, per_row, top_rows, top_weights)
+    return top_rows, top_weights
+
+
+def describe_topics(model: Model, *, top: int, documents: int) -> list[dict[str, Any]]:
+    """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta."""
+    vocabulary = model.vocabulary()
+    names = model.document_names() if documents else None
+    words, counts = top_entries(model.words, model.alpha, top, per_row=False)
+    rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
+    mass = model.vocabulary_size * model.beta
+    described = []
+    for k in np.argsort(-model.topic_counts, kind="stable").tolist():
+        size = int(model.topic_counts[k])
+        topic: dict[str, Any] = {
+            "topic": k,
+            "tokens": size,
+            "share": size / max(int(model.topic_counts.sum()), 1),
+            "words": [
+                {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
+                for word, count in zip(words[k].tolist(), counts[k].tolist(), strict=True)
+                if word >= 0
+            ],
+        }
+        if rows is not None and shares is not None:
+            topic["documents"] = [
+                {"document": row, "name": names[row] if names else str(row + 1), "weight": share}
+                for row, share in zip(rows[k].tolist(), shares[k].tolist(), strict=True)
+                if row >= 0
+            ]
+        described.append(topic)
+    return described
+
+
+def topics_table(described: list[dict[str, Any]]) -> str:
+    """A table of topics that a person can read: number, share of the tokens, words with their weights in percent."""
+    lines = []
+    for topic in described:
+        words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
+        lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {words}")
+        lines.extend(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']}" for entry in topic.get("documents", ()))
+    return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
+
+
+def export_npz(model: Model, path: Path) -> None:
+    """Write the whole model as .npz: numeric and string arrays only, in the original order.
+
+    alpha float64 (K,), beta float64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,), word_topics, word_counts:
+    the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1]; document_offsets int64 (D+1,),
+    document_topics, document_counts likewise; vocabulary (V,) and, if documents have names, document_names (D,), str.
+    """
+    arrays: dict[str, np.ndarray] = {
+        "alpha": model.alpha,
+        "beta": np.array(model.beta),
+        "topic_tokens": model.topic_counts,
+        "word_offsets": model.words.offsets,
+        "word_topics": model.words.topics,
+        "word_counts": model.words.counts,
+        "document_offsets": model.documents.offsets,
+        "document_topics": model.documents.topics,
+        "document_counts": model.documents.counts,
+        "vocabulary": np.array(model.vocabulary()),
+    }
+    if names := model.document_names():
+        arrays["document_names"] = np.array(names)
+    write_npz(path, arrays)
+
+
+EXPORTS: dict[str, Callable[[Model, Path], None]] = {"npz": export_npz}

@@ -1,0 +1,116 @@
+"""Starting and resuming a training: from options to a run, a plan and the engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks import memory
+from blocks.compiled import is_compiled
+from blocks.dataset import Dataset, check_file
+from blocks.errors import RequestError, WorkFailed
+from blocks.workers import cores
+from ooc.plan import Plan, make_plan
+from ooc.run import Run, create_run
+from ooc.training import train
+from ooc.worker import ProgramSpec
+from samplers.lda import check_options
+from samplers.programs import AUTO, sampler_target
+
+MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
+
+
+def default_alpha(topics: int) -> float:
+    """The symmetric alpha that is used if none is given."""
+    return 0.1 * min(1.0, 100 / topics)
+
+
+def train_lda(
+    data: Path,
+    path: Path,
+    *,
+    topics: int,
+    iterations: int,
+    sampler: str = "auto",
+    mh_steps: int | None = None,
+    alpha: float | Sequence[float] | None = None,
+    beta: float = 0.01,
+    seed: int = 0,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    evaluate_every: int = 10,
+    max_time: float | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train a topic model of the dataset `data` in the new run directory `path`.
+
+    Returns the last line of its metrics. Raises RequestError, before anything is written, if an option is wrong.
+    """
+    alpha = default_alpha(topics) if alpha is None and topics > 0 else alpha or 0.0
+    check_options(topics, alpha, beta)
+    for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
+        if value < 1:
+            raise RequestError(f"{option} {value}: at least 1 is needed")
+    chosen = AUTO if sampler == "auto" else sampler
+    options: dict[str, Any] = {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed}
+    if sampler_target(chosen) == sampler_target("two-phase"):
+        options["mh_steps"] = 1 if mh_steps is None else mh_steps
+    elif mh_steps is not None:
+        raise RequestError(f"--mh-steps is for the two-phase sampler, not for {chosen}")
+    dataset = Dataset(data)
+    spec = ProgramSpec(sampler_target(chosen), options)
+    plan = _plan(dataset, spec, workers, memory_bytes)
+    check_dataset(dataset)
+    run = create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every, overwrite=overwrite)
+    return _train(run, plan, max_time, quiet)
+
+
+def resume(
+    path: Path,
+    *,
+    iterations: int | None = None,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    max_time: float | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Go on with a run, also with other workers, another budget, or more iterations; returns its last metrics."""
+    run = Run(path)
+    dataset = run.dataset()
+    plan = _plan(dataset, run.spec, workers, memory_bytes)
+    check_dataset(dataset)
+    if iterations is not None:
+        done = max((line["iteration"] for line in run.metrics()), default=0)
+        if iterations < max(done, 1):
+            raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+        run.set_iterations(iterations)
+    return _train(run, plan, max_time, quiet)
+
+
+def check_dataset(dataset: Dataset) -> None:
+    """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
+    if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
+        raise WorkFailed(
+            "damaged: " + "; ".join(problems), f"Nothing was changed. See what is left with: ooc verify {dataset.path}"
+        )
+
+
+def _plan(dataset: Dataset, spec: ProgramSpec, workers: int | None, memory_bytes: int | None) -> Plan:
+    if workers is not None and workers < 1:
+        raise RequestError(f"--workers {workers}: at least 1 is needed")
+    available = memory.available()
+    if memory_bytes and memory_bytes > available:
+        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
+    budget = memory_bytes or int(MEMORY_SHARE * available)
+    return make_plan(dataset, spec.build(dataset), workers or cores(), budget)
+
+
+def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[str, Any]:
+    if not quiet:
+        print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
+    if not is_compiled("samplers.groups"):
+        print("compiling the kernels; this takes about half a minute, once", file=sys.stderr)
+    return train(run, plan, max_time=max_time, quiet=quiet)
