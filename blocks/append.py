@@ -1,0 +1,95 @@
+"""Where an ingestion writes: a new directory that appears when it is complete, or a dataset that it appends to.
+
+An append publishes new blocks and a new generation of everything derived beside the old, then replaces the manifest:
+until then the dataset is the old one, whole. What a crash leaves behind is removed by the next append.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from blocks.dataset import MANIFEST, Dataset
+from blocks.errors import RequestError
+from blocks.files import disk_errors, publish_directory, remove_leftovers, temporary_name
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to write. `root` is the dataset, `spill` an empty directory for temporary files."""
+
+    root: Path
+    spill: Path
+    old: Dataset | None = None
+
+    @property
+    def generation(self) -> int:
+        """Of the manifest to be written."""
+        return self.old.manifest["generation"] + 1 if self.old else 0
+
+    @property
+    def suffix(self) -> str:
+        """In the names of files of this generation."""
+        return f"-{self.generation}" if self.old else ""
+
+    @property
+    def first_block(self) -> int:
+        """The number of the first new block."""
+        return self.old.block_count if self.old else 0
+
+    @property
+    def first_document(self) -> int:
+        """The number of the first new document."""
+        return self.old.documents if self.old else 0
+
+
+@contextmanager
+def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
+    """A dataset that appears under its name when it is complete."""
+    with publish_directory(Path(out), overwrite=overwrite) as root:
+        (root / "blocks").mkdir()
+        (root / "spill").mkdir()
+        yield Target(root, root / "spill")
+
+
+@contextmanager
+def append_to(out: str) -> Iterator[Target]:
+    """An existing dataset; what is not part of it is removed before and after. One append at a time may run."""
+    root = Path(out)
+    with disk_errors(root):
+        descriptor = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(f"another process is appending to {root}", "Wait until it has ended.") from None
+        remove_strays(root)
+        spill = temporary_name(root / "spill")
+        with disk_errors(root):
+            spill.mkdir()
+            try:
+                yield Target(root, spill, Dataset(root))
+            finally:
+                shutil.rmtree(spill, ignore_errors=True)
+                remove_strays(root)
+    finally:
+        os.close(descriptor)
+
+
+def remove_strays(root: Path) -> None:
+    """Delete what the manifest of a dataset does not name: files of an earlier generation or of a failed append."""
+    named = {path for path, _ in Dataset(root).files()} | {root / MANIFEST}
+    folders = {path.parent for path in named}
+    for folder in sorted(folders):
+        remove_leftovers(folder)
+    for found in (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt")):
+        if found not in named:
+            found.unlink()
+    for folder in root.glob("slices*"):
+        if folder not in folders:
+            shutil.rmtree(folder)
