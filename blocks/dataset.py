@@ -130,11 +130,6 @@ class Dataset:
         for entry in entries:
             yield self.path / entry["file"], entry
 
-    def check_block(self, number: int) -> None:
-        """Read a whole block again and compare its checksum; raises WorkFailed with its name."""
-        entry = self.manifest["blocks"][number]
-        _check(self.path / entry["file"], entry)
-
 
 def check_file(path: Path, entry: dict[str, Any]) -> str | None:
     """What is wrong with a file, compared with its manifest entry, or None."""
@@ -147,11 +142,6 @@ def check_file(path: Path, entry: dict[str, Any]) -> str | None:
         return f"{path}: missing"
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
-
-
-def _check(path: Path, entry: dict[str, Any]) -> None:
-    if problem := check_file(path, entry):
-        raise WorkFailed(f"damaged: {problem}", "The other blocks are unharmed; ingest again, or restore this file.")
 
 
 def parts(offsets: np.ndarray, part_tokens: int) -> np.ndarray:

@@ -1,0 +1,53 @@
+"""What a run is and how far it has come; whether its state is what was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from blocks.errors import OocError
+from ooc.run import Run
+from ooc.state import Generations, Layout
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """The facts of a run; JSON types only."""
+    metrics = run.metrics()
+    return {
+        "path": str(run.path),
+        "kind": "run",
+        **{name: run.config[name] for name in ("version", "program", "options", "dataset")},
+        "iterations": {"planned": run.config["iterations"], "done": metrics[-1]["iteration"] if metrics else 0},
+        "finished": (run.path / "model").exists(),
+        "bytes": sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file()),
+        "last": metrics[-1] if metrics else {},
+    }
+
+
+def told(facts: dict[str, Any]) -> Iterator[str]:
+    """Lines for a reader."""
+    iterations = facts["iterations"]
+    yield f"run         {facts['path']}"
+    yield f"program     {facts['program'].rpartition(':')[2]}, by ooc {facts['version']}"
+    yield f"options     {', '.join(f'{name} {value}' for name, value in facts['options'].items())}"
+    yield f"dataset     {facts['dataset']['path']} ({facts['dataset']['identity']})"
+    yield f"iterations  {iterations['done']} of {iterations['planned']}" + (
+        "" if facts["finished"] else ", no model yet"
+    )
+    yield f"bytes       {facts['bytes']:,}"
+    for name, value in facts["last"].items():
+        yield f"            {name} {value:,}" if isinstance(value, int) else f"            {name} {value:.4f}"
+
+
+def run_problems(run: Run) -> Iterator[str]:
+    """What is wrong with the newest generation of a run, if anything."""
+    try:
+        dataset = run.dataset()
+        layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
+        generations = Generations(run.path / "state", dataset, layout)
+        if not generations:
+            yield f"{run.path}: nothing was committed yet"
+        else:
+            generations.check()
+    except OocError as error:
+        yield error.what
