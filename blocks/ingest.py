@@ -22,7 +22,7 @@ import numpy as np
 from blocks import chunks, uci
 from blocks.append import Target, append_to, new_dataset
 from blocks.corpus_writer import BLOCK_TOKENS, PART_TOKENS, finish, write_lines
-from blocks.dataset import Dataset
+from blocks.dataset import MANIFEST, Dataset
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.ingest_worker import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
@@ -98,7 +98,7 @@ def ingest(
     _check(request)
     count = workers or cores()
     if not request.append:
-        require_new(Path(request.out), overwrite=request.overwrite)
+        _require_replaceable(Path(request.out), request.overwrite)
     base = _base(request)
     rules = _rules(request, base)
     words = _fixed_words(request)
@@ -145,6 +145,15 @@ def _check(request: Request) -> None:
             if Path(path).is_dir():
                 raise RequestError(f"{path} is a directory", "Directories of files are read by `ooc ingest text`.")
             size_of(path)
+
+
+def _require_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
+    require_new(out, overwrite=overwrite)
+    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file()):
+        return
+    if out.exists():
+        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
 
 
 def _base(request: Request) -> Dataset | None:

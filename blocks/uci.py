@@ -154,7 +154,7 @@ def read_vocabulary(path: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{path}, line {line}: not UTF-8", "Convert it with iconv.") from None
-    words = text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+    words = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}
     for line, word in enumerate(words, 1):
         if not word.strip():

@@ -1,0 +1,54 @@
+"""What the tests share: the reference data, the command line as a process, datasets read back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blocks import Dataset
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """The reference data beside the repository; tests that need it are skipped where it is absent."""
+    path = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"there is no reference data in {path}")
+    return path
+
+
+@pytest.fixture
+def ooc(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line in `tmp_path`; `ooc("info", path)` returns the finished process."""
+
+    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cli", *map(str, arguments)]
+        settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120, **options}
+        return subprocess.run(command, check=False, **settings)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def bags() -> Callable[[Dataset], list[Counter[str]]]:
+    """Read a dataset back: the words of each document, in the original order."""
+
+    def read(dataset: Dataset) -> list[Counter[str]]:
+        words = np.array(dataset.vocabulary(), object)[np.asarray(dataset.index.word_ids)]
+        found: list[Counter[str] | None] = [None] * dataset.documents
+        for number in range(dataset.block_count):
+            block = dataset.block(number)
+            ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
+            for row, document in enumerate(block.documents):
+                assert found[document] is None, f"document {document} stands twice"
+                found[document] = Counter(words[ranks[block.offsets[row] : block.offsets[row + 1]]])
+        return [bag for bag in found if bag is not None]
+
+    return read

@@ -1,0 +1,244 @@
+"""The parts of ingestion, each beside an obvious twin: cutting, decompressing, parsing, tokenising, choosing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from blocks import RequestError, records, sources, uci
+from blocks.sources import Source
+from blocks.tokens import TOKEN_PATTERN, Counts, FixedVocabulary, Rules, Tokenizer, read_stop_words
+from blocks.vocabulary import Filters, Merged, select
+
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_compressed_files_are_read_and_truncated_ones_are_named(tmp_path, suffix):
+    generator = np.random.default_rng(0)
+    content = b"".join(b"line %d\n" % number for number in generator.integers(0, 1 << 40, 60_000))
+    path = tmp_path / f"input.txt{suffix}"
+    compress = COMPRESS[suffix]
+    path.write_bytes(compress(content[:500_000]) + compress(content[500_000:]))  # several members, as `cat` makes
+    chunks = list(Source(str(path)).chunks(sources.whole_line, 100_000))
+    assert b"".join(data for _, data in chunks) == content
+    assert [line for line, _ in chunks] == [1 + content[: content.index(data)].count(b"\n") for _, data in chunks]
+    if suffix:
+        path.write_bytes(compress(content)[:-20])
+        with pytest.raises(RequestError, match=r"input\.txt.* is truncated or damaged"):
+            list(Source(str(path)).chunks(sources.whole_line))
+        path.write_bytes(content)
+        with pytest.raises(RequestError, match="not compressed as its name says"):
+            list(Source(str(path)).chunks(sources.whole_line))
+
+
+@given(st.lists(st.lists(st.text('ab"\n,', max_size=6), min_size=2, max_size=2), max_size=12), st.integers(1, 40))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_csv_chunks_hold_whole_rows(tmp_path, rows, size):
+    def quoted(text):
+        return '"' + text.replace('"', '""') + '"'
+
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(",".join(map(quoted, row)) + "\n" for row in rows), newline="")
+    columns = records.Columns(",", 2, 0, 1)
+    found = records.Documents(skip=False)
+    for line, data in Source(str(path)).chunks(sources.whole_row, size):
+        records.from_csv(data, "rows.csv", line, columns, found)
+    assert found.texts == [row[0] for row in rows]
+
+
+bag = st.dictionaries(st.integers(1, 9), st.integers(1, 4), max_size=5)
+
+
+@given(st.lists(bag, min_size=1, max_size=8), st.integers(1, 60))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_uci_chunks_hold_whole_documents(tmp_path, documents, size):
+    lines = [f"{d} {w} {c}" for d, counts in enumerate(documents, 1) for w, c in counts.items()]
+    path = tmp_path / "docword.txt"
+    path.write_text("\n".join([str(len(documents)), "9", str(len(lines)), *lines]))
+    source = Source(str(path))
+    header = uci.read_header(source)
+    assert header == (len(documents), 9, len(lines))
+    found = [Counter() for _ in documents]
+    ends = 0
+    for line, data in source.chunks(uci.whole_documents, size):
+        bags = uci.parse(data, "docword.txt", line, header)
+        if not bags.entries:
+            continue
+        assert bags.first_document >= ends
+        ends = bags.first_document + bags.lengths.size
+        owners = np.repeat(np.arange(bags.lengths.size), bags.lengths) + bags.first_document
+        for document, word in zip(owners, bags.words, strict=True):
+            found[document][int(word) + 1] += 1
+    assert found == [Counter(counts) for counts in documents]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("1 2", "is not `document word count`"),
+        ("1 2 3 4", "is not `document word count`"),
+        ("1 x 3", "is not `document word count`"),
+        ("1 2 3.5", "is not `document word count`"),
+        ("0 1 1", "document 0, but the header says 1 to 3"),
+        ("4 1 1", "document 4, but the header says 1 to 3"),
+        ("3 0 1", "word 0, but the header says 1 to 5"),
+        ("3 6 1", "word 6, but the header says 1 to 5"),
+        ("3 1 0", "count 0"),
+        ("3 1 -2", "count -2"),
+        ("3 1 99999999999999999999999", "count 99999999999999999999999"),
+        ("1 1 1", "document 1 comes after"),
+        ("\0\0\0", "is not `document word count`"),
+    ],
+)
+def test_a_bad_uci_line_is_named(line, complaint):
+    header = uci.Header(3, 5, 4)
+    data = f"1 1 1\n2 5 2\n{line}\n3 1 1\n".encode()
+    with pytest.raises(RequestError) as caught:
+        uci.parse(data, "docword.txt", 104, header)
+    assert caught.value.what.startswith("docword.txt, line 106: ")
+    assert complaint in caught.value.what
+
+
+def read_jsonl(lines, *, skip=False, text_field="text", name_field=None):
+    found = records.Documents(skip)
+    data = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n"
+    records.from_jsonl(data, "in.jsonl", 11, text_field, name_field, found)
+    return found
+
+
+BAD_JSON = [
+    ('{"text": "a"', "not JSON"),
+    ("[1]", "not a JSON object"),
+    ('{"body": "a", "id": 3}', "there is no field 'text'; there are 'body', 'id'"),
+    ('{"text": 5}', "holds neither text nor a list of tokens"),
+    ('{"text": ["a", 1]}', "holds neither text nor a list of tokens"),
+    ('{"text": ["a\\nb"]}', "has a token that is empty or holds a line break"),
+    ('{"text": ["\\ud800"]}', "has a token that is not Unicode text"),
+    (b'{"text": "\xff"}', "byte 0xff is not UTF-8 text"),
+    (b'{"text": "\0"}', "binary data (a NUL byte)"),
+    ("[" * 100_000, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "complaint"), BAD_JSON)
+def test_a_bad_json_line_is_named_or_skipped(line, complaint):
+    lines = ['{"text": "one", "id": 1}', "", line, '{"text": ["two"]}']
+    with pytest.raises(RequestError) as caught:
+        read_jsonl(lines)
+    assert caught.value.what.startswith("in.jsonl, line 13: ")
+    assert complaint in caught.value.what
+    found = read_jsonl(lines, skip=True)
+    assert (found.texts, found.names, found.skipped) == (["one", ["two"]], ["1", ""], 1)
+    assert complaint in found.first_problem
+
+
+def test_bad_csv_rows_are_named_or_skipped():
+    header = b"id,text\n"
+    with pytest.raises(RequestError, match=r"no column 'body'; there are 'id', 'text'"):
+        records.find_columns(header, "in.csv", ",", "body", None)
+    columns = records.find_columns(header, "in.csv", ",", "text", "id")
+    data = b'1,"a\nb"\n2,b,c\n3,\xff\n4,d\n'
+    with pytest.raises(RequestError, match=r"in\.csv, line 4: 3 columns, but the header has 2"):
+        records.from_csv(data.replace(b"\xff", b"e"), "in.csv", 2, columns, records.Documents(skip=False))
+    found = records.Documents(skip=True)
+    records.from_csv(data, "in.csv", 2, columns, found)
+    assert (found.texts, found.names, found.skipped) == (["a\nb", "d"], ["1", "4"], 2)
+
+
+text = st.text(st.characters(codec="utf-8") | st.sampled_from("aB _-'9é\n"), max_size=40)
+
+
+@given(
+    st.lists(text, max_size=6), st.booleans(), st.integers(1, 3), st.sampled_from([TOKEN_PATTERN, r"\w+", r"(\w)\w*"])
+)
+@settings(max_examples=200, deadline=None)
+def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
+    stop_words = ("ab", "a")
+    tokenizer = Tokenizer(Rules(pattern, lower, stop_words, ngrams))
+    ids, lengths, _ = tokenizer(texts)
+    terms = list(tokenizer.vocabulary)
+    ends = np.cumsum(lengths)
+    found = [
+        Counter(terms[word] for word in ids[end - length : end]) for length, end in zip(lengths, ends, strict=True)
+    ]
+    expected = []
+    for one in texts:
+        words = [word for word in re.findall(pattern, one.lower() if lower else one) if word not in stop_words]
+        runs = [words[i : i + n] for n in range(1, ngrams + 1) for i in range(len(words) - n + 1)]
+        expected.append(Counter("_".join(run) for run in runs))
+    # A run of several words that happens to read like a stop word is none.
+    assert found == expected
+
+
+def test_lists_of_tokens_are_taken_as_they_are():
+    tokenizer = Tokenizer(Rules(stop_words=("the",)))
+    ids, lengths, dropped = tokenizer(["The cat x", ["the", "Cat", "x", "two words"]])
+    assert [list(tokenizer.vocabulary)[word] for word in ids] == ["cat", "the", "Cat", "x", "two words"]
+    assert (lengths.tolist(), dropped[1]) == ([1, 4], 1)
+
+
+def test_a_fixed_vocabulary_does_not_grow():
+    tokenizer = Tokenizer(Rules(), ["cat", "dog"])
+    ids, lengths, dropped = tokenizer(["dog bird cat fish dog", ["bird"]])
+    assert (ids.tolist(), lengths.tolist(), dropped[3]) == ([1, 0, 1], [3, 0], 3)
+    assert isinstance(tokenizer.vocabulary, FixedVocabulary)
+    assert len(tokenizer.vocabulary) == 2
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))
+@settings(max_examples=50, deadline=None)
+def test_counts_of_words_and_documents(lists, cut):
+    counts = Counts()
+    for part in (lists[:cut], lists[cut:]):
+        ids = np.array([word for words in part for word in words], np.uint32)
+        counts.add(ids, np.array([len(words) for words in part], np.uint32), 10)
+    assert counts.tokens.tolist() == [sum(words.count(word) for words in lists) for word in range(10)]
+    assert counts.documents.tolist() == [sum(word in words for words in lists) for word in range(10)]
+
+
+def test_filters_choose_words():
+    terms = ["d", "b", "a", "c", "never"]
+    merged = Merged(terms, np.array([9, 5, 5, 1, 0]), np.array([4, 2, 3, 1, 0]), {})
+
+    def kept(filters=None, **options):
+        chosen, dropped = select(merged, 4, filters or Filters(), **{"in_order": False, **options})
+        return [terms[word] for word in chosen], dropped
+
+    assert kept()[0] == ["a", "b", "c", "d"]
+    assert kept(in_order=True)[0] == terms
+    assert kept(Filters(min_df=2)) == (["a", "b", "d"], {"min_df": {"words": 1, "tokens": 1}})
+    assert kept(Filters(min_df=0.6))[0] == ["a", "d"]
+    assert kept(Filters(max_df=0.5))[0] == ["b", "c"]
+    assert kept(Filters(max_df=3), in_order=True)[0] == ["b", "a", "c", "never"]
+    assert kept(Filters(max_vocab=2)) == (["a", "d"], {"max_vocab": {"words": 2, "tokens": 6}})
+    assert kept(in_order=True, stop_words=["d"])[0] == ["b", "a", "c", "never"]
+    with pytest.raises(RequestError, match="between 0 and 1"):
+        kept(Filters(min_df=1.5))
+
+
+def test_vocabulary_files_and_stop_words(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    assert uci.read_vocabulary(str(path)) == ["one", "two"]
+    path.write_text("one\ntwo\none\n")
+    with pytest.raises(RequestError, match=r"line 3: 'one' stands in line 1 already"):
+        uci.read_vocabulary(str(path))
+    assert {"the", "and", "don"} < set(read_stop_words("english"))
+    assert read_stop_words(str(path)) == ("one", "two")
+    with pytest.raises(RequestError, match="--stop-words nowhere"):
+        read_stop_words("nowhere")
+
+
+def test_json_names_hold_no_line_breaks():
+    found = read_jsonl([json.dumps({"text": "", "key": "a\nb"})], name_field="key")
+    assert found.names == ["a b"]
