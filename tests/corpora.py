@@ -1,0 +1,194 @@
+"""Small corpora for tests, and programs run over them in this process, without workers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from blocks import Dataset, write_corpus
+from ooc.cells import RESIDENT, Resident
+from ooc.engine import StaticEngine
+from ooc.plan import Plan
+from ooc.program import Phase
+from ooc.run import Run, create_run
+from ooc.shared import SharedArrays
+from ooc.state import Generations, Layout
+from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
+
+
+def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
+    """A sampler by class name, with small options where none are given."""
+    return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
+
+
+def random_documents(
+    rng: np.random.Generator, documents: int, vocabulary: int, longest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets int64 (D+1,) and words uint32 (N,): lengths uniform from 0, a few words much more frequent than others."""
+    lengths = rng.integers(0, longest + 1, documents)
+    lengths[0] = max(lengths[0], 1)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    return offsets, (rng.random(offsets[-1]) ** 3 * vocabulary).astype(np.uint32)
+
+
+def names_of_words(vocabulary: int) -> list[str]:
+    return [f"word{word}" for word in range(vocabulary)]
+
+
+def small_dataset(path: Path, *, documents: int = 300, vocabulary: int = 200, longest: int = 60) -> Dataset:
+    """About 9,000 tokens in 9 blocks, 4 slices and many parts."""
+    offsets, words = random_documents(np.random.default_rng(1), documents, vocabulary, longest)
+    return write_corpus(
+        path, offsets, words, names_of_words(vocabulary), block_tokens=1000, part_tokens=300, slices=4
+    )
+
+
+def tiny_dataset(path: Path, documents: list[list[int]], vocabulary: int, **options: Any) -> Dataset:
+    """A dataset of documents given as lists of words."""
+    offsets = np.cumsum([0, *map(len, documents)]).astype(np.int64)
+    words = np.array([word for document in documents for word in document], np.uint32)
+    return write_corpus(path, offsets, words, names_of_words(vocabulary), **options)
+
+
+def planted_documents(rng: np.random.Generator, topics: int, words_each: int, documents: int, length: int) -> np.ndarray:
+    """uint32 (documents, length): each document mixes two topics, whose vocabularies have no word in common."""
+    pairs = np.array([rng.choice(topics, 2, replace=False) for _ in range(documents)])
+    chosen = np.where(rng.random((documents, length)) < 0.7, pairs[:, :1], pairs[:, 1:])
+    return (chosen * words_each + rng.integers(0, words_each, (documents, length))).astype(np.uint32)
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of `write_corpus`: a few documents (some empty), words (some unused), and a grid to cut them into."""
+    vocabulary = draw(st.integers(1, 12))
+    lists = draw(st.lists(st.lists(st.integers(0, vocabulary - 1), max_size=12), min_size=1, max_size=12))
+    lists.append([draw(st.integers(0, vocabulary - 1))])
+    return {
+        "offsets": np.cumsum([0, *map(len, lists)]).astype(np.int64),
+        "words": np.array([word for document in lists for word in document], np.uint32),
+        "vocabulary": names_of_words(vocabulary),
+        "seed": draw(st.integers(0, 3)),
+        "block_tokens": draw(st.sampled_from([3, 10, 1000])),
+        "part_tokens": draw(st.sampled_from([1, 4, 1000])),
+        "slices": draw(st.integers(1, 4)),
+    }
+
+
+@contextmanager
+def written(corpus: dict[str, Any]) -> Iterator[Dataset]:
+    """The dataset of a drawn corpus, for a while."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield write_corpus(Path(directory) / "dataset", **corpus)
+
+
+class InProcess:
+    """A program over a dataset, its phases run one part after the other in this process.
+
+    Attributes: `program`, `shared` its shared arrays, `state` the rows of all tokens.
+    """
+
+    def __init__(self, dataset: Dataset, spec: ProgramSpec) -> None:
+        self.dataset, self.program = dataset, spec.build(dataset)
+        self._layout = Layout(dataset.index.cells, self.program.local_state())
+        specs = Resident.specs(self._layout) | self.program.shared_arrays()
+        specs |= {delta_name(0, name): spec for name, spec in self.program.delta_arrays().items()}
+        self._arrays = SharedArrays(specs)
+        self._handler = JobHandler(dataset, self.program, self._arrays)
+        self._handler(0)
+        self.state = self._arrays[RESIDENT]
+        self.shared = {name: self._arrays[name] for name in self.program.shared_arrays()}
+        self._delta = {name: self._arrays[delta_name(0, name)] for name in self.program.delta_arrays()}
+        self.iteration = 0
+        self._run(self.program.initial)
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.close()
+
+    def sweep(self, phase: Phase) -> Iterator[Any]:
+        """Run a phase; yields its answers."""
+        self.program.begin(phase, self.shared)
+        for array in self._delta.values():
+            array[:] = 0
+        number = all_phases(self.program).index(phase)
+        for unit in range(self._layout.units(phase.order)):
+            data = self.dataset.slice(unit) if phase.order == "slice" else self.dataset.block(unit)
+            for part in range(unit_parts(data, self.dataset.part_tokens).size - 1):
+                yield self._handler(Message(number, self.iteration, unit, part, RESIDENT))
+
+    def _run(self, phase: Phase) -> None:
+        answers = list(self.sweep(phase))
+        self.program.aggregate(phase, self.shared, [self._delta], answers)
+
+    def iterate(self, iterations: int = 1) -> None:
+        for _ in range(iterations):
+            for phase in self.program.phases:
+                self._run(phase)
+            self.iteration += 1
+
+    def objective(self) -> dict[str, float]:
+        return self.program.objective(self.sweep, self.shared)
+
+    def export(self, directory: Path) -> None:
+        directory.mkdir()
+        self.program.export(self.sweep, self.shared, directory)
+
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Topics counted anew, dense: of documents int64 (D, K), of words int64 (V, K), both as they were given."""
+        return recount(self.dataset, self.state[:, 0], self.program.topics)  # type: ignore[attr-defined]
+
+
+def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, np.ndarray]:
+    """Dense counts of documents (D, K) and words (V, K) from the topics of all rows; uses the blocks only."""
+    documents = np.zeros((dataset.documents, topics), np.int64)
+    words = np.zeros((dataset.vocabulary_size, topics), np.int64)
+    base = 0
+    for number in range(dataset.block_count):
+        block = dataset.block(number)
+        tokens = block.positions.astype(np.int64)
+        of_token = np.repeat(block.documents.astype(np.int64), np.diff(block.offsets))
+        ranks = np.repeat(block.words, np.diff(block.word_offsets))[tokens]
+        np.add.at(documents, (of_token, z[base + tokens]), 1)
+        np.add.at(words, (dataset.index.word_ids[ranks].astype(np.int64), z[base + tokens]), 1)
+        base += tokens.size
+    return documents, words
+
+
+def plan(workers: int = 1, buffers: int = 0) -> Plan:
+    """A plan with all state in memory, or with so many buffers."""
+    return Plan(workers, buffers == 0, buffers, 0, ())
+
+
+def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, evaluate_every: int = 3) -> Run:
+    return create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every)
+
+
+def open_engine(run: Run, chosen: Plan) -> StaticEngine:
+    """The engine of a run, for tests that walk step by step; use as a context manager."""
+    dataset = run.dataset()
+    layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
+    return StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), chosen)
+
+
+def model_bytes(run: Path) -> dict[str, bytes]:
+    """The files of a run's model."""
+    return {file.name: file.read_bytes() for file in sorted((run / "model").iterdir())}
+
+
+def leftovers(run: Path) -> list[Path]:
+    """Files in a run directory that should not be there once nobody works on it."""
+    expected = {"config.json", "state", "metrics.jsonl", "log.txt", "model", "lock"}
+    state = [file for file in (run / "state").iterdir() if file.name != "manifest.json"]
+    return [
+        *(file for file in run.rglob("*") if ".partial-" in file.name),
+        *(file for file in run.iterdir() if file.name not in expected),
+        *sorted(state)[4:],  # two generations of two files
+    ]

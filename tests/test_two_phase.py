@@ -1,0 +1,246 @@
+"""The kernels of the two-phase sampler against the equations they implement."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from corpora import InProcess, program_spec, tiny_dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from samplers import two_phase
+from samplers.groups import Scratch
+from samplers.lda import make_prior
+from samplers.streams import stream_key, uniform
+from samplers.topic_counts import EMPTY, count_topics, table_mask
+
+ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
+
+counts_of = st.lists(st.integers(0, 6), min_size=2, max_size=5)
+
+
+def acceptance(counted, current, proposed, counts, prior, summary, exclude=True):
+    """The probability of moving from `current` to `proposed`; counts and summary hold the token under `counted`."""
+
+    def factor(k):
+        own = 1 if exclude and k == counted else 0
+        return (counts[k] - own + prior[k]) / (summary[k] - own)
+
+    return min(1.0, factor(proposed) / factor(current))
+
+
+def transition(others, prior, summary_others, proposal, steps=1, exclude=True):
+    """Exact K x K matrix of `steps` proposals, each drawn from `proposal` and judged by `acceptance`.
+
+    others, summary_others: counts, and n_k + V*beta, without the token itself.
+    """
+    topics = others.size
+    matrix = np.zeros((topics, topics))
+    for counted in range(topics):
+        own = np.eye(topics)[counted]
+        at = own.copy()
+        for _ in range(steps):
+            following = np.zeros(topics)
+            for current, proposed in product(range(topics), repeat=2):
+                p = acceptance(counted, current, proposed, others + own, prior, summary_others + own, exclude)
+                following[proposed] += at[current] * proposal[proposed] * p
+                following[current] += at[current] * proposal[proposed] * (1 - p)
+            at = following
+        matrix[counted] = at
+    return matrix
+
+
+@st.composite
+def frozen_token(draw):
+    """Counts of one token's document, word and of all tokens, without it, and the priors of both."""
+    document = np.array(draw(counts_of), float)
+    topics = document.size
+    word = np.array(draw(st.lists(st.integers(0, 6), min_size=topics, max_size=topics)), float)
+    elsewhere = np.array(draw(st.lists(st.integers(0, 50), min_size=topics, max_size=topics)), float)
+    alpha = np.array(draw(st.lists(st.floats(0.01, 5), min_size=topics, max_size=topics)))
+    beta = draw(st.floats(0.01, 2))
+    vocabulary = draw(st.integers(1, 30))
+    return document, word, np.maximum(document, word) + elsewhere + vocabulary * beta, alpha, np.full(topics, beta)
+
+
+def imbalance(document, word, summary, alpha, beta, steps, exclude=True):
+    """How far both phases' transitions are from leaving the target invariant: max |pi P - pi|."""
+    target = (document + alpha) * (word + beta) / summary
+    target /= target.sum()
+    word_phase = transition(word, beta, summary, (document + alpha) / (document + alpha).sum(), steps, exclude)
+    document_phase = transition(document, alpha, summary, (word + beta) / (word + beta).sum(), steps, exclude)
+    return max(np.abs(target @ matrix - target).max() for matrix in (word_phase, document_phase))
+
+
+@given(frozen_token(), st.integers(1, 3))
+def test_a_step_with_frozen_counts_leaves_the_target_invariant(token, steps):
+    """pi P = pi to 1e-12 for the acceptance rule of both phases, one to three proposals, asymmetric alpha."""
+    assert imbalance(*token, steps) < 1e-12
+
+
+def test_a_step_that_does_not_exclude_the_token_is_found_out():
+    """The same check fails for a rule that leaves the token's own count in the ratio: it can see that mistake."""
+    token = np.array([3.0, 1, 0]), np.array([1.0, 2, 1]), np.array([9.0, 5, 4]), np.full(3, 0.1), np.full(3, 0.05)
+    assert imbalance(*token, 1) < 1e-12
+    assert imbalance(*token, 1, exclude=False) > 1e-3
+
+
+def counted_group(topics_of_tokens, topics):
+    """What `accept_group` needs of a group whose tokens have these topics: slots, keys, counts, mask."""
+    state = np.array(topics_of_tokens, np.uint16).reshape(-1, 1)
+    mask = table_mask(len(state), topics)
+    slots, keys = np.zeros(len(state), np.int32), np.full(0 if mask + 1 >= topics else mask + 1, EMPTY, np.int32)
+    counts = np.zeros(mask + 1, np.int32)
+    count_topics(state, np.arange(len(state)), slots, keys, counts, mask)
+    return slots, keys, counts, mask
+
+
+def accept(state, prior, summary, key, draw=0):
+    """Run the kernel on a group that is all of `state`; returns its new topics and how many changed."""
+    new = np.zeros(len(state), state.dtype)
+    slots, keys, counts, mask = counted_group(state[:, 0], summary.size)
+    where = np.arange(len(state))
+    changed = two_phase.accept_group(
+        state, where, new, slots, keys, counts, mask, prior, summary, key, np.uint64(draw)
+    )
+    return new, changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(2, 5), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.integers(0, 1 << 40))
+def test_the_kernel_accepts_what_the_equation_accepts(data, topics, tokens, steps, same, seed):
+    """Kernel and twin, given the same uniform numbers, walk every token of a group through the same topics."""
+    rng = np.random.default_rng(seed)
+    state = rng.integers(0, topics, (tokens, 1 + steps)).astype(np.uint16)
+    prior = np.full(topics, 0.3) if same else rng.uniform(0.01, 3, topics)
+    counts = np.bincount(state[:, 0], minlength=topics)
+    summary = counts + rng.integers(0, 20, topics) + 0.5
+    key, draw = stream_key(seed), data.draw(st.integers(0, 1000))
+    new, changed = accept(state, prior[:1] if same else prior, summary, key, draw)
+    for i, (counted, *proposals) in enumerate(state.tolist()):
+        current = counted
+        for m, proposed in enumerate(proposals):
+            p = acceptance(counted, current, proposed, counts, prior, summary)
+            if uniform(key, np.uint64(draw + i * steps + m)) < p:
+                current = proposed
+        assert new[i] == current
+    assert changed == np.sum(new != state[:, 0])
+
+
+def test_the_kernel_in_a_table_accepts_what_it_accepts_in_an_array():
+    """Above 2^14 topics counts are in a hash table: with topics renamed to large ones, the outcome is the same."""
+    rng = np.random.default_rng(5)
+    large = np.sort(rng.choice(20_000, 6, replace=False))
+    state = rng.integers(0, 6, (40, 4)).astype(np.uint16)
+    small_summary = np.bincount(state[:, 0], minlength=6) + 7.0
+    summary = np.full(20_000, 1.0)
+    summary[large] = small_summary
+    prior = np.array([0.2])
+    assert counted_group(large[state[:, 0]], 20_000)[1].size  # the table is one
+    dense, _ = accept(state, prior, small_summary, stream_key(3))
+    hashed, _ = accept(large[state].astype(np.uint16), prior, summary, stream_key(3))
+    assert np.array_equal(large[dense], hashed)
+
+
+def alarmed(observed, expected):
+    """Whether a chi-square test of counts against expected probabilities rejects at rate ALARM."""
+    total = observed.sum()
+    assert not observed[expected == 0].any()
+    possible = expected > 0
+    return stats.chisquare(observed[possible], total * expected[possible] / expected.sum()).pvalue < ALARM
+
+
+@pytest.mark.parametrize("alpha", [[0.4], [0.05, 2.0, 0.7, 0.2]], ids=["same", "alias"])
+def test_proposals_come_from_the_other_tokens_and_the_prior(alpha):
+    """`draw_group` draws from n_k^- + prior, the token itself left out: chi-square of 20,000 draws for each token.
+
+    10 tests in all; false alarm of any below 1e-5.
+    """
+    topics = np.array([0, 0, 0, 2, 1], np.uint16)
+    prior = make_prior(4, np.array(alpha))
+    state = np.zeros((5, 20_001), np.uint16)
+    two_phase.draw_group(state, np.arange(5), topics, prior, stream_key(11), np.uint64(0))
+    assert np.array_equal(state[:, 0], topics)
+    weights = np.bincount(topics, minlength=4) + np.broadcast_to(alpha, 4)
+    for i, row in enumerate(state):
+        observed = np.bincount(row[1:], minlength=4)
+        assert not alarmed(observed, weights - np.eye(4)[topics[i]])
+    with_itself = [alarmed(np.bincount(row[1:], minlength=4), weights) for row in state]
+    assert any(with_itself)  # the test would see a token that draws itself
+
+
+def test_a_single_token_draws_from_the_prior_alone():
+    """A group of one has no other tokens; chi-square, false alarm 1e-6."""
+    alpha = np.array([0.1, 1.0, 3.0])
+    state = np.zeros((1, 30_001), np.uint16)
+    two_phase.draw_group(
+        state, np.arange(1), np.array([1], np.uint16), make_prior(3, alpha), stream_key(2), np.uint64(0)
+    )
+    assert not alarmed(np.bincount(state[0, 1:], minlength=3), alpha)
+
+
+@pytest.mark.parametrize("counted", range(3))
+def test_draw_then_accept_moves_as_the_matrix_says(counted):
+    """A token proposed by `draw_group` in its document and judged by `accept_group` in its word, 20,000 times, moves
+    as the exact matrix says: ties both kernels to the matrix whose invariance is proven. False alarm 1e-6 each."""
+    alpha, beta = np.array([0.2, 0.9, 0.5]), np.full(3, 0.1)
+    document = np.array([counted, 0, 0, 1], np.uint16)
+    word = [counted, 1, 2, 2]
+    draws = 20_000
+    proposed = np.zeros((4, 1 + draws), np.uint16)
+    two_phase.draw_group(proposed, np.arange(4), document, make_prior(3, alpha), stream_key(1), np.uint64(0))
+    own = np.eye(3)[counted]
+    document_others, word_others = np.array([2.0, 1, 0]), np.array([0.0, 1, 2])
+    summary = np.array([3.0, 4, 2.5]) + own
+    observed = np.zeros(3)
+    for n in range(draws):
+        state = np.array([word, [proposed[0, 1 + n], 0, 0, 0]], np.uint16).T.copy()
+        new, _ = accept(state, beta[:1], summary, stream_key(9, counted, n))
+        observed[new[0]] += 1
+    proposal = (document_others + alpha) / (document_others + alpha).sum()
+    assert not alarmed(observed, transition(word_others, beta, summary - own, proposal)[counted])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 3), st.sampled_from([3, 300, 20_000]), st.integers(0, 1 << 40))
+def test_a_group_is_counted_moved_and_cleared(tokens, steps, topics, seed):
+    """`sample_group`: delta is the change of the counts, rows outside the group stay, the scratch is empty again."""
+    rng = np.random.default_rng(seed)
+    state = rng.integers(0, topics, (tokens + 5, 1 + steps)).astype(np.uint16)
+    before = state.copy()
+    where = rng.permutation(tokens + 5)[:tokens]
+    slots = int(table_mask(tokens, topics)) + 1
+    scratch = Scratch(
+        np.zeros(tokens, np.int64),
+        np.zeros(tokens, np.uint16),
+        np.zeros(tokens, np.int32),
+        np.full(slots, EMPTY, np.int32),
+        np.zeros(slots, np.int32),
+    )
+    delta = np.zeros(topics, np.int64)
+    summary = np.bincount(state[:, 0], minlength=topics) + 1.0
+    prior = make_prior(topics, np.array([0.1]))
+    changed = two_phase.sample_group(state, where, scratch, prior, summary, delta, stream_key(seed), np.uint64(0))
+    outside = np.setdiff1d(np.arange(tokens + 5), where)
+    assert np.array_equal(state[outside], before[outside])
+    assert changed == np.sum(state[:, 0] != before[:, 0])
+    assert np.array_equal(delta, np.bincount(state[:, 0], minlength=topics) - np.bincount(before[:, 0], minlength=topics))
+    assert not scratch.counts.any()
+    assert (scratch.keys == EMPTY).all()
+    assert state[where].max() < topics
+
+
+def test_no_draw_is_used_twice(tmp_path):
+    """Two equal documents in one part get different topics and proposals: every token has its own random numbers."""
+    dataset = tiny_dataset(tmp_path / "dataset", [list(range(40)), list(range(40))], 40)
+    with InProcess(dataset, program_spec(topics=50, mh_steps=2)) as chain:
+        chain.iterate(2)
+        offsets, positions = dataset.block(0).offsets, dataset.block(0).positions
+        first, second = (chain.state[positions[offsets[d] : offsets[d + 1]]] for d in (0, 1))
+        for column in range(3):
+            assert np.mean(first[:, column] == second[:, column]) < 0.5
+        for proposals in (first, second):
+            assert np.mean(proposals[:, 1] == proposals[:, 2]) < 0.5
