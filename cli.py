@@ -281,3 +281,7 @@ def verify(path: Annotated[str, typer.Argument(help="A dataset.")], json: Json =
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
     print(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, all as they were written")
+
+
+if __name__ == "__main__":
+    main()
