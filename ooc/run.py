@@ -46,7 +46,7 @@ class Run:
         dataset = Dataset(expected["path"])
         if dataset.identity != expected["identity"]:
             raise RequestError(
-                f"{dataset.path} is not the dataset that {self.path} was started on (it was made again, or appended to)",
+                f"{dataset.path} is not the dataset that {self.path} was started on: it was made again, or appended to",
                 "Restore that dataset, or train a new run on this one.",
             )
         return dataset

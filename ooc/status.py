@@ -44,10 +44,11 @@ def run_problems(run: Run) -> Iterator[str]:
     try:
         dataset = run.dataset()
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-        generations = Generations(run.path / "state", dataset, layout)
-        if not generations:
-            yield f"{run.path}: nothing was committed yet"
-        else:
-            generations.check()
+        with run.locked():
+            generations = Generations(run.path / "state", dataset, layout)
+            if generations:
+                generations.check()
+            else:
+                yield f"{run.path}: nothing was committed yet"
     except OocError as error:
         yield error.what

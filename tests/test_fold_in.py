@@ -1,0 +1,156 @@
+"""Topics of new documents and document completion, against plain float64 twins over all topics."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blocks import Dataset, RequestError, write_corpus
+from samplers import fold_in
+from samplers.inference import evaluate, infer, model_topics
+from samplers.model import Model
+from samplers.streams import bits, stream_key
+from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset
+
+TOPICS = 7
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A model of a small corpus after a few iterations, with asymmetric alpha."""
+    root = tmp_path_factory.mktemp("model")
+    dataset = small_dataset(root / "data")
+    alpha = [0.1 * (k + 1) for k in range(TOPICS)]
+    with InProcess(dataset, program_spec(topics=TOPICS, alpha=alpha)) as program:
+        program.iterate(20)
+        program.export(root / "model")
+    return Model(root / "model")
+
+
+@pytest.fixture(scope="module")
+def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """New documents in the model's vocabulary, in several blocks; some are empty."""
+    root = tmp_path_factory.mktemp("held-out")
+    offsets, words = random_documents(np.random.default_rng(5), 120, model.vocabulary_size, 30)
+    return write_corpus(
+        root / "data",
+        offsets,
+        words,
+        names_of_words(model.vocabulary_size),
+        block_tokens=500,
+        part_tokens=200,
+        vocab_from=model.path.parent / "data",
+    )
+
+
+def dense_phi(model: Model) -> np.ndarray:
+    """float64 (K, V), phi of every topic and word."""
+    counts = np.zeros((model.vocabulary_size, model.topics))
+    rows = np.repeat(np.arange(model.vocabulary_size), np.diff(model.words.offsets))
+    counts[rows, model.words.topics] = model.words.counts
+    return ((counts + model.beta) / (model.topic_counts + model.vocabulary_size * model.beta)).T
+
+
+def documents_of(dataset: Dataset) -> list[np.ndarray]:
+    """The words of each document, in the original order of documents."""
+    found: list[np.ndarray] = [np.empty(0, np.int64)] * dataset.documents
+    for number in range(dataset.block_count):
+        block = dataset.block(number)
+        words = dataset.index.word_ids[np.repeat(block.words, np.diff(block.word_offsets))[block.positions]]
+        for row, document in enumerate(block.documents):
+            found[document] = words[block.offsets[row] : block.offsets[row + 1]]
+    return found
+
+
+def expected_counts(phi: np.ndarray, alpha: np.ndarray, words: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """CVB0 with fixed phi over all topics: n_k, float64 (K,)."""
+    gamma = np.zeros((words.size, alpha.size))
+    for _ in range(500):
+        for j in range(words.size):
+            counts = times @ gamma - gamma[j]
+            gamma[j] = phi[:, words[j]] * (counts + alpha)
+            gamma[j] /= gamma[j].sum()
+    return times @ gamma
+
+
+def test_mixtures_agree_with_a_dense_twin(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+    """Within what the kernel's stopping rule leaves; rows are probabilities, in the order of the documents."""
+    (mixtures,) = infer(model, held_out, tmp_path, workers=2)
+    phi = dense_phi(model)
+    np.testing.assert_allclose(mixtures.sum(axis=1), 1, atol=1e-5)
+    for document, words in enumerate(documents_of(held_out)[:40]):
+        different, times = np.unique(words, return_counts=True)
+        theta = expected_counts(phi, model.alpha, different, times) + model.alpha
+        np.testing.assert_allclose(mixtures[document], theta / theta.sum(), atol=0.02)
+
+
+def test_an_empty_document_has_the_prior_mixture(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+    (mixtures,) = infer(model, held_out, tmp_path, workers=1)
+    empty = [document for document, words in enumerate(documents_of(held_out)) if words.size == 0]
+    assert empty
+    np.testing.assert_allclose(mixtures[empty], np.tile(model.alpha / model.alpha.sum(), (len(empty), 1)), rtol=1e-6)
+
+
+def test_top_topics_are_the_largest_of_the_mixture(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+    """For every number of topics, all of them included."""
+    (mixtures,) = infer(model, held_out, tmp_path, workers=1)
+    for top in (1, 3, TOPICS):
+        topics, weights = infer(model, held_out, tmp_path, workers=1, top=top)
+        np.testing.assert_allclose(weights, -np.sort(-mixtures, axis=1)[:, :top], rtol=1e-5)
+        np.testing.assert_allclose(
+            np.take_along_axis(np.asarray(mixtures), topics.astype(np.int64), 1), weights, rtol=1e-5
+        )
+
+
+def test_completion_agrees_with_a_dense_twin(model: Model, held_out: Dataset) -> None:
+    """The likelihood of the predicted words under the kernel's own expected counts, computed densely."""
+    topics, phi = model_topics(model), dense_phi(model)
+    place = np.full(model.topics, -1, np.int32)
+    likelihood, predicted = 0.0, 0
+    key = stream_key(3)
+    for document, words in enumerate(documents_of(held_out)):
+        different, times = np.unique(words, return_counts=True)
+        order = np.argsort(np.argsort(held_out.index.word_ids)[different])  # the kernel meets words by rank
+        different, times = different[order].astype(np.uint32), times[order]
+        for i in range(different.size - 1, 0, -1):
+            j = int(bits(np.uint64(bits(key, np.uint64(document))), np.uint64(i))) % (i + 1)
+            different[[i, j]], times[[i, j]] = different[[j, i]], times[[j, i]]
+        observed = (different.size + 1) // 2
+        active, counts = fold_in.fold_in(different[:observed], times[:observed], topics, place)
+        theta = model.alpha.copy()
+        theta[active] += counts
+        theta /= theta.sum()
+        likelihood += float(times[observed:] @ np.log(theta @ phi[:, different[observed:]]))
+        predicted += int(times[observed:].sum())
+    found = evaluate(model, held_out, workers=2, seed=3)
+    assert found["predicted_tokens"] == predicted
+    assert found["predictive_log_likelihood_per_token"] == pytest.approx(likelihood / predicted, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(-likelihood / predicted), rel=1e-4)
+
+
+def test_evaluation_does_not_depend_on_the_workers(model: Model, held_out: Dataset) -> None:
+    assert evaluate(model, held_out, workers=1) == evaluate(model, held_out, workers=3)
+
+
+def test_a_model_without_counts_predicts_uniformly() -> None:
+    """Every word then has probability 1 / V, whatever is observed: perplexity V exactly."""
+    vocabulary, alpha = 50, np.array([0.2, 0.3, 0.5])
+    none = (np.zeros(vocabulary + 1, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint32))
+    scale = np.full(3, 1 / (vocabulary * 0.1))
+    prior = fold_in.prior_of_words(*none, scale, alpha, 0.1)
+    topics = fold_in.Topics(*none, scale, alpha, 0.1, prior)
+    ranks = np.arange(20, dtype=np.uint32)
+    likelihood, predicted = fold_in.completion_likelihood(
+        np.array([0, 20]), ranks, np.arange(vocabulary, dtype=np.uint32), topics, np.zeros(1, np.uint64), np.uint64(1)
+    )
+    assert predicted == 10
+    assert likelihood / predicted == pytest.approx(-math.log(vocabulary), rel=1e-12)
+
+
+def test_another_vocabulary_is_refused(model: Model, tmp_path: Path) -> None:
+    other = small_dataset(tmp_path / "other", vocabulary=150)
+    with pytest.raises(RequestError, match="another vocabulary"):
+        evaluate(model, other, workers=1)

@@ -1,0 +1,100 @@
+"""What is shown and exported of a trained model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blocks import RequestError, write_corpus
+from samplers.mixtures import write_mixtures
+from samplers.model import Model
+from samplers.results import describe_topics, export_npz, topics_table
+from tests.corpora import InProcess, program_spec, random_documents
+
+NAMES = [f'naïve, "document" {number}' for number in range(80)]
+
+
+@pytest.fixture(scope="module")
+def program_and_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray, Model]:
+    """Counts of documents (D, K) and words (V, K), and the model that was written of them."""
+    root = tmp_path_factory.mktemp("model")
+    offsets, words = random_documents(np.random.default_rng(2), 80, 60, 40)
+    vocabulary = [f"wört{word}" for word in range(60)]
+    dataset = write_corpus(root / "data", offsets, words, vocabulary, names=NAMES, block_tokens=300, slices=3)
+    with InProcess(dataset, program_spec(topics=4)) as program:
+        program.iterate(5)
+        program.export(root / "model")
+        return *program.counts(), Model(root / "model")
+
+
+def test_topics_are_described_by_their_counts(program_and_model: tuple[np.ndarray, np.ndarray, Model]) -> None:
+    """Largest first; top words by phi and top documents by theta, as the definitions say."""
+    documents, words, model = program_and_model
+    described = describe_topics(model, top=5, documents=3)
+    sizes = words.sum(axis=0)
+    assert [topic["topic"] for topic in described] == np.argsort(-sizes, kind="stable").tolist()
+    theta = (documents + 0.3) / (documents.sum(axis=1, keepdims=True) + 4 * 0.3)
+    for topic in described:
+        k = topic["topic"]
+        best = np.argsort(-words[:, k], kind="stable")[:5]
+        assert [entry["word"] for entry in topic["words"]] == [f"wört{word}" for word in best]
+        phi = (words[best, k] + model.beta) / (sizes[k] + 60 * model.beta)
+        np.testing.assert_allclose([entry["weight"] for entry in topic["words"]], phi)
+        shown = [entry["document"] for entry in topic["documents"]]
+        np.testing.assert_allclose([entry["weight"] for entry in topic["documents"]], -np.sort(-theta[:, k])[:3])
+        assert [entry["name"] for entry in topic["documents"]] == [NAMES[document] for document in shown]
+    assert sum(topic["share"] for topic in described) == pytest.approx(1)
+    assert "wört" in topics_table(described)
+
+
+def test_the_export_holds_the_counts_and_no_pickles(
+    program_and_model: tuple[np.ndarray, np.ndarray, Model], tmp_path: Path
+) -> None:
+    documents, words, model = program_and_model
+    for name in ("first.npz", "second.npz"):
+        export_npz(model, tmp_path / name)
+    assert (tmp_path / "first.npz").read_bytes() == (tmp_path / "second.npz").read_bytes()
+    with np.load(tmp_path / "first.npz", allow_pickle=False) as found:
+        for name, dense in (("word", words), ("document", documents)):
+            rows = np.repeat(np.arange(dense.shape[0]), np.diff(found[f"{name}_offsets"]))
+            again = np.zeros_like(dense)
+            again[rows, found[f"{name}_topics"]] = found[f"{name}_counts"]
+            np.testing.assert_array_equal(again, dense)
+        assert found["vocabulary"].tolist() == [f"wört{word}" for word in range(60)]
+        assert found["document_names"].tolist() == NAMES
+        np.testing.assert_array_equal(found["topic_tokens"], words.sum(axis=0))
+        assert float(found["beta"]) == model.beta
+
+
+def test_mixtures_are_written_alike_in_every_format(tmp_path: Path) -> None:
+    mixtures = np.array([[0.25, 0.75], [1.0, 0.0]], np.float32)
+    names = ["a, b", "c"]
+    for suffix in ("npz", "csv", "jsonl"):
+        write_mixtures(tmp_path / f"out.{suffix}", [mixtures], names)
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["mixtures"], mixtures)
+        assert found["names"].tolist() == names
+    rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
+    assert rows == [["name", "topic_0", "topic_1"], ["a, b", "0.25", "0.75"], ["c", "1.0", "0.0"]]
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert lines == [{"name": "a, b", "mixture": [0.25, 0.75]}, {"name": "c", "mixture": [1.0, 0.0]}]
+
+
+def test_top_topics_are_written_with_their_weights(tmp_path: Path) -> None:
+    result = [np.array([[3, 1]], np.uint32), np.array([[0.5, 0.25]], np.float32)]
+    write_mixtures(tmp_path / "out.csv", result, None)
+    assert (tmp_path / "out.csv").read_text().splitlines() == [
+        "name,topic_1,weight_1,topic_2,weight_2",
+        "1,3,0.5,1,0.25",
+    ]
+    write_mixtures(tmp_path / "out.jsonl", result, None)
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"name": "1", "topics": [3, 1], "weights": [0.5, 0.25]}
+
+
+def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="ending"):
+        write_mixtures(tmp_path / "out.xyz", [np.zeros((1, 2), np.float32)], None)
