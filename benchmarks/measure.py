@@ -1,0 +1,121 @@
+"""Running contestants one at a time: memory of the process tree, and the held-out likelihood of what they leave."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from scipy.sparse import csr_matrix
+
+from benchmarks.corpus import Corpus
+from benchmarks.records import COUNT_FILES, Spec
+from blocks.memory import held
+from samplers import fold_in
+from samplers.model import Model
+from samplers.streams import stream_key
+
+SAMPLE_S = 0.2
+ROOT = Path(__file__).resolve().parent.parent
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+
+
+class ContestantFailed(Exception):
+    """A contestant ended with an error or took too long; the text says what it printed."""
+
+
+def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
+    """Run a contestant in a process of its own.
+
+    Returns its `Record` as a dict, with `memory_bytes`, the most that its process tree held while it trained, and
+    `memory_whole_bytes`, the most at any time, loading and saving included. Raises ContestantFailed.
+    """
+    out = Path(spec.out)
+    out.mkdir(parents=True)
+    spec_file, record_file, log_file = out / "spec.json", out / "record.json", out / "log.txt"
+    spec_file.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+    command = [sys.executable, "-m", "benchmarks.contestants", name, str(spec_file), str(record_file)]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=log, stderr=log, start_new_session=True
+        )
+        samples = _watch(process, timeout)
+    if process.returncode or not record_file.exists():
+        said = log_file.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+        how = "took too long" if process.returncode == -signal.SIGKILL else f"exit code {process.returncode}"
+        raise ContestantFailed(f"{name}: {how}\n{said}")
+    record = json.loads(record_file.read_text(encoding="utf-8"))
+    trained = [size for at, size in samples if any(first <= at <= last for first, last in record["intervals"])]
+    record["memory_bytes"] = max(trained, default=0)
+    record["memory_whole_bytes"] = max((size for _, size in samples), default=0)
+    return record
+
+
+def _watch(process: subprocess.Popen[bytes], timeout: float) -> list[tuple[float, int]]:
+    """Wait for a process; returns (monotonic time, bytes that its tree held) as they were sampled."""
+    samples = []
+    deadline = time.monotonic() + timeout
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            samples.append((time.monotonic(), held(_tree(process.pid))))
+            time.sleep(SAMPLE_S)
+    finally:
+        if process.poll() is None:  # too late, or interrupted
+            os.killpg(process.pid, signal.SIGKILL)  # the contestant's own session
+            process.wait()
+    return samples
+
+
+def _tree(pid: int) -> list[int]:
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_size: int) -> float:
+    """Predictive log-likelihood per token by document completion, by the code of `ooc evaluate`.
+
+    counts: what a contestant left at a checkpoint. Every contestant predicts the same tokens.
+    """
+    topics = _topics(counts, spec, vocabulary_size)
+    word_ids = np.arange(vocabulary_size, dtype=np.uint32)
+    likelihood, predicted = fold_in.completion_likelihood(
+        held_out.offsets, held_out.words, word_ids, topics, held_out.numbers, stream_key(0)
+    )
+    if not predicted or not math.isfinite(likelihood):
+        raise ContestantFailed(f"the held-out likelihood of {counts.name} is {likelihood} for {predicted} tokens")
+    return likelihood / predicted
+
+
+def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.Topics:
+    """The counts as the kernels of `samplers.fold_in` read them, of the same types whoever made them."""
+    alpha = np.full(spec.topics, spec.alpha)
+    if (counts / "model.json").exists():
+        rows = Model(counts).words
+        matrix = csr_matrix((rows.counts.astype(np.float64), rows.topics, rows.offsets), (vocabulary_size, spec.topics))
+    else:
+        read = {name: np.fromfile(counts / name, kind) for name, kind in COUNT_FILES.items()}
+        topics = np.repeat(np.arange(spec.topics), read["sizes"])
+        matrix = csr_matrix((read["counts"], (read["words"], topics)), (vocabulary_size, spec.topics))
+    matrix.sort_indices()
+    scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + vocabulary_size * spec.beta)
+    rows_of_counts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data)
+    prior = fold_in.prior_of_words(*rows_of_counts, scale, alpha, spec.beta)
+    return fold_in.Topics(*rows_of_counts, scale, alpha, spec.beta, prior)
+
+
+def checked_tokens(counts: Path) -> float:
+    """Tokens in the counts of a checkpoint: of the Gibbs samplers, exactly those that they trained on."""
+    if (counts / "model.json").exists():
+        return float(Model(counts).words.counts.sum(dtype=np.int64))
+    return float(np.fromfile(counts / "counts", COUNT_FILES["counts"]).sum())

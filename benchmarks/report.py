@@ -1,0 +1,213 @@
+"""What a run of the LDA benchmark says: ratios, tables, curves."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+REFERENCE = "tomotopy"
+PACKAGES = ("ooc", "numpy", "numba", "tomotopy", "gensim", "scikit-learn")
+
+Result = dict[str, Any]
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "load_before": os.getloadavg()[0],
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        **{name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def seconds_to(result: Result, target: float) -> float | None:
+    """Training seconds to a held-out likelihood, interpolated between checkpoints; None if it was not reached."""
+    before = None
+    for point in result["checkpoints"]:
+        if point["likelihood"] >= target:
+            if before is None or before["likelihood"] == target:
+                return float(point["seconds"])
+            share = (target - before["likelihood"]) / (point["likelihood"] - before["likelihood"])
+            return float(before["seconds"] + share * (point["seconds"] - before["seconds"]))
+        before = point
+    return None
+
+
+def compare(results: list[Result]) -> None:
+    """Add to each result its ratios to the reference with the same topics and workers, and to one worker."""
+    for result in results:
+        same = [other for other in results if other["topics"] == result["topics"]]
+        for reference in same:
+            if reference["contestant"] == REFERENCE and reference["workers"] == result["workers"]:
+                result.update(_against(result, reference))
+        for single in same:
+            if single["contestant"] == result["contestant"] and single["workers"] == 1 < result["workers"]:
+                result["speedup_over_one_worker"] = result["tokens_per_s"] / single["tokens_per_s"]
+
+
+def _against(result: Result, reference: Result) -> Result:
+    """Ratios to the reference; who has trained on fewer documents is compared in speed only."""
+    ratios = {"tokens_per_s_ratio": result["tokens_per_s"] / reference["tokens_per_s"]}
+    if result["subset"]:
+        return ratios
+    target = reference["checkpoints"][-1]["likelihood"]
+    reached = seconds_to(result, target)
+    return ratios | {
+        "memory_ratio": result["memory_bytes"] / max(reference["memory_bytes"], 1),
+        "target_likelihood": target,
+        "seconds_to_target": reached,
+        "times_sooner": reference["checkpoints"][-1]["seconds"] / reached if reached else None,
+    }
+
+
+def describe(facts: dict[str, Any], settings: dict[str, Any], results: list[Result]) -> str:
+    """The whole report as text."""
+    versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
+    lines = [
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_bytes'] / 1e9:.0f} GB; "
+        f"load before the run {facts['load_before']:.1f}",
+        f"{facts['system']}, Python {facts['python']}; {versions}",
+        f"{settings['corpus']}: {settings['documents']:,} documents, {settings['tokens']:,} tokens, "
+        f"{settings['vocabulary']:,} words; {settings['held_out_documents']:,} more documents held out",
+    ]
+    for topics in dict.fromkeys(result["topics"] for result in results):
+        of_topics = [result for result in results if result["topics"] == topics]
+        priors = f"alpha {of_topics[0]['alpha']:g}, beta {of_topics[0]['beta']:g}"
+        lines += ["", f"K = {topics}, {priors}", "", *_table(_speed_rows(of_topics))]
+        lines += ["", "held-out log-likelihood per token, and the training seconds it took", ""]
+        lines += _table(_likelihood_rows(of_topics))
+    return "\n".join([*lines, "", *_remarks(results)])
+
+
+def _speed_rows(results: list[Result]) -> Iterator[list[str]]:
+    against = f"x {REFERENCE}"
+    yield [
+        "",
+        "workers",
+        "M tokens/s",
+        against,
+        "x 1 worker",
+        "MB training",
+        against,
+        "MB whole",
+        "target",
+        "s to target",
+        "times sooner",
+    ]
+    for result in results:
+        yield [
+            _name(result),
+            str(result["workers"]),
+            f"{result['tokens_per_s'] / 1e6:.3f}",
+            _number(result.get("tokens_per_s_ratio"), ".2f"),
+            _number(result.get("speedup_over_one_worker"), ".2f"),
+            f"{result['memory_bytes'] / 1e6:,.0f}",
+            _number(result.get("memory_ratio"), ".2f"),
+            f"{result['memory_whole_bytes'] / 1e6:,.0f}",
+            _number(result.get("target_likelihood"), ".4f"),
+            _number(result.get("seconds_to_target"), ".1f"),
+            _number(result.get("times_sooner"), ".2f"),
+        ]
+
+
+def _likelihood_rows(results: list[Result]) -> Iterator[list[str]]:
+    iterations = sorted({point["iteration"] for result in results for point in result["checkpoints"]})
+    yield ["iterations", "workers", *map(str, iterations)]
+    for result in results:
+        points = {point["iteration"]: point for point in result["checkpoints"]}
+        yield [
+            _name(result),
+            str(result["workers"]),
+            *(f"{points[i]['likelihood']:.4f} {points[i]['seconds']:.1f}s" if i in points else "-" for i in iterations),
+        ]
+
+
+def _name(result: Result) -> str:
+    return f"{result['contestant']} *" if result["subset"] else str(result["contestant"])
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(rows: Iterator[list[str]]) -> list[str]:
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _remarks(results: list[Result]) -> Iterator[str]:
+    yield from (
+        "Tokens/s is the median over iterations (of gensim and scikit-learn the mean over passes). Memory is the peak",
+        "of Pss_Anon + Pss_Shmem of the process tree while it trains; `MB whole` includes loading and saving.",
+        f"The target is the likelihood that {REFERENCE} ends with at the same workers; the seconds are interpolated.",
+    )
+    subsets = sorted(
+        {(result["documents"], result["tokens"], result["topics"]) for result in results if result["subset"]}
+    )
+    for documents, tokens, topics in subsets:
+        yield (
+            f"* At K = {topics} trained on {documents:,} documents only ({tokens:,} tokens), as it is so slow: its "
+            "likelihood and memory do not compare."
+        )
+    for result in results:
+        if result["note"]:
+            yield f"{result['contestant']}, K = {result['topics']}, {result['workers']} workers: {result['note']}"
+
+
+def plot(results: list[Result], path: Path) -> None:
+    """Held-out likelihood against training seconds: a column for each K, a row for each number of workers."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    topics = list(dict.fromkeys(result["topics"] for result in results))
+    workers = list(dict.fromkeys(result["workers"] for result in results))
+    figure, axes = plt.subplots(
+        len(workers), len(topics), figsize=(6 * len(topics), 4 * len(workers)), squeeze=False, layout="constrained"
+    )
+    for row, column in np.ndindex(len(workers), len(topics)):
+        axis: Any = axes[row, column]
+        axis.set(title=f"K = {topics[column]}, {workers[row]} workers", xscale="log", xlabel="training seconds")
+        axis.set_ylabel("held-out log-likelihood per token")
+        axis.grid(alpha=0.3)
+        for result in results:
+            if (result["topics"], result["workers"]) == (topics[column], workers[row]) and not result["subset"]:
+                points = result["checkpoints"]
+                axis.plot(
+                    [point["seconds"] for point in points],
+                    [point["likelihood"] for point in points],
+                    marker="o",
+                    label=result["contestant"],
+                )
+        axis.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
