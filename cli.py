@@ -33,7 +33,9 @@ def main() -> NoReturn:
     """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
+        if code == 130:
+            raise KeyboardInterrupt
     except OocError as error:
         _fail(error.what, error.remedy, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -42,10 +44,13 @@ def main() -> NoReturn:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(1)
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+            sys.exit(2)
         if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
             _fail(told(), f"Try: {_help_command(error)}", 2)
         _fail(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
-    sys.exit(0)
+    sys.exit(code or 0)
 
 
 def _interrupt(*_: object) -> None:
@@ -205,7 +210,7 @@ def ingest_csv(
 
 def _ingest(kind: str, options: dict[str, Any]) -> None:
     from blocks.describe import describe
-    from blocks.ingest import Filters, Request, ingest
+    from blocks.ingestion import Filters, Request, ingest
     from blocks.memory import parse_size
 
     started = time.monotonic()

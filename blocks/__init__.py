@@ -8,13 +8,16 @@ from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
     from blocks.from_memory import ingest_documents, write_corpus
+    from blocks.ingestion import Request, ingest
 
 __all__ = [
     "Dataset",
     "Interrupted",
     "OocError",
+    "Request",
     "RequestError",
     "WorkFailed",
+    "ingest",
     "ingest_documents",
     "write_corpus",
 ]
@@ -22,6 +25,8 @@ __all__ = [
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
 _LAZY = {
     "Dataset": "blocks.dataset",
+    "Request": "blocks.ingestion",
+    "ingest": "blocks.ingestion",
     "ingest_documents": "blocks.from_memory",
     "write_corpus": "blocks.from_memory",
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from blocks.dataset import MANIFEST, Dataset
 from blocks.errors import RequestError
-from blocks.files import disk_errors, publish_directory, remove_leftovers, temporary_name
+from blocks.files import TEMPORARY, disk_errors, publish_directory, remove_leftovers, temporary_name
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,13 @@ class Target:
 
 @contextmanager
 def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
-    """A dataset that appears under its name when it is complete."""
-    with publish_directory(Path(out), overwrite=overwrite) as root:
+    """A dataset that appears under its name when it is complete; what killed attempts at it left is removed."""
+    path = Path(out)
+    for leftover in path.parent.glob(f".{path.name}{TEMPORARY}*"):
+        with locked(leftover) as free:
+            if free:
+                shutil.rmtree(leftover, ignore_errors=True)
+    with publish_directory(path, overwrite=overwrite) as root, locked(root):
         (root / "blocks").mkdir()
         (root / "spill").mkdir()
         yield Target(root, root / "spill")
@@ -61,22 +66,30 @@ def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
 def append_to(out: str) -> Iterator[Target]:
     """An existing dataset; what is not part of it is removed before and after. One append at a time may run."""
     root = Path(out)
-    with disk_errors(root):
-        descriptor = os.open(root, os.O_RDONLY)
+    with disk_errors(root), locked(root) as free:
+        if not free:
+            raise RequestError(f"another process is appending to {root}", "Wait until it has ended.")
+        remove_strays(root)
+        spill = temporary_name(root / "spill")
+        spill.mkdir()
+        try:
+            yield Target(root, spill, Dataset(root))
+        finally:
+            shutil.rmtree(spill, ignore_errors=True)
+            remove_strays(root)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[bool]:
+    """Hold the lock of a directory, which ends with the process; yields False if another process holds it."""
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RequestError(f"another process is appending to {root}", "Wait until it has ended.") from None
-        remove_strays(root)
-        spill = temporary_name(root / "spill")
-        with disk_errors(root):
-            spill.mkdir()
-            try:
-                yield Target(root, spill, Dataset(root))
-            finally:
-                shutil.rmtree(spill, ignore_errors=True)
-                remove_strays(root)
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Datasets from arrays and token lists that fit in memory, for scripts and tests; files go through `blocks.ingest`."""
+"""Datasets from arrays and token lists that fit in memory, for scripts and tests; files go through `ingestion`."""
 
 from __future__ import annotations
 

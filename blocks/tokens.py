@@ -20,6 +20,7 @@ _WORD = frozenset(string.ascii_letters + string.digits + "_")
 _SPACES = {code: " " for code in range(128) if chr(code) not in _WORD}
 _LOWER_SPACES = _SPACES | {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
+_BATCH = 1 << 12  # tokens looked up at a time: while they are in the cache
 
 KEPT, STOP_WORD, TOO_SHORT, UNKNOWN = range(4)  # what becomes of the tokens of a word
 
@@ -88,12 +89,7 @@ class Tokenizer:
 
         Returns ids uint32 (N,), lengths uint32 (D,) and {fate: tokens}. Lists of tokens are taken as they are.
         """
-        tokens: list[str] = []
-        ends = [0]
-        for text in texts:
-            tokens.extend(self._split(text) if isinstance(text, str) else text)
-            ends.append(len(tokens))
-        ids = np.fromiter(map(self.vocabulary.__getitem__, tokens), np.uint32, len(tokens))
+        ids, ends = self._numbered(texts)
         fates = np.array(self.vocabulary.fates, np.uint8)[ids]
         if any(isinstance(text, list) for text in texts):
             given = np.repeat([isinstance(text, list) for text in texts], np.diff(ends))
@@ -102,6 +98,20 @@ class Tokenizer:
         lengths = np.diff(np.concatenate(([0], np.cumsum(keep)))[ends]).astype(np.uint32)
         dropped = {fate: int(np.count_nonzero(fates == fate)) for fate in (STOP_WORD, UNKNOWN)}
         return ids[keep], lengths, dropped
+
+    def _numbered(self, texts: Sequence[Text]) -> tuple[np.ndarray, list[int]]:
+        """Ids of all tokens, uint32 (N,), and where each document ends in them, after a leading 0."""
+        parts: list[np.ndarray] = []
+        tokens: list[str] = []
+        ends, before = [0], 0
+        for place, text in enumerate(texts, 1):
+            tokens.extend(self._split(text) if isinstance(text, str) else text)
+            ends.append(before + len(tokens))
+            if len(tokens) >= _BATCH or place == len(texts):
+                parts.append(np.fromiter(map(self.vocabulary.__getitem__, tokens), np.uint32, len(tokens)))
+                before = ends[-1]
+                tokens.clear()
+        return np.concatenate([*parts, np.empty(0, np.uint32)]), ends
 
     def _split(self, text: str) -> Iterable[str]:
         if self._plain and text.isascii():

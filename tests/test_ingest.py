@@ -13,7 +13,7 @@ import pytest
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
-from blocks.ingest import Request, ingest
+from blocks.ingestion import Request, ingest
 from blocks.tokens import read_stop_words
 from blocks.vocabulary import Filters
 
