@@ -10,19 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import kernel
-from samplers.groups import gather_document, gather_word
+from samplers.groups import count_runs, gather_document
 from samplers.streams import uniform
 
 
 @kernel
-def count_words(state, bases, run_offsets, blocks, starts, lengths, scratch, word_counts):
+def count_words(state, bases, run_offsets, blocks, starts, lengths, word_counts):
     """Count the topics of the words of a part into `word_counts`, int32 (W, K). Returns 0: no topic changes."""
     word_counts[:] = 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
-        tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-        for row in scratch.where[:tokens]:
-            word_counts[w, state[row, 0]] += 1
+        count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], word_counts[w])
     return 0
 
 

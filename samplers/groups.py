@@ -42,6 +42,8 @@ class Prior(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of one worker for groups of up to n tokens. All slots are empty between groups.
 
+    Words of more tokens than that are not gathered, but walked run by run with dense counts.
+
     where: int64 (n,), row of each token. topics: topic type (n,), their new topics. slots: int32 (n,), slot of each
     token's topic. keys, counts: int32 (C,), see `samplers.topic_counts`.
     """
@@ -70,6 +72,24 @@ def gather_word(bases, blocks, starts, lengths, where):
             where[tokens + i] = row + i
         tokens += lengths[run]
     return tokens
+
+
+@kernel
+def word_tokens(lengths):
+    """Tokens of a word, given the lengths of its runs."""
+    tokens = 0
+    for length in lengths:
+        tokens += length
+    return tokens
+
+
+@kernel
+def count_runs(state, bases, blocks, starts, lengths, counts):
+    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run: for words too frequent to gather."""
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(lengths[run]):
+            counts[state[row + i, 0]] += 1
 
 
 @kernel
@@ -106,6 +126,18 @@ def group_likelihood(state, where, scratch, prior):
 
 
 @kernel
+def dense_likelihood(counts, prior):
+    """The same as `group_likelihood`, from the counts of all topics, int32 (K,)."""
+    likelihood, nonzeros = 0.0, 0
+    for k in range(counts.size):
+        if counts[k]:
+            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
+            nonzeros += 1
+    return likelihood, nonzeros
+
+
+@kernel
 def document_likelihood(state, base, offsets, positions, scratch, prior):
     """The document part of the joint log-likelihood, over a part of a block."""
     likelihood = 0.0
@@ -123,8 +155,13 @@ def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch,
     likelihood, nonzeros = 0.0, 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
-        tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-        found = group_likelihood(state, scratch.where[:tokens], scratch, prior)
+        if word_tokens(lengths[runs]) > scratch.where.size:
+            counts = np.zeros(prior.topics, np.int32)
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], counts)
+            found = dense_likelihood(counts, prior)
+        else:
+            tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            found = group_likelihood(state, scratch.where[:tokens], scratch, prior)
         likelihood += found[0]
         nonzeros += found[1]
     return likelihood, nonzeros
@@ -150,6 +187,17 @@ def group_row(state, where, scratch, topics, row):
 
 
 @kernel
+def dense_row(counts, row):
+    """The same as `group_row`, from the counts of all topics, int32 (K,)."""
+    size = 0
+    for k in range(counts.size):
+        if counts[k]:
+            row[size] = np.uint64(k) << np.uint64(32) | np.uint64(counts[k])
+            size += 1
+    return size
+
+
+@kernel
 def document_rows(state, base, offsets, positions, scratch, topics):
     """The topics of each document of a part: sizes, uint32 (D,), and rows as `group_row` packs them, joined."""
     sizes = np.empty(offsets.size - 1, np.uint32)
@@ -167,11 +215,19 @@ def document_rows(state, base, offsets, positions, scratch, topics):
 def word_rows(state, bases, run_offsets, blocks, starts, lengths, scratch, topics):
     """The topics of each word of a part: sizes, uint32 (W,), and rows as `group_row` packs them, joined."""
     sizes = np.empty(run_offsets.size - 1, np.uint32)
-    rows = np.empty(lengths[run_offsets[0] : run_offsets[-1]].sum(), np.uint64)
+    most = 0
+    for w in range(run_offsets.size - 1):
+        most += min(word_tokens(lengths[run_offsets[w] : run_offsets[w + 1]]), topics)
+    rows = np.empty(most, np.uint64)
     filled = 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
-        tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-        sizes[w] = group_row(state, scratch.where[:tokens], scratch, topics, rows[filled:])
+        if word_tokens(lengths[runs]) > scratch.where.size:
+            counts = np.zeros(topics, np.int32)
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], counts)
+            sizes[w] = dense_row(counts, rows[filled:])
+        else:
+            tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            sizes[w] = group_row(state, scratch.where[:tokens], scratch, topics, rows[filled:])
         filled += sizes[w]
     return sizes, rows[:filled].copy()

@@ -72,8 +72,9 @@ class Lda:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
 
     def largest_group(self) -> int:
-        """Tokens of the most frequent word or the longest document."""
-        return max(int(self.dataset.index.frequencies.max(initial=0)), self.dataset.longest_document, 1)
+        """Tokens of the largest group that is gathered: the longest document, or a word that fits in a part."""
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        return max(min(most_frequent, self.dataset.part_tokens), self.dataset.longest_document, 1)
 
     def scratch_bytes(self) -> int:
         return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())

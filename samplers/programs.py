@@ -78,7 +78,6 @@ class Gibbs(Lda):
             slice_.blocks,
             slice_.starts,
             slice_.lengths,
-            self.scratch,
             job.shared["word_counts"][first + job.first : first + job.last],
         )
 

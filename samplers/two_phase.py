@@ -25,53 +25,56 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import kernel
-from samplers.groups import gather_document, gather_word
-from samplers.streams import uniform
+from blocks.compiled import inlined, kernel
+from samplers.alias import alias_table
+from samplers.groups import count_runs, gather_document, gather_word, word_tokens
+from samplers.streams import bits, uniform
 from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask
 
 
-@kernel
-def accept_group(state, where, topics, slots, keys, counts, mask, prior, summary, key, draw):
-    """Walk each token's proposals and keep where it ends; returns how many tokens changed topic.
+@inlined
+def accept_token(state, row, count, keys, counts, mask, prior, summary, key, draw):
+    """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
-    state: topic type (N, 1+M), topic and proposals of each token; not changed. where: int64 (n,), the group's rows.
-    topics: topic type (n,), set to the new topics. slots, keys, counts, mask: the group's counts at its start.
-    prior: float64 (K,) or (1,). summary: float64 (K,), n_k + V*beta. key, draw: random stream, and first draw of it.
+    count: tokens of the group under the token's topic, itself included. keys, counts, mask: the group's counts at its
+    start. prior: float64 (K,) or (1,). summary: float64 (K,), n_k + V*beta. key, draw: random stream, and the first
+    draw of it.
     """
-    changed = 0
-    proposals = state.shape[1] - 1
     one = prior.size == 1
-    for i in range(where.size):
-        row = where[i]
-        counted = np.int64(state[row, 0])
-        current = counted
-        # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is now.
-        weight = counts[slots[i]] - 1 + prior[0 if one else counted]
-        share = summary[counted] - 1.0
-        for m in range(proposals):
-            proposed = np.int64(state[row, 1 + m])
-            own = 1 if proposed == counted else 0
-            proposed_weight = counts[slot_of(keys, mask, proposed)] - own + prior[0 if one else proposed]
-            proposed_share = summary[proposed] - own
-            u = uniform(key, draw + np.uint64(i * proposals + m))
-            if u * (weight * proposed_share) < proposed_weight * share:
-                current, weight, share = proposed, proposed_weight, proposed_share
-        topics[i] = current
-        changed += current != counted
-    return changed
+    counted = np.int64(state[row, 0])
+    current = counted
+    # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is by now.
+    weight = count - 1 + prior[0 if one else counted]
+    share = summary[counted] - 1.0
+    for m in range(state.shape[1] - 1):
+        proposed = np.int64(state[row, 1 + m])
+        own = 1 if proposed == counted else 0
+        proposed_weight = counts[slot_of(keys, mask, proposed)] - own + prior[0 if one else proposed]
+        proposed_share = summary[proposed] - own
+        u = uniform(key, draw + np.uint64(m))
+        if u * (weight * proposed_share) < proposed_weight * share:
+            current, weight, share = proposed, proposed_weight, proposed_share
+    return current
+
+
+@inlined
+def draw_prior(prior, u):
+    """The topic that a uniform number draws from a prior."""
+    x = u * prior.topics
+    k = min(int(x), prior.topics - 1)
+    return k if prior.weights.size == 1 or x - k < prior.cut[k] else np.int64(prior.alias[k])
 
 
 @kernel
 def draw_group(state, where, topics, prior, key, draw):
     """Write the group's new topics and draw new proposals from `n_k^- + prior`.
 
-    state: changed at the rows `where`. topics: topic type (n,). prior: Prior. key, draw: as in `accept_group`.
+    state: changed at the rows `where`, int64 (n,). topics: topic type (n,). prior: Prior. key, draw: the random stream,
+    and the first of M*n draws of it.
     """
     proposals = state.shape[1] - 1
     others = where.size - 1
     mass = others + prior.total
-    same = prior.weights.size == 1
     for i in range(where.size):
         row = where[i]
         state[row, 0] = topics[i]
@@ -81,9 +84,7 @@ def draw_group(state, where, topics, prior, key, draw):
                 j = int(x)
                 state[row, 1 + m] = topics[j + (j >= i)]
             else:
-                x = (x - others) / prior.total * prior.topics
-                k = min(int(x), prior.topics - 1)
-                state[row, 1 + m] = k if same or x - k < prior.cut[k] else prior.alias[k]
+                state[row, 1 + m] = draw_prior(prior, (x - others) / prior.total)
 
 
 @kernel
@@ -98,13 +99,72 @@ def sample_group(state, where, scratch, prior, summary, delta, key, draw):
     mask = table_mask(where.size, prior.topics)
     keys = scratch.keys if mask + 1 < prior.topics else scratch.keys[:0]
     count_topics(state, where, slots, keys, scratch.counts, mask)
-    changed = accept_group(state, where, topics, slots, keys, scratch.counts, mask, prior.weights, summary, key, draw)
-    clear_counts(slots, keys, scratch.counts)
+    changed = 0
+    proposals = state.shape[1] - 1
     for i in range(where.size):
-        delta[state[where[i], 0]] -= 1
+        count = scratch.counts[slots[i]]
+        first = draw + np.uint64(i * proposals)
+        topics[i] = accept_token(state, where[i], count, keys, scratch.counts, mask, prior.weights, summary, key, first)
+        old = state[where[i], 0]
+        changed += topics[i] != old
+        delta[old] -= 1
         delta[topics[i]] += 1
-    draw_group(state, where, topics, prior, key, draw + np.uint64(where.size * (state.shape[1] - 1)))
+    clear_counts(slots, keys, scratch.counts)
+    draw_group(state, where, topics, prior, key, draw + np.uint64(where.size * proposals))
     return changed
+
+
+@kernel
+def sample_frequent_word(state, bases, blocks, starts, lengths, prior, summary, delta, key, draw):
+    """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
+
+    Its counts are dense, and the topic of another token is drawn from them, by an alias table, instead of by position:
+    a draw of the token's own topic k is drawn again with probability 1 / n_k, which takes the token itself out.
+    """
+    counts = np.zeros(prior.topics, np.int32)
+    count_runs(state, bases, blocks, starts, lengths, counts)
+    changed = 0
+    proposals = state.shape[1] - 1
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(row, row + lengths[run]):
+            old = state[i, 0]
+            new = accept_token(
+                state, i, counts[old], counts[:0], counts, counts.size, prior.weights, summary, key, draw
+            )
+            draw += np.uint64(proposals)
+            state[i, 0] = new
+            changed += new != old
+            delta[old] -= 1
+            delta[new] += 1
+    counts[:] = 0
+    count_runs(state, bases, blocks, starts, lengths, counts)
+    cut, alias = alias_table(counts.astype(np.float64))
+    others = counts.sum() - 1
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(row, row + lengths[run]):
+            for m in range(proposals):
+                state[i, 1 + m] = draw_other(counts, cut, alias, others, state[i, 0], prior, bits(key, draw))
+                draw += np.uint64(1)
+    return changed
+
+
+@kernel
+def draw_other(counts, cut, alias, others, own, prior, key):
+    """A topic from `n_k^- + prior`, by the counts of all tokens, int32 (K,), and their alias table; key: its stream."""
+    x = uniform(key, np.uint64(0)) * (others + prior.total)
+    if x >= others:
+        return draw_prior(prior, (x - others) / prior.total)
+    n = np.uint64(1)
+    while True:
+        y = uniform(key, n) * counts.size
+        k = min(int(y), counts.size - 1)
+        if y - k >= cut[k]:
+            k = np.int64(alias[k])
+        if k != own or uniform(key, n + np.uint64(1)) * counts[k] >= 1.0:
+            return k
+        n += np.uint64(2)
 
 
 @kernel
@@ -133,7 +193,13 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prio
     draw = np.uint64(0)
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
-        tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-        changed += sample_group(state, scratch.where[:tokens], scratch, prior, summary, delta, key, draw)
+        tokens = word_tokens(lengths[runs])
+        if tokens > scratch.where.size:
+            changed += sample_frequent_word(
+                state, bases, blocks[runs], starts[runs], lengths[runs], prior, summary, delta, key, draw
+            )
+        else:
+            gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            changed += sample_group(state, scratch.where[:tokens], scratch, prior, summary, delta, key, draw)
         draw += np.uint64(2 * tokens * (state.shape[1] - 1))
     return changed
