@@ -210,8 +210,10 @@ def ingest_csv(
 
 def _ingest(kind: str, options: dict[str, Any]) -> None:
     from blocks.describe import describe
-    from blocks.ingestion import Filters, Request, ingest
+    from blocks.ingestion import ingest
     from blocks.memory import parse_size
+    from blocks.request import Request
+    from blocks.vocabulary import Filters
 
     started = time.monotonic()
     filters = Filters(

@@ -8,7 +8,8 @@ from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
     from blocks.from_memory import ingest_documents, write_corpus
-    from blocks.ingestion import Request, ingest
+    from blocks.ingestion import ingest
+    from blocks.request import Request
 
 __all__ = [
     "Dataset",
@@ -25,7 +26,7 @@ __all__ = [
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
 _LAZY = {
     "Dataset": "blocks.dataset",
-    "Request": "blocks.ingestion",
+    "Request": "blocks.request",
     "ingest": "blocks.ingestion",
     "ingest_documents": "blocks.from_memory",
     "write_corpus": "blocks.from_memory",

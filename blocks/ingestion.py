@@ -11,8 +11,8 @@ Which worker does what has no influence on the result.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,51 +21,21 @@ import numpy as np
 
 from blocks import chunks, uci
 from blocks.append import Target, append_to, new_dataset
-from blocks.corpus_writer import BLOCK_TOKENS, PART_TOKENS, finish, write_lines
-from blocks.dataset import MANIFEST, Dataset
+from blocks.corpus_writer import finish, write_lines
+from blocks.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.files import require_new
 from blocks.ingest_worker import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
+from blocks.request import Request, base_of, check, input_bytes, options_told, require_replaceable, rules_of
 from blocks.shuffle import blocks_of_buckets, bucket_count
 from blocks.sources import find_files, size_of
-from blocks.tokens import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
-from blocks.vocabulary import Chosen, Filters, Merged, choose, keep_fixed, merge, select, write_ranks
+from blocks.tokens import Rules
+from blocks.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.workers import Workers, cores
 
-KINDS = ("uci", "text", "jsonl", "csv")
 _RUN_TOKENS = 1 << 22
 _EMPTY_RUN = 1 << 22  # documents without tokens that a run may hold at most
 _ONE_WORKER = 48 << 20  # bytes of a worker besides its vocabulary and its block
 _TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of an ingestion. None stands for a default, which may depend on the kind or the vocabulary."""
-
-    kind: str
-    inputs: Sequence[str]
-    out: str
-    vocab: str | None = None  # UCI: file of words
-    lines: bool = False  # text: one document per line
-    glob: str = "*"  # text: files to take from directories
-    text_field: str = "text"
-    name_field: str | None = None
-    text_column: str = "text"
-    name_column: str | None = None
-    delimiter: str | None = None
-    token_pattern: str | None = None
-    lower: bool | None = None
-    stop_words: str | None = None
-    ngrams: int | None = None
-    filters: Filters = field(default_factory=Filters)
-    on_error: str = "fail"
-    vocab_from: str | None = None
-    append: bool = False
-    seed: int = 0
-    block_tokens: int = BLOCK_TOKENS
-    part_tokens: int = PART_TOKENS
-    overwrite: bool = False
 
 
 @dataclass
@@ -95,20 +65,16 @@ def ingest(
     available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
     a full disk or a worker that died; nothing is left behind then.
     """
-    _check(request)
+    check(request)
     count = workers or cores()
     if not request.append:
-        _require_replaceable(Path(request.out), request.overwrite)
-    base = _base(request)
-    rules = _rules(request, base)
+        require_replaceable(Path(request.out), request.overwrite)
+    base = base_of(request)
+    rules = rules_of(request, base)
     words = _fixed_words(request)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
         reading = Reading(
-            kind="files"
-            if request.kind == "text" and not request.lines
-            else "lines"
-            if request.kind == "text"
-            else request.kind,
+            kind=request.reading,
             spill=str(target.spill),
             rules=rules,
             skip=request.on_error == "skip",
@@ -123,61 +89,6 @@ def ingest(
             entries = _write(pool, request, target, read, chosen, bar or _no_bar)
         _finish(request, rules, target, read, chosen, entries)
     return Dataset(request.out)
-
-
-def _check(request: Request) -> None:
-    if request.kind not in KINDS:
-        raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
-    if not request.inputs:
-        raise RequestError("no input is given")
-    if request.on_error not in ("fail", "skip"):
-        raise RequestError(f"--on-error {request.on_error}: write fail or skip")
-    if request.block_tokens < 1 or request.part_tokens < 1:
-        raise RequestError("--block-tokens must be positive")
-    if request.append and (request.overwrite or request.vocab_from):
-        raise RequestError("--append goes with neither --overwrite nor --vocab-from", "It keeps OUT's vocabulary.")
-    if (request.append or request.vocab_from) and request.filters != Filters():
-        raise RequestError(
-            "--min-df, --max-df and --max-vocab choose a vocabulary, but it is given already", "Leave them out."
-        )
-    for path in request.inputs:
-        if request.kind != "text" or request.lines:
-            if Path(path).is_dir():
-                raise RequestError(f"{path} is a directory", "Directories of files are read by `ooc ingest text`.")
-            size_of(path)
-
-
-def _require_replaceable(out: Path, overwrite: bool) -> None:
-    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
-    require_new(out, overwrite=overwrite)
-    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file()):
-        return
-    if out.exists():
-        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
-
-
-def _base(request: Request) -> Dataset | None:
-    """The dataset whose vocabulary is used, if any."""
-    if request.append:
-        return Dataset(request.out)
-    return Dataset(request.vocab_from) if request.vocab_from else None
-
-
-def _rules(request: Request, base: Dataset | None) -> Rules:
-    """How text becomes tokens: as requested, or else as the dataset of the vocabulary was made, or else by default."""
-    earlier = base.manifest["made"].get("options", {}) if base else {}
-
-    def choice(name: str, default: Any) -> Any:
-        given = getattr(request, name)
-        return earlier.get(name, default) if given is None else given
-
-    stop_words = request.stop_words or ("none" if request.kind == "uci" else earlier.get("stop_words", "english"))
-    listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
-    rules = Rules(choice("token_pattern", TOKEN_PATTERN), choice("lower", True), listed, choice("ngrams", 1))
-    compiled_pattern(rules.token_pattern)
-    if rules.ngrams < 1:
-        raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
-    return rules
 
 
 def _fixed_words(request: Request) -> list[str] | None:
@@ -400,35 +311,15 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
     """How the dataset was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
-    names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
-    names["csv"] = ["text_column", "name_column", "delimiter", "on_error"]
-    options = {name: getattr(request, name) for name in names[request.kind]}
-    if request.kind != "uci":
-        options |= rules._asdict() | {"stop_words": _stop_words_told(rules)}
-    options |= request.filters._asdict()
-    options |= {"vocab_from": request.vocab_from, "seed": request.seed, "block_tokens": request.block_tokens}
     return {
         "ooc": version("ooc"),
         "command": "ingest",
         "kind": request.kind,
-        "options": options,
-        "inputs": [{"name": path, "bytes": _input_bytes(path, request)} for path in request.inputs],
+        "options": options_told(request, rules),
+        "inputs": [{"name": path, "bytes": input_bytes(path, request)} for path in request.inputs],
         "documents": read.documents,
         "tokens": sum(entry["tokens"] for entry in entries),
         "skipped": read.total("skipped"),
         "first_skipped": next((chunk.first_problem for chunk in read.chunks if chunk.first_problem), None),
         "dropped": chosen.dropped,
     }
-
-
-def _stop_words_told(rules: Rules) -> str | list[str]:
-    """`none`, `english`, or the words of another list."""
-    if not rules.stop_words:
-        return "none"
-    return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
-
-
-def _input_bytes(path: str, request: Request) -> int | None:
-    if path == "-":
-        return None
-    return sum(size_of(file) for file, _ in find_files([path], request.glob))

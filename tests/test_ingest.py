@@ -13,7 +13,8 @@ import pytest
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
-from blocks.ingestion import Request, ingest
+from blocks.ingestion import ingest
+from blocks.request import Request
 from blocks.tokens import read_stop_words
 from blocks.vocabulary import Filters
 
