@@ -182,11 +182,12 @@ class IngestWorker:
 
     def _spilled(self, lengths: np.ndarray, ids: np.ndarray, names: bytes = b"") -> Spilled:
         if self._spill is None:
-            self._spill = spill_file(self._reading.spill, os.getpid()).open("wb", buffering=0)
+            self._spill = spill_file(self._reading.spill, os.getpid()).open("wb")
         offset = self._spill.tell()
         for array in (lengths, ids):
             self._spill.write(array.data)
         self._spill.write(names)
+        self._spill.flush()
         return Spilled(os.getpid(), offset, lengths.size, ids.size, len(names))
 
     def _report(self, _: Report) -> Words | None:
@@ -227,7 +228,7 @@ class IngestWorker:
             document += piece.documents
             token += piece.tokens
         *columns, document_bounds, token_bounds = partition(ranks, lengths, run.first_document, run.seed, run.buckets)
-        with Path(run.path).open("wb", buffering=0) as file:
+        with Path(run.path).open("wb") as file:
             for column in columns:
                 file.write(column.data)
         return SortedRun(run.path, document_bounds, token_bounds)
