@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def options() -> argparse.Namespace:
     add("--peers", nargs="*", choices=list(MODULES), default=list(MODULES))
     add("--subset", type=int, help="documents for gensim and scikit-learn (default: 3000, from K = 1000 on 1000)")
     add("--passes", type=int, default=10, help="of gensim and scikit-learn over them")
-    add("--scratch", type=Path, help="directory for temporary files")
+    add("--scratch", type=Path, help="for temporary files; on a disk: files mapped in tmpfs count as memory")
     add("--timeout", type=float, default=7200, help="seconds that one contestant may take")
     add("--json", type=Path, help="write the numbers there")
     add("--plot", type=Path, help="draw the curves there")
@@ -156,6 +157,7 @@ class Benchmark:
                 raise ContestantFailed(f"its counts are of {checked_tokens(counts)} tokens, not of {record['tokens']}")
         seconds = statistics.median(record.pop("seconds")[: self.args.iterations])
         record.pop("intervals")
+        shutil.rmtree(spec.out)
         return {
             "contestant": label,
             "topics": spec.topics,
@@ -195,19 +197,23 @@ def main() -> None:
     if missing := [peer for peer in args.peers if importlib.util.find_spec(MODULES[peer]) is None]:
         raise SystemExit(f"not installed: {', '.join(missing)}; pip install -e '.[bench]', or choose with --peers")
     facts = report.machine()
+    if args.scratch:
+        args.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         try:
             benchmark = Benchmark(args, Path(scratch))
         except OocError as error:
             raise SystemExit(str(error)) from None
-        results = list(benchmark.compete())
-    report.compare(results)
+        results: list[report.Result] = []
+        for result in benchmark.compete():
+            results.append(result)
+            report.compare(results)
+            if args.json:  # after each, so that a long run that is stopped has told what it knew
+                whole = {"machine": facts, "settings": benchmark.settings(), "results": results}
+                args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     names = [f"ooc {sampler}" for sampler in args.samplers] + args.peers
     results.sort(key=lambda result: (result["topics"], names.index(result["contestant"]), result["workers"]))
     print(report.describe(facts, benchmark.settings(), results))
-    if args.json:
-        whole = {"machine": facts, "settings": benchmark.settings(), "results": results}
-        args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     if args.plot:
         report.plot(results, args.plot)
 

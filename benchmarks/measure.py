@@ -55,8 +55,8 @@ def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
         raise ContestantFailed(f"{name}: {how}\n{said}")
     record = json.loads(record_file.read_text(encoding="utf-8"))
     trained = [size for at, size in samples if any(first <= at <= last for first, last in record["intervals"])]
-    record["memory_bytes"] = max(trained, default=0)
     record["memory_whole_bytes"] = max((size for _, size in samples), default=0)
+    record["memory_bytes"] = max(trained, default=record["memory_whole_bytes"])  # a training too short to be sampled
     return record
 
 

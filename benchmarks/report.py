@@ -74,7 +74,7 @@ def _against(result: Result, reference: Result) -> Result:
     target = reference["checkpoints"][-1]["likelihood"]
     reached = seconds_to(result, target)
     return ratios | {
-        "memory_ratio": result["memory_bytes"] / max(reference["memory_bytes"], 1),
+        "memory_ratio": result["memory_bytes"] / reference["memory_bytes"],
         "target_likelihood": target,
         "seconds_to_target": reached,
         "times_sooner": reference["checkpoints"][-1]["seconds"] / reached if reached else None,
@@ -95,8 +95,9 @@ def describe(facts: dict[str, Any], settings: dict[str, Any], results: list[Resu
         of_topics = [result for result in results if result["topics"] == topics]
         priors = f"alpha {of_topics[0]['alpha']:g}, beta {of_topics[0]['beta']:g}"
         lines += ["", f"K = {topics}, {priors}", "", *_table(_speed_rows(of_topics))]
-        lines += ["", "held-out log-likelihood per token, and the training seconds it took", ""]
-        lines += _table(_likelihood_rows(of_topics))
+        lines += ["", "held-out log-likelihood per token, and the training seconds it took (contestant, workers)", ""]
+        whole = [result for result in of_topics if not result["subset"]]
+        lines += [*_table(_likelihood_rows(whole)), *map(_subset_line, (r for r in of_topics if r["subset"]))]
     return "\n".join([*lines, "", *_remarks(results)])
 
 
@@ -132,19 +133,24 @@ def _speed_rows(results: list[Result]) -> Iterator[list[str]]:
 
 
 def _likelihood_rows(results: list[Result]) -> Iterator[list[str]]:
+    """A row for each checkpoint, a column for each contestant."""
     iterations = sorted({point["iteration"] for result in results for point in result["checkpoints"]})
-    yield ["iterations", "workers", *map(str, iterations)]
-    for result in results:
-        points = {point["iteration"]: point for point in result["checkpoints"]}
-        yield [
-            _name(result),
-            str(result["workers"]),
-            *(f"{points[i]['likelihood']:.4f} {points[i]['seconds']:.1f}s" if i in points else "-" for i in iterations),
-        ]
+    yield ["iterations", *(f"{_name(result)}, {result['workers']}" for result in results)]
+    for iteration in iterations:
+        at = [next((p for p in result["checkpoints"] if p["iteration"] == iteration), None) for result in results]
+        yield [str(iteration), *(f"{p['likelihood']:.4f} {p['seconds']:7.1f}s" if p else "-" for p in at)]
 
 
 def _name(result: Result) -> str:
     return f"{result['contestant']} *" if result["subset"] else str(result["contestant"])
+
+
+def _subset_line(result: Result) -> str:
+    last = result["checkpoints"][-1]
+    return (
+        f"{_name(result)}, {result['workers']}: {last['likelihood']:.4f} after {last['iteration']} passes over "
+        f"{result['documents']:,} documents, {last['seconds']:.1f}s"
+    )
 
 
 def _number(value: float | None, form: str) -> str:
