@@ -41,7 +41,7 @@ def cache_directory() -> Path:
 
 
 def is_compiled(module: str) -> bool:
-    """Whether some earlier run has left the compiled kernels of a module, such as "samplers.two_phase", in the cache."""
+    """Whether an earlier run has left the compiled kernels of a module, such as "samplers.two_phase", in the cache."""
     return any(cache_directory().rglob(f"{module.rpartition('.')[2]}.*.nbi"))
 
 

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from blocks.errors import OocError, WorkFailed
@@ -50,11 +51,11 @@ class Workers:
         pairs = [socket.socketpair() for _ in range(count + 1)]
         theirs = [child.fileno() for _, child in pairs]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "blocks.workers", ",".join(map(str, theirs))],
+            [sys.executable, "-P", "-m", "blocks.workers", ",".join(map(str, theirs))],
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
             pass_fds=(*theirs, *inherit),
-            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
         )
         for _, child in pairs:
             child.close()

@@ -11,7 +11,9 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.errors import RequestError
 from blocks.npz import write_npz
+from blocks.verify import Report
 from ooc.run import Run
+from ooc.status import run_problems
 from samplers.model import Model, Rows
 
 
@@ -26,6 +28,18 @@ def open_model(path: Path) -> Model:
             f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
         )
     return Model(path / "model")
+
+
+def verify_run(run: Run) -> Report:
+    """Read the newest generation of a run and its model again."""
+    problems = list(run_problems(run))
+    remedies = ["`ooc resume` goes on from the generation before, to the same result."] if problems else []
+    files = [file for file in run.path.rglob("*") if file.is_file()]
+    if (run.path / "model").exists():
+        of_model = list(Model(run.path / "model").problems())
+        problems += of_model
+        remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
+    return Report(len(files), sum(file.stat().st_size for file in files), problems, remedies)
 
 
 @kernel

@@ -1,0 +1,5 @@
+"""`python -m cli` is `ooc`."""
+
+from cli import main
+
+main()

@@ -1,0 +1,45 @@
+"""`ooc demo`: the main job, end to end, on text that every machine with Python has."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blocks.errors import RequestError, WorkFailed
+
+_MARK = "ooc-demo"  # the file that says that a directory is ours to replace
+
+
+def demo(
+    out: Annotated[Path, typer.Argument(help="A directory to be made, for the dataset and the run.")] = Path(
+        "demo-run"
+    ),
+    memory: Annotated[str, typer.Option(help="Memory of all processes of each step.")] = "512MB",
+) -> None:
+    """Find the topics of the Python sources on this machine: ingest, train, look, infer."""
+    if out.exists() and not (out / _MARK).exists():
+        raise RequestError(f"{out} exists and was not made by `ooc demo`", "Give the demo another directory.")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    (out / _MARK).touch()
+    paths = sysconfig.get_paths()
+    sources = sorted({paths["stdlib"], paths["purelib"]})
+    corpus, run = str(out / "corpus"), str(out / "run")
+    words = ["--token-pattern", "[A-Za-z]{3,}", "--min-df", "5", "--max-df", "0.2"]
+    steps = [
+        ["ingest", "text", *sources, corpus, "--glob", "*.py", "--on-error", "skip", *words, "--memory", memory],
+        ["train", "lda", corpus, run, "--topics", "50", "--iterations", "200", "--memory", memory],
+        ["topics", run, "--top", "9", "--largest", "25"],
+        ["infer", run, corpus, str(out / "mixtures.csv"), "--top", "3"],
+    ]
+    for step in steps:
+        print(f"\n$ ooc {shlex.join(step)}", flush=True)
+        if (code := subprocess.run([sys.executable, "-P", "-m", "cli", *step], check=False).returncode) != 0:
+            raise WorkFailed(f"the demo's step `ooc {step[0]}` ended with exit code {code}")

@@ -1,0 +1,48 @@
+"""`ooc info` and `ooc verify`: what a dataset or a run holds, and whether it is what was written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blocks.errors import WorkFailed
+from cli.console import Json, print_json, progress_bar
+
+DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
+
+
+def info(path: DataOrRun, json: Json = False) -> None:
+    """Say what a dataset or a run holds and how it was made."""
+    from blocks.dataset import Dataset
+    from blocks.describe import describe
+    from blocks.describe import told as dataset_told
+    from ooc.run import CONFIG, Run
+    from ooc.status import describe_run
+    from ooc.status import told as run_told
+
+    if (path / CONFIG).exists():
+        facts = describe_run(Run(path))
+        lines = run_told(facts)
+    else:
+        facts = describe(Dataset(path))
+        lines = dataset_told(facts)
+    print_json(facts) if json else print("\n".join(lines))
+
+
+def verify(path: DataOrRun, json: Json = False) -> None:
+    """Read all files again and compare them with their checksums and with each other."""
+    from blocks.dataset import Dataset
+    from blocks.verify import verify_dataset
+    from ooc.run import CONFIG, Run
+    from samplers.results import verify_run
+
+    report = verify_run(Run(path)) if (path / CONFIG).exists() else verify_dataset(Dataset(path), bar=progress_bar)
+    if json:
+        print_json(report._asdict())
+        sys.exit(1 if report.problems else 0)
+    if report.problems:
+        raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
+    print(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, all as they were written")

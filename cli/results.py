@@ -1,0 +1,94 @@
+"""`ooc topics`, `infer`, `evaluate` and `export`: what a trained model says and is used for."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import Json, Overwrite, Workers, print_json
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
+
+
+def topics(
+    run: RunPath,
+    top: Annotated[int, typer.Option(min=1, help="Words of each topic.")] = 10,
+    documents: Annotated[int, typer.Option(min=0, help="Documents of each topic.")] = 0,
+    largest: Annotated[int | None, typer.Option(min=1, help="Only this many topics, the largest.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the topics, largest first: share of all tokens, top words with their weights, top documents."""
+    from samplers.results import describe_topics, open_model, topics_table
+
+    described = describe_topics(open_model(run), top=top, documents=documents)[:largest]
+    print_json(described) if json else print(topics_table(described))
+
+
+def infer(
+    run: RunPath,
+    data: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
+    out: Annotated[Path, typer.Argument(help="A file to be made: .npz, .csv or .jsonl.")],
+    top: Annotated[int | None, typer.Option(help="Only the largest topics of each document.")] = None,
+    workers: Workers = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Topic mixtures of documents under a trained model, in the documents' original order."""
+    from blocks.dataset import Dataset
+    from blocks.files import disk_errors, require_new
+    from blocks.workers import cores
+    from samplers import inference
+    from samplers.mixtures import check_format, write_mixtures
+    from samplers.results import open_model
+
+    check_format(out)
+    require_new(out, overwrite=overwrite)
+    dataset = Dataset(data)
+    with disk_errors(out), tempfile.TemporaryDirectory(prefix=".infer-", dir=out.absolute().parent) as scratch:
+        result = inference.infer(open_model(run), dataset, Path(scratch), workers=workers or cores(), top=top)
+        write_mixtures(out, result, dataset.document_names())
+    print(f"{out}: topic mixtures of {dataset.documents:,} documents")
+
+
+def evaluate(
+    run: RunPath,
+    held_out: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
+    seed: Annotated[int, typer.Option(min=0, help="Chooses the words that are predicted.")] = 0,
+    workers: Workers = None,
+    json: Json = False,
+) -> None:
+    """Predictive log-likelihood per token of held-out documents: half of each one's words predicted from the rest."""
+    from blocks.dataset import Dataset
+    from blocks.workers import cores
+    from samplers import inference
+    from samplers.results import open_model
+
+    found = inference.evaluate(open_model(run), Dataset(held_out), workers=workers or cores(), seed=seed)
+    if json:
+        print_json(found)
+        return
+    print(
+        f"predictive log-likelihood per token {found['predictive_log_likelihood_per_token']:.4f}, "
+        f"perplexity {found['perplexity']:.1f} ({found['predicted_tokens']:,} tokens predicted, "
+        f"{found['documents']:,} documents)"
+    )
+
+
+def export(
+    run: RunPath,
+    out: Annotated[Path, typer.Argument(help="A file to be made.")],
+    format: Annotated[str, typer.Option(metavar="npz", help="npz: counts, priors and vocabulary as arrays.")] = "npz",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the model for other programs, in the original order of words and documents."""
+    from blocks.errors import RequestError
+    from blocks.files import require_new
+    from samplers.results import EXPORTS, open_model
+
+    if format not in EXPORTS:
+        raise RequestError(f"--format {format!r} is not known", f"Choose one of: {', '.join(EXPORTS)}.")
+    require_new(out, overwrite=overwrite)
+    EXPORTS[format](open_model(run), out)
+    print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB")

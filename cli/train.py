@@ -1,0 +1,100 @@
+"""`ooc train` and `ooc resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import Json, Overwrite, Workers, print_json
+
+app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
+
+Memory = Annotated[
+    str | None, typer.Option(help="Memory of all processes, as 2GB [default: four fifths of what is free].")
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run: a directory.")]
+Iterations = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
+MaxTime = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long; resume goes on.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress.")]
+
+
+@app.command("lda")
+def train_lda(
+    data: Annotated[Path, typer.Argument(help="A dataset made by `ooc ingest`.")],
+    run: RunPath,
+    topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
+    iterations: Iterations = 100,
+    sampler: Annotated[str, typer.Option(metavar="auto|two-phase|gibbs", help="How topics are sampled.")] = "auto",
+    mh_steps: Annotated[int | None, typer.Option(help="Proposals a phase, for two-phase [default: 1].")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
+    beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
+    evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
+    workers: Workers = None,
+    memory: Memory = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
+    max_time: MaxTime = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Topics of documents: latent Dirichlet allocation.
+
+    Example: ooc train lda corpus run --topics 100 --memory 512MB
+    """
+    from samplers import training
+
+    last = training.train_lda(
+        data,
+        run,
+        topics=topics,
+        iterations=iterations,
+        sampler=sampler,
+        mh_steps=mh_steps,
+        alpha=alpha,
+        beta=beta,
+        seed=seed,
+        workers=workers,
+        memory_bytes=_bytes(memory),
+        evaluate_every=evaluate_every,
+        max_time=max_time,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    _tell(run, last, as_json=json)
+
+
+def resume(
+    run: RunPath,
+    iterations: Annotated[int | None, typer.Option(help="Train to this many in all [default: as planned].")] = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    max_time: MaxTime = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Go on with a run that was stopped or killed, or train a finished one for more iterations."""
+    from samplers import training
+
+    last = training.resume(
+        run, iterations=iterations, workers=workers, memory_bytes=_bytes(memory), max_time=max_time, quiet=quiet
+    )
+    _tell(run, last, as_json=json)
+
+
+def _bytes(memory: str | None) -> int | None:
+    from blocks.memory import parse_size
+
+    return parse_size(memory) if memory else None
+
+
+def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": str(run), **last})
+        return
+    print(
+        f"{run}: {last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
+        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, {last['memory_bytes'] / 1e6:.0f} MB\n"
+        f"Look at the topics with: ooc topics {run}"
+    )

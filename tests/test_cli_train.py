@@ -1,0 +1,198 @@
+"""The main job at the command line: from ingestion to results, resumed and verified; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+THEMES = ["apple pear plum fruit cherry tree", "goal team ball match player score", "star planet orbit moon sun comet"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, ooc: Ooc) -> Path:
+    """Documents of three themes, and one that is empty, ingested from JSON Lines."""
+    rng = np.random.default_rng(3)
+    texts = [" ".join(rng.choice(THEMES[d % 3].split(), 30)) for d in range(150)]
+    lines = [json.dumps({"id": f"doc{d}", "text": text}) for d, text in enumerate([*texts, ""])]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n")
+    assert ooc("ingest", "jsonl", "texts.jsonl", "corpus").returncode == 0
+    return tmp_path / "corpus"
+
+
+def train(ooc: Ooc, *more: object) -> subprocess.CompletedProcess[str]:
+    return ooc("train", "lda", "corpus", "run", "--topics", 3, "--iterations", 30, "--workers", 1, *more)
+
+
+def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """Every step of it, in one go; the themes are found, and results come in the original order of documents."""
+    done = train(ooc)
+    assert done.returncode == 0, done.stderr
+    assert "ooc topics run" in done.stdout
+    assert "plan:" in done.stderr
+
+    described = json.loads(ooc("topics", "run", "--top", 6, "--documents", 2, "--json").stdout)
+    found = {frozenset(entry["word"] for entry in topic["words"]) for topic in described}
+    assert found == {frozenset(theme.split()) for theme in THEMES}
+    assert all(entry["name"].startswith("doc") for topic in described for entry in topic["documents"])
+    assert "planet" in ooc("topics", "run").stdout
+
+    assert ooc("ingest", "jsonl", "texts.jsonl", "again", "--vocab-from", "corpus").returncode == 0
+    assert ooc("infer", "run", "again", "mixtures.jsonl", "--top", 1).returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "mixtures.jsonl").read_text().splitlines()]
+    assert [row["name"] for row in rows] == [f"doc{d}" for d in range(151)]
+    of_theme = [{row["topics"][0] for row in rows[:150][theme::3]} for theme in range(3)]
+    assert all(len(topics) == 1 for topics in of_theme)
+    assert len(set.union(*of_theme)) == 3
+
+    evaluated = json.loads(ooc("evaluate", "run", "again", "--json").stdout)
+    assert 5 < evaluated["perplexity"] < 10  # six words of a theme are equally likely
+
+    assert ooc("export", "run", "model.npz").returncode == 0
+    with np.load(tmp_path / "model.npz") as arrays:
+        assert arrays["topic_tokens"].sum() == 150 * 30
+
+    facts = json.loads(ooc("info", "run", "--json").stdout)
+    assert facts["iterations"] == {"planned": 30, "done": 30}
+    assert "30 of 30" in ooc("info", "run").stdout
+    assert ooc("verify", "run").returncode == 0
+
+
+def test_resume_goes_on_to_the_same_bits(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """10 iterations and then 20 more, with other workers and another budget, are 30."""
+    assert train(ooc).returncode == 0
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "run" / "model").iterdir()}
+    shorter = ("train", "lda", "corpus", "other", "--topics", 3, "--iterations", 10, "--workers", 1)
+    assert ooc(*shorter).returncode == 0
+    resumed = ooc("resume", "other", "--iterations", 30, "--workers", 2, "--memory", "1GB", "--json")
+    assert json.loads(resumed.stdout)["iteration"] == 30
+    assert {file.name: file.read_bytes() for file in (tmp_path / "other" / "model").iterdir()} == whole
+    metrics = [json.loads(line) for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in metrics] == list(range(1, 31))
+
+
+def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path: Path) -> None:
+    """SIGINT once iterations are done: exit code 130, the command to resume; then resume ends it."""
+    command = [
+        sys.executable,
+        "-m",
+        "cli",
+        "train",
+        "lda",
+        "corpus",
+        "run",
+        "--topics",
+        "3",
+        "--iterations",
+        "1000000",
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 100
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "ooc resume run" in said
+    done = len(metrics.read_text().splitlines())
+    resume = [sys.executable, "-m", "cli", "resume", "run", "--iterations", str(done + 2), "--quiet"]
+    assert subprocess.run(resume, cwd=tmp_path, check=False, timeout=100).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--topics", 1), "--topics 1"),
+        (("--topics", 2_000_000), "--topics 2000000"),
+        (("--alpha", "nan"), "--alpha"),
+        (("--beta", -1), "--beta"),
+        (("--sampler", "magic"), "magic"),
+        (("--sampler", "gibbs", "--mh-steps", 2), "--mh-steps"),
+        (("--mh-steps", 0), "--mh-steps 0"),
+        (("--memory", "2GBB"), "2GBB"),
+        (("--memory", "1MB"), "at least"),
+        (("--workers", 0), "workers"),
+        (("--iterations", 0), "iterations"),
+        (("--no-such-option",), "no-such-option"),
+    ],
+)
+def test_a_wrong_request_is_refused_and_writes_nothing(
+    corpus: Path, tmp_path: Path, ooc: Ooc, arguments: tuple[object, ...], said: str
+) -> None:
+    """Exit code 2, a line that names the option, no traceback, no run directory."""
+    done = train(ooc, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_paths_are_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """A dataset that is none, a run that exists or is none or is not finished, a file that exists."""
+    assert train(ooc).returncode == 0
+    assert "resume" in train(ooc).stderr
+    (tmp_path / "taken").write_text("mine")
+    for arguments in (
+        ("train", "lda", "nowhere", "r", "--topics", 3),
+        ("train", "lda", "run", "r", "--topics", 3),
+        ("train", "lda", "corpus", "taken", "--topics", 3, "--overwrite"),
+        ("resume", "corpus"),
+        ("topics", "corpus"),
+        ("evaluate", "run", "nowhere"),
+        ("infer", "run", "corpus", "taken"),
+        ("infer", "run", "corpus", "out.npz", "--top", 4),
+        ("export", "run", "taken"),
+        ("export", "run", "out.xyz", "--format", "xyz"),
+        ("info", "nowhere"),
+        ("verify", "nowhere"),
+    ):
+        done = ooc(*arguments)
+        assert done.returncode == 2, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) <= 2
+    assert (tmp_path / "taken").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "run", "taken", "texts.jsonl"}
+    assert train(ooc, "--overwrite").returncode == 0
+
+
+def test_a_changed_dataset_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """After an append the run belongs to another dataset."""
+    assert train(ooc).returncode == 0
+    assert ooc("ingest", "jsonl", "texts.jsonl", "corpus", "--append").returncode == 0
+    done = ooc("resume", "run", "--iterations", 40)
+    assert done.returncode == 2
+    assert "appended" in done.stderr
+
+
+def test_a_damaged_block_is_named_before_anything_is_written(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    block = corpus / "blocks" / "00000.h5"
+    content = bytearray(block.read_bytes())
+    content[len(content) // 2] ^= 1
+    block.write_bytes(content)
+    done = train(ooc)
+    assert done.returncode == 1
+    assert "00000.h5" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    assert train(ooc).returncode == 0
+    for pattern in ("model/words.h5", "state/*.cells"):
+        file = max((tmp_path / "run").glob(pattern))
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        done = ooc("verify", "run")
+        assert done.returncode == 1
+        assert file.name in done.stderr
