@@ -32,7 +32,7 @@ from blocks.tokens import Rules
 from blocks.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.workers import Workers, cores
 
-_RUN_TOKENS = 1 << 22
+_RUN_TOKENS = 1 << 20
 _EMPTY_RUN = 1 << 22  # documents without tokens that a run may hold at most
 _ONE_WORKER = 48 << 20  # bytes of a worker besides its vocabulary and its block
 _TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels

@@ -55,7 +55,11 @@ class Workers:
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
             pass_fds=(*theirs, *inherit),
-            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+            env={
+                **os.environ,
+                **_ONE_THREAD,
+                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            },
         )
         for _, child in pairs:
             child.close()
