@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def options() -> argparse.Namespace:
     add("--samplers", nargs="+", default=["auto"], help="of ooc, such as: auto two-phase two-phase:2 (proposals)")
     add("--peers", nargs="*", choices=list(MODULES), default=list(MODULES))
     add("--subset", type=int, help="documents for gensim and scikit-learn (default: 3000, from K = 1000 on 1000)")
-    add("--passes", type=int, default=10, help="of gensim and scikit-learn over them")
+    add("--passes", type=int, default=5, help="of gensim and scikit-learn over them")
     add("--scratch", type=Path, help="for temporary files; on a disk: files mapped in tmpfs count as memory")
     add("--timeout", type=float, default=7200, help="seconds that one contestant may take")
     add("--json", type=Path, help="write the numbers there")
@@ -196,6 +197,7 @@ def main() -> None:
     args = options()
     if missing := [peer for peer in args.peers if importlib.util.find_spec(MODULES[peer]) is None]:
         raise SystemExit(f"not installed: {', '.join(missing)}; pip install -e '.[bench]', or choose with --peers")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds: the contestant ends, the scratch files go
     facts = report.machine()
     if args.scratch:
         args.scratch.mkdir(parents=True, exist_ok=True)
