@@ -30,7 +30,7 @@ def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
 def random_documents(
     rng: np.random.Generator, documents: int, vocabulary: int, longest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets int64 (D+1,) and words uint32 (N,): lengths uniform from 0, a few words much more frequent than others."""
+    """Offsets int64 (D+1,) and words uint32 (N,): lengths uniform from 0, a few words very frequent."""
     lengths = rng.integers(0, longest + 1, documents)
     lengths[0] = max(lengths[0], 1)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
@@ -44,9 +44,7 @@ def names_of_words(vocabulary: int) -> list[str]:
 def small_dataset(path: Path, *, documents: int = 300, vocabulary: int = 200, longest: int = 60) -> Dataset:
     """About 9,000 tokens in 9 blocks, 4 slices and many parts."""
     offsets, words = random_documents(np.random.default_rng(1), documents, vocabulary, longest)
-    return write_corpus(
-        path, offsets, words, names_of_words(vocabulary), block_tokens=1000, part_tokens=300, slices=4
-    )
+    return write_corpus(path, offsets, words, names_of_words(vocabulary), block_tokens=1000, part_tokens=300, slices=4)
 
 
 def tiny_dataset(path: Path, documents: list[list[int]], vocabulary: int, **options: Any) -> Dataset:
@@ -56,7 +54,9 @@ def tiny_dataset(path: Path, documents: list[list[int]], vocabulary: int, **opti
     return write_corpus(path, offsets, words, names_of_words(vocabulary), **options)
 
 
-def planted_documents(rng: np.random.Generator, topics: int, words_each: int, documents: int, length: int) -> np.ndarray:
+def planted_documents(
+    rng: np.random.Generator, topics: int, words_each: int, documents: int, length: int
+) -> np.ndarray:
     """uint32 (documents, length): each document mixes two topics, whose vocabularies have no word in common."""
     pairs = np.array([rng.choice(topics, 2, replace=False) for _ in range(documents)])
     chosen = np.where(rng.random((documents, length)) < 0.7, pairs[:, :1], pairs[:, 1:])
