@@ -7,7 +7,9 @@ is named by a hash of all kernel sources. It is set here, before numba is import
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,24 @@ def cache_directory() -> Path:
     return fallback
 
 
-def is_compiled(module: str) -> bool:
-    """Whether an earlier run has left the compiled kernels of a module, such as "samplers.two_phase", in the cache."""
-    return any(cache_directory().rglob(f"{module.rpartition('.')[2]}.*.nbi"))
+def prepare(name: str, run: Callable[[], object]) -> None:
+    """Have the kernels that `run` calls ready in this process, which must have no threads.
+
+    The first time under a name they are compiled in a child process: the compiler's memory goes with it, and what runs
+    here is always what the cache holds.
+    """
+    marker = cache_directory() / f"{name}.compiled"
+    if not marker.exists():
+        print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
+        child = os.fork()
+        if child == 0:
+            try:
+                run()
+                marker.touch()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    run()
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())

@@ -14,9 +14,11 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from blocks import records, uci
+from blocks.compiled import prepare
 from blocks.corpus_writer import write_block
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.layout import word_major
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
 from blocks.tokens import Counts, Rules, Tokenizer
@@ -135,6 +137,15 @@ class IngestWorker:
             Run: self._sort,
             Encode: self._encode,
         }
+
+    def warm_up(self) -> None:
+        """Run every kernel once, on next to nothing."""
+        nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
+        self._counts.add(nothing, nothing, 0)
+        uci.parse(b"1 1 1\n", "", 4, uci.Header(1, 1, 1))
+        partition(nothing, nothing, 0, 0, 1)
+        shuffled(none.astype(np.uint64), nothing, nothing, 0, 0)
+        word_major(nothing, np.zeros(1, np.int64), 1)
 
     def __call__(self, message: Any) -> Any:
         """Do what a message asks."""
@@ -260,8 +271,5 @@ def spill_file(folder: str | Path, worker: int) -> Path:
 def start(reading: Reading) -> IngestWorker:
     """The handler of `blocks.workers.Workers`; compiles what all workers need before they are forked."""
     worker = IngestWorker(reading)
-    nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
-    worker._counts.add(nothing, nothing, 0)
-    partition(nothing, nothing, 0, 0, 1)
-    shuffled(none.astype(np.uint64), nothing, nothing, 0, 0)
+    prepare("ingestion", worker.warm_up)
     return worker

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.compiled import prepare
 from blocks.dataset import Block, Dataset, Slice, parts
 from ooc.cells import RESIDENT
 from ooc.program import Job, Phase, Program
@@ -59,7 +60,7 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
     dataset = Dataset(attachment.dataset)
     program = attachment.program.build(dataset)
-    program.warm_up()
+    prepare("-".join([type(program).__name__, *map(str, program.local_state())]), program.warm_up)
     shared = SharedArrays(attachment.specs, attachment.descriptor)
     return JobHandler(dataset, program, shared)
 

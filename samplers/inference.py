@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from blocks.compiled import prepare
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.workers import Workers
@@ -55,9 +56,11 @@ def attach(task: Task) -> Callable[[tuple[int, int]], Any]:
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
     outputs = [
-        np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in task.outputs
+        np.asarray(np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)))
+        for path, dtype, columns in task.outputs
     ]
     key = stream_key(task.seed)
+    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}", lambda: _warm_up(task.kind, topics, len(outputs)))
 
     def handle(message: tuple[int, int]) -> Any:
         block = dataset.block(message[0])
@@ -70,11 +73,30 @@ def attach(task: Task) -> Callable[[tuple[int, int]], Any]:
         numbers = block.documents[first:last]
         if task.kind == "evaluate":
             return fold_in.completion_likelihood(*documents, numbers, key)
-        if len(outputs) == 1:
-            return fold_in.document_mixtures(*documents, np.asarray(outputs[0]), numbers)
-        return fold_in.document_top_topics(*documents, *map(np.asarray, outputs), numbers)
+        return _infer(documents, outputs, numbers)
 
     return handle
+
+
+def _infer(documents: tuple[Any, ...], outputs: list[np.ndarray], numbers: np.ndarray) -> None:
+    if len(outputs) == 1:
+        fold_in.document_mixtures(*documents, outputs[0], numbers)
+    else:
+        fold_in.document_top_topics(*documents, *outputs, numbers)
+
+
+def _warm_up(kind: str, topics: fold_in.Topics, outputs: int) -> None:
+    """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
+    numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
+    for array in (numbers, word_ids):
+        array.setflags(write=False)  # as mapped files are
+    documents = (np.zeros(2, np.int64), np.empty(0, np.uint32), word_ids, topics)
+    if kind == "evaluate":
+        fold_in.completion_likelihood(*documents, numbers, np.uint64(0))
+    elif outputs == 1:
+        _infer(documents, [np.empty((1, topics.scale.size), np.float32)], numbers)
+    else:
+        _infer(documents, [np.empty((1, 1), np.uint32), np.empty((1, 1), np.float32)], numbers)
 
 
 def run(task: Task, workers: int) -> Iterator[tuple[tuple[int, int], Any]]:

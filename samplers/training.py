@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from blocks import memory
-from blocks.compiled import is_compiled
 from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
@@ -116,6 +115,4 @@ def _plan(dataset: Dataset, spec: ProgramSpec, workers: int | None, memory_bytes
 def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[str, Any]:
     if not quiet:
         print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
-    if not is_compiled("samplers.groups"):
-        print("compiling the kernels; this takes about half a minute, once", file=sys.stderr)
     return train(run, plan, max_time=max_time, quiet=quiet)
