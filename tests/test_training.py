@@ -1,0 +1,298 @@
+"""Training as a process that is killed, told to stop, or whose workers die: it always ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from corpora import (
+    leftovers,
+    model_bytes,
+    names_of_words,
+    new_run,
+    open_engine,
+    plan,
+    program_spec,
+    random_documents,
+    small_dataset,
+)
+
+from blocks import Dataset, Interrupted, RequestError, write_corpus
+from ooc.run import Run, create_run
+from ooc.training import train
+
+SCRIPT = Path(__file__).with_name("engine_script.py")
+ITERATIONS = 25
+PATIENCE = 60.0  # seconds until something that must happen is taken not to
+RESIDENT, STREAMED = 0, 3  # buffers
+
+
+def until(happens: Callable[[], Any], what: str) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.002)
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Training:
+    """A training in a process of its own."""
+
+    def __init__(self, run: Path, workers: int, buffers: int, checkpoint_s: float = 0.0) -> None:
+        self.run = run
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", str(SCRIPT), str(run), str(workers), str(buffers), str(checkpoint_s)],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.tree: list[psutil.Process] = []
+
+    def iterations(self) -> int:
+        """Lines in the metrics so far."""
+        metrics = self.run / "metrics.jsonl"
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+    def wait_for(self, iteration: int) -> None:
+        """Wait until an iteration is told in the metrics, or all is over; notes the processes there are."""
+        until(lambda: self.iterations() >= iteration or self.process.poll() is not None, f"iteration {iteration}")
+        self.note_tree()
+
+    def note_tree(self) -> None:
+        if self.process.poll() is None:
+            self.tree = psutil.Process(self.process.pid).children(recursive=True)
+
+    def workers(self) -> list[psutil.Process]:
+        """The workers: children of the process they are forked from, which is a child of the training's."""
+        template = psutil.Process(self.process.pid).children()[0]
+        return template.children()
+
+    def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
+        """Send a signal, if any, and wait; returns exit status and what was written. No process may be left."""
+        if number:
+            self.process.send_signal(number)
+        _, told = self.process.communicate(timeout=PATIENCE)
+        until(lambda: not any(map(alive, self.tree)), f"{self.tree} are gone")
+        return self.process.returncode, told
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Dataset:
+    """About 75,000 tokens in 10 blocks and 4 slices: an iteration takes some tens of milliseconds."""
+    offsets, words = random_documents(np.random.default_rng(2), 1500, 900, 100)
+    path = tmp_path_factory.mktemp("corpus") / "dataset"
+    return write_corpus(path, offsets, words, names_of_words(900), block_tokens=8000, part_tokens=2000, slices=4)
+
+
+SPEC = program_spec(topics=50, mh_steps=2)
+
+
+@pytest.fixture(scope="module")
+def expected(corpus, tmp_path_factory) -> dict[str, bytes]:
+    """The model of the run that nobody disturbs."""
+    run = new_run(tmp_path_factory.mktemp("undisturbed") / "run", corpus, SPEC, ITERATIONS)
+    train(run, plan(), quiet=True)
+    return model_bytes(run.path)
+
+
+def check_finished(path: Path, expected: dict[str, bytes], iterations: int = ITERATIONS) -> None:
+    """The run ended with the model of the undisturbed one, each iteration told once, nothing left over."""
+    assert model_bytes(path) == expected
+    assert [line["iteration"] for line in Run(path).metrics()] == list(range(1, iterations + 1))
+    assert leftovers(path) == []
+
+
+def kill_at_random_points(path: Path, chance: random.Random, kills: int) -> None:
+    """Kill the coordinator of a run again and again, each time resumed with other workers and another plan."""
+    for _ in range(kills):
+        training_ = Training(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
+        done = training_.iterations()
+        if chance.random() < 0.8:
+            training_.wait_for(min(done + chance.randint(1, 3), ITERATIONS))
+        else:  # while it starts
+            time.sleep(chance.uniform(0.5, 1.5))
+            training_.note_tree()
+        time.sleep(chance.uniform(0, 0.08))
+        training_.end(signal.SIGKILL)
+        if (path / "state").exists():
+            assert len(list((path / "state").glob("*.cells"))) <= 3
+
+
+def test_killed_at_any_point_a_run_ends_with_the_same_bytes(corpus, expected, tmp_path):
+    """Nine kills of one run, at points that differ each time the test runs, then to the end in this process."""
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    kill_at_random_points(run.path, random.Random(), 9)
+    train(run, plan(2, STREAMED), quiet=True)
+    check_finished(run.path, expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(20))
+def test_two_hundred_kills_change_nothing(corpus, expected, tmp_path, number):
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    kill_at_random_points(run.path, random.Random(), 10)
+    train(run, plan(1 + number % 3, number % 2 * STREAMED), quiet=True)
+    check_finished(run.path, expected)
+
+
+@pytest.mark.parametrize("buffers", [RESIDENT, STREAMED], ids=["resident", "streamed"])
+def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, expected, tmp_path, buffers):
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    killed = Training(run.path, 2, buffers)
+    killed.wait_for(4)
+    victim = killed.workers()[1]
+    victim.kill()
+    status, told = killed.end()
+    assert status == 1
+    assert "WorkerDied: worker 1 of 2" in told
+    assert f"process {victim.pid}" in told
+    assert "killed by SIGKILL" in told
+    assert "Message(phase=" in told  # what it was at
+    train(run, plan(1, STREAMED - buffers), quiet=True)
+    check_finished(run.path, expected)
+
+
+def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
+    """The process that the workers were forked from dies: the run goes on or stops, and can be resumed either way."""
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    killed = Training(run.path, 2, RESIDENT)
+    killed.wait_for(3)
+    psutil.Process(killed.process.pid).children()[0].kill()
+    killed.end()
+    train(run, plan(), quiet=True)
+    check_finished(run.path, expected)
+
+
+@pytest.mark.parametrize(
+    ("number", "buffers", "whole_group"),
+    [(signal.SIGINT, RESIDENT, True), (signal.SIGTERM, STREAMED, True), (signal.SIGTERM, RESIDENT, False)],
+    ids=str,
+)
+def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_path, number, buffers, whole_group):
+    """Commits are an hour apart, so what is there afterwards was committed because of the signal.
+
+    whole_group: the signal goes to the workers too, as a terminal sends Ctrl-C and batch systems send SIGTERM.
+    """
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    stopped = Training(run.path, 2, buffers, checkpoint_s=3600)
+    stopped.wait_for(4)
+    if whole_group:
+        os.killpg(stopped.process.pid, number)
+    else:
+        stopped.process.send_signal(number)
+    status, told = stopped.end()
+    assert status == 130
+    assert f"Interrupted: stopped by {number.name} at iteration" in told
+    assert f"ooc resume {run.path}" in told
+    done = stopped.iterations()
+    assert 4 <= done < ITERATIONS
+    with open_engine(run, plan()) as engine:
+        engine.start()
+        assert engine.cursor.iteration == done
+    train(run, plan(1, STREAMED), quiet=True)
+    check_finished(run.path, expected)
+
+
+def test_a_time_limit_stops_the_run_as_a_signal_does(corpus, expected, tmp_path):
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    with pytest.raises(Interrupted, match="--max-time"):
+        train(run, plan(2), max_time=1e-6, quiet=True)
+    train(run, plan(), quiet=True)
+    check_finished(run.path, expected)
+
+
+def test_a_run_may_go_on_longer_than_planned(corpus, expected, tmp_path):
+    run = new_run(tmp_path / "run", corpus, SPEC, 5)
+    train(run, plan(2), quiet=True)
+    assert model_bytes(run.path) != expected
+    run.set_iterations(ITERATIONS)
+    last = train(Run(run.path), plan(1, 2), quiet=True)
+    assert last["iteration"] == ITERATIONS
+    check_finished(run.path, expected)
+
+
+def test_a_run_that_is_done_is_exported_again_and_no_more(corpus, expected, tmp_path):
+    """Killed after the last iteration, before the model was written."""
+    run = new_run(tmp_path / "run", corpus, SPEC, 3)
+    train(run, plan(), quiet=True)
+    before = model_bytes(run.path), run.metrics()
+    for file in (run.path / "model").iterdir():
+        file.unlink()
+    (run.path / "model").rmdir()
+    train(run, plan(2, STREAMED), quiet=True)
+    assert (model_bytes(run.path), run.metrics()) == before
+
+
+def test_a_torn_line_of_metrics_is_told_again(corpus, expected, tmp_path):
+    run = new_run(tmp_path / "run", corpus, SPEC, 3)
+    train(run, plan(), quiet=True)
+    metrics = run.path / "metrics.jsonl"
+    whole = run.metrics()
+    metrics.write_bytes(metrics.read_bytes()[:-30])
+    assert len(run.metrics()) == 2
+    run.set_iterations(ITERATIONS)
+    train(run, plan(), quiet=True)
+    check_finished(run.path, expected)
+    assert [line["samples_processed"] for line in run.metrics()[:3]] == [line["samples_processed"] for line in whole]
+
+
+def test_a_second_process_on_the_same_run_is_refused(corpus, expected, tmp_path):
+    """It names the process that has it, changes nothing, and gets the run once that one is killed."""
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    first = Training(run.path, 1, RESIDENT)
+    first.wait_for(2)
+    with pytest.raises(RequestError, match=f"in use by process {first.process.pid}"):
+        train(run, plan(), quiet=True)
+    with pytest.raises(RequestError, match="in use"):
+        create_run(run.path, corpus, SPEC, iterations=1, evaluate_every=1, overwrite=True)
+    first.end(signal.SIGKILL)
+    train(run, plan(), quiet=True)
+    check_finished(run.path, expected)
+
+
+def test_a_run_on_another_dataset_is_refused(tmp_path):
+    dataset = small_dataset(tmp_path / "dataset", documents=30)
+    run = new_run(tmp_path / "run", dataset, SPEC, 2)
+    dataset.path.rename(tmp_path / "elsewhere")
+    small_dataset(tmp_path / "dataset", documents=31)
+    with pytest.raises(RequestError, match="is not the dataset"):
+        train(run, plan(), quiet=True)
+
+
+def test_metrics_tell_what_happened(tmp_path):
+    """Counters that follow from the corpus, and the objective every third iteration and at the last."""
+    dataset = small_dataset(tmp_path / "dataset")
+    run = new_run(tmp_path / "run", dataset, program_spec(), 5, evaluate_every=3)
+    last = train(run, plan(2, 2), quiet=True)
+    lines = run.metrics()
+    assert lines[-1] == last
+    assert [line["samples_processed"] for line in lines] == [dataset.tokens * n for n in range(1, 6)]
+    assert ["log_likelihood_per_token" in line for line in lines] == [False, False, True, False, True]
+    for line in lines:
+        assert 0 < line["changed_fraction"] <= 2  # of two phases
+        assert line["memory_bytes"] > 0
+        assert line["tokens_per_s"] > 0
+    state = dataset.tokens * 2 * 2  # two phases write topic and proposal, 16 bits each
+    written = [line["bytes_written"] for line in lines]
+    assert np.diff(written).tolist() == [2 * state] * 4
+    assert [line["elapsed_s"] for line in lines] == sorted(line["elapsed_s"] for line in lines)
+    assert np.isclose(
+        last["log_likelihood_per_token"], last["doc_log_likelihood_per_token"] + last["word_log_likelihood_per_token"]
+    )
