@@ -23,11 +23,11 @@ MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
 def default_alpha(topics: int) -> float:
-    """The symmetric alpha that is used if none is given: its sum is 10, or less for fewer than 100 topics.
+    """The symmetric alpha that is used if none is given: its sum is 5, or less for fewer than 50 topics.
 
     Chosen by held-out likelihood: docs/sampling.md has the measurements.
     """
-    return min(0.1, 10 / topics)
+    return min(0.1, 5 / topics)
 
 
 def train_lda(
