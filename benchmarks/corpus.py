@@ -1,4 +1,4 @@
-"""The corpus of a benchmark: a UCI file as arrays, split into documents to train on and documents held out."""
+"""The corpus of a benchmark, a UCI file or a dataset, as arrays: documents to train on and documents held out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks import uci
+from blocks import Dataset, uci
 from blocks.sources import Source
 
 
@@ -66,6 +66,19 @@ def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
     words = np.concatenate(pieces)
     order = np.lexsort((words, np.repeat(np.arange(lengths.size), lengths)))
     return Corpus(offsets, words[order], np.arange(lengths.size, dtype=np.uint64)), terms
+
+
+def load_dataset(path: Path) -> tuple[Corpus, list[str]]:
+    """Read a dataset that `ooc ingest` made, its documents in their original order."""
+    dataset = Dataset(path)
+    found = [np.empty(0, np.uint32)] * dataset.documents
+    for number in range(dataset.block_count):
+        block = dataset.block(number)
+        words = dataset.index.word_ids[np.repeat(block.words, np.diff(block.word_offsets))][block.positions]
+        for place, document in enumerate(block.documents):
+            found[document] = np.sort(words[block.offsets[place] : block.offsets[place + 1]])
+    offsets = np.cumsum([0, *(words.size for words in found)])
+    return Corpus(offsets, np.concatenate(found), np.arange(len(found), dtype=np.uint64)), dataset.vocabulary()
 
 
 def shuffled(corpus: Corpus, seed: int) -> Corpus:

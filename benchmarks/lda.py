@@ -1,6 +1,6 @@
 """LDA: ooc beside tomotopy, gensim and scikit-learn in one run: tokens/s, memory, held-out likelihood against time.
 
-    python -m benchmarks.lda --docword docword.arxiv300k.txt.gz --vocab vocab.arxiv300k.txt --topics 100 1000
+    python -m benchmarks.lda --corpus docword.arxiv300k.txt.gz --vocab vocab.arxiv300k.txt --topics 100 1000
 
 All train on the same documents with the same alpha and beta, and predict the same tokens of the documents held out.
 """
@@ -25,7 +25,7 @@ from benchmarks import report
 from benchmarks.contestants import Spec
 from benchmarks.measure import ContestantFailed, checked_tokens, held_out_likelihood, run_contestant
 from blocks import OocError, write_corpus
-from samplers.training import default_alpha
+from samplers.training import DEFAULT_BETA, default_alpha
 
 MODULES = {"tomotopy": "tomotopy", "gensim": "gensim", "scikit-learn": "sklearn"}
 SUBSET = {"gensim", "scikit-learn"}  # hundreds of times slower: they train on some documents only
@@ -36,7 +36,8 @@ TRIAL_ITERATIONS = 4
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.lda", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    add("--docword", type=Path, default=Path("../shared/data/docword.arxiv300k.txt.gz"), help="a UCI bag of words")
+    default = Path("../shared/data/docword.arxiv300k.txt.gz")
+    add("--corpus", type=Path, default=default, help="a UCI bag of words, or a dataset made by ooc ingest")
     add("--vocab", type=Path, help="its words; default: vocab.X.txt beside docword.X.txt[.gz] if it is there")
     add(
         "--shuffle", action="store_true", help="put the documents in random order first, if their order means something"
@@ -49,7 +50,7 @@ def options() -> argparse.Namespace:
     add("--ooc-iterations", type=int, help="default: three times --iterations, so that curves cross")
     add("--checkpoints", type=int, nargs="+", default=[5, 10, 20, 30, 50, 70, 100, 150, 200, 300])
     add("--alpha", type=float, help="for all (default: what ooc takes for that many topics)")
-    add("--beta", type=float, default=0.01)
+    add("--beta", type=float, default=DEFAULT_BETA, help="for all (default: what ooc takes)")
     add("--seed", type=int, default=0)
     add("--samplers", nargs="+", default=["auto"], help="of ooc, such as: auto two-phase two-phase:2 (proposals)")
     add("--peers", nargs="*", choices=list(MODULES), default=list(MODULES))
@@ -72,8 +73,10 @@ class Benchmark:
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
-        vocab = args.vocab or guess_vocabulary(args.docword)
-        corpus, vocabulary = corpora.load_uci(args.docword, vocab)
+        if args.corpus.is_dir():
+            corpus, vocabulary = corpora.load_dataset(args.corpus)
+        else:
+            corpus, vocabulary = corpora.load_uci(args.corpus, args.vocab or guess_vocabulary(args.corpus))
         if args.shuffle:
             corpus = corpora.shuffled(corpus, args.seed)
         corpus = corpus.head(args.documents or corpus.documents)
@@ -92,7 +95,7 @@ class Benchmark:
 
     def settings(self) -> dict[str, Any]:
         return {
-            "corpus": self.args.docword.name,
+            "corpus": self.args.corpus.name,
             "documents": self.training.documents,
             "tokens": self.training.tokens,
             "vocabulary": self.vocabulary_size,
