@@ -90,11 +90,18 @@ class CellFile:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(self._file, 0, size)
                 os.pwrite(self._file, json.dumps(header).encode().ljust(_HEADER), 0)
-                self.checksums: np.ndarray = np.zeros(shape, np.uint64)
+                table = bytes(8 * layout.blocks * layout.slices)
             else:
                 self._file = os.open(path, os.O_RDONLY)
                 table = os.pread(self._file, 8 * layout.blocks * layout.slices, self._table_at)
-                self.checksums = np.frombuffer(table, np.uint64).reshape(shape)
+                if len(table) < 8 * layout.blocks * layout.slices:
+                    self.close()
+                    raise WorkFailed(f"{path} is damaged: it is cut short")
+        self.checksums = np.frombuffer(table, np.uint64).reshape(shape).copy()
+
+    def has_header(self, header: dict[str, Any]) -> bool:
+        """Whether the file was created with this header."""
+        return os.pread(self._file, _HEADER, 0) == json.dumps(header).encode().ljust(_HEADER)
 
     def read(self, block: int, slice_: int, rows: np.ndarray) -> None:
         """Read a cell into `rows`, (cell rows, width); raises WorkFailed if its checksum does not match."""
@@ -162,11 +169,15 @@ class Generations:
         self.directory = directory
         self._dataset = dataset
         self._layout = layout
-        self._entry: dict[str, Any] | None = None
         directory.mkdir(exist_ok=True)
         remove_leftovers(directory)
         if (directory / "manifest.json").exists():
             manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
+            if manifest.pop("checksum", None) != _checksum(manifest):
+                raise WorkFailed(
+                    f"{directory / 'manifest.json'} is damaged: its checksum does not match",
+                    "Restore it from a copy, or train again from the start.",
+                )
             self._entries = [entry for entry in (manifest["newest"], manifest["before"]) if entry]
         else:
             self._entries = []
@@ -187,10 +198,19 @@ class Generations:
         if not path.exists():
             raise WorkFailed(f"{path} is missing")
         cells = CellFile(path, self._layout)
-        if cells.table_checksum() != entry["cells"]:
+        if not cells.has_header(self._header(entry["generation"])) or cells.table_checksum() != entry["cells"]:
             cells.close()
-            raise WorkFailed(f"{path} is damaged: its table of checksums does not match")
+            raise WorkFailed(f"{path} is damaged: its header or its table of checksums does not match")
         return cells
+
+    def _header(self, generation: int) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "dataset": self._dataset.identity,
+            "generation": generation,
+            "rows": self._layout.rows,
+            **self._layout.local._asdict(),
+        }
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The primary arrays of the newest generation, flat."""
@@ -222,14 +242,8 @@ class Generations:
     def create(self) -> CellFile:
         """The cells of the generation to come."""
         generation = self._next()
-        header = {
-            "schema": SCHEMA,
-            "dataset": self._dataset.identity,
-            "generation": generation,
-            "rows": self._layout.rows,
-            **self._layout.local._asdict(),
-        }
-        return CellFile(self.directory / f"{generation:06}.cells", self._layout, header=header)
+        path = self.directory / f"{generation:06}.cells"
+        return CellFile(path, self._layout, header=self._header(generation))
 
     def commit(self, cells: CellFile, arrays: dict[str, np.ndarray], cursor: Cursor) -> None:
         """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
@@ -242,10 +256,8 @@ class Generations:
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
         before = entries[1] if len(entries) > 1 else None
-        write_json(
-            self.directory / "manifest.json",
-            {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before},
-        )
+        manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
+        write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
         self._entries = entries
         self._remove_uncommitted()
 
@@ -257,3 +269,7 @@ class Generations:
         for file in self.directory.glob("[0-9]*.*"):
             if file.stem not in kept:
                 file.unlink()
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())

@@ -1,0 +1,227 @@
+"""Generations of a run's state: committed whole or not at all, and never trusted without their checksums."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import corpora, model_bytes, new_run, plan, program_spec, small_dataset, written
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from blocks import Dataset, RequestError, WorkFailed
+from ooc.program import LocalState
+from ooc.run import Run
+from ooc.state import CellFile, Cursor, Generations, Layout
+from ooc.training import train
+
+ITERATIONS = 6
+
+
+@contextmanager
+def generations_of(dataset: Dataset, local: LocalState) -> Iterator[tuple[Generations, Layout]]:
+    layout = Layout(dataset.index.cells, local)
+    with tempfile.TemporaryDirectory() as directory:
+        yield Generations(Path(directory) / "state", dataset, layout), layout
+
+
+def each_cell(layout: Layout) -> Iterator[tuple[int, int, slice]]:
+    for block in range(layout.blocks):
+        for slice_ in range(layout.slices):
+            yield block, slice_, slice(*layout.cell(block, slice_))
+
+
+def write(cells: CellFile, layout: Layout, rows: np.ndarray) -> None:
+    for block, slice_, where in each_cell(layout):
+        cells.write(block, slice_, rows[where])
+
+
+def read(cells: CellFile, layout: Layout) -> np.ndarray:
+    rows = np.zeros((layout.rows, layout.local.width), layout.local.dtype)
+    for block, slice_, where in each_cell(layout):
+        cells.read(block, slice_, rows[where])
+    cells.close()
+    return rows
+
+
+def commit(generations: Generations, layout: Layout, number: int) -> np.ndarray:
+    """Commit a generation of random rows with arrays and a cursor made of `number`; returns the rows."""
+    rows = np.random.default_rng(number).integers(0, 60_000, (layout.rows, layout.local.width))
+    cells = generations.create()
+    write(cells, layout, rows.astype(layout.local.dtype))
+    generations.commit(cells, {"counts": np.arange(number, dtype=np.int64)}, Cursor(iteration=number, sums={"a": 0.1}))
+    cells.close()
+    return rows.astype(layout.local.dtype)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora(), st.sampled_from(["uint16", "uint32", "float32"]), st.integers(1, 4), st.integers(1, 4))
+def test_a_generation_reads_back_as_it_was_written(corpus, dtype, width, commits):
+    """Any grid (empty cells too), dtype and width; by the object that wrote it and by one that opens the directory."""
+    with written(corpus) as dataset, generations_of(dataset, LocalState(dtype, width)) as (generations, layout):
+        assert not generations
+        for number in range(1, commits + 1):
+            rows = commit(generations, layout, number)
+        for found in (generations, Generations(generations.directory, dataset, layout)):
+            assert found
+            assert np.array_equal(read(found.open(), layout), rows)
+            assert np.array_equal(found.arrays()["counts"], np.arange(commits))
+            assert found.cursor == Cursor(iteration=commits, sums={"a": 0.1})
+            found.check()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora())
+def test_rows_of_a_layout_lie_where_the_dataset_says(corpus):
+    """The cells tile all rows in order; a buffer of one unit gives every cell's rows at the base of its block."""
+    with written(corpus) as dataset:
+        layout = Layout(dataset.index.cells, LocalState("uint16", 1))
+        ends = [layout.cell(block, slice_) for block, slice_, _ in each_cell(layout)]
+        assert [first for first, _ in ends] == [0, *(last for _, last in ends[:-1])]
+        assert ends[-1][1] == layout.rows == dataset.tokens
+        for order in ("block", "slice"):
+            assert layout.unit_rows(order).sum() == dataset.tokens
+            for unit in range(layout.units(order)):
+                at = 0
+                for block, slice_ in layout.unit_cells(order, unit):
+                    position = layout.cell_rows[block, slice_]  # word-major, inside the block
+                    assert layout.buffer_bases(order, unit)[block] + position == at
+                    at += int(np.subtract(*layout.cell(block, slice_)[::-1]))
+
+
+@pytest.fixture
+def grid(tmp_path) -> tuple[Generations, Layout, Dataset]:
+    dataset = small_dataset(tmp_path / "dataset", documents=60)
+    layout = Layout(dataset.index.cells, LocalState("uint16", 2))
+    return Generations(tmp_path / "state", dataset, layout), layout, dataset
+
+
+def test_two_generations_are_kept(grid):
+    generations, layout, _ = grid
+    for number in range(1, 5):
+        commit(generations, layout, number)
+    names = sorted(file.name for file in generations.directory.iterdir())
+    assert names == ["000003.cells", "000003.h5", "000004.cells", "000004.h5", "manifest.json"]
+
+
+@pytest.mark.parametrize("progress", ["created", "written", "sealed", "manifest not renamed"])
+def test_what_was_not_committed_does_not_count(grid, progress):
+    """A crash anywhere between creating a generation and the flip of the manifest leaves the old one, and no litter."""
+    generations, layout, dataset = grid
+    before = commit(generations, layout, 1)
+    cells = generations.create()
+    if progress != "created":
+        write(cells, layout, before + 1)
+    if progress in ("sealed", "manifest not renamed"):
+        cells.seal()
+        (generations.directory / "000002.h5").write_bytes(b"whole or not")
+    if progress == "manifest not renamed":
+        (generations.directory / ".manifest.json.partial-0123abcd").write_text("{}")
+    cells.close()
+    again = Generations(generations.directory, dataset, layout)
+    assert np.array_equal(read(again.open(), layout), before)
+    assert sorted(file.name for file in generations.directory.iterdir()) == [
+        "000001.cells",
+        "000001.h5",
+        "manifest.json",
+    ]
+    assert np.array_equal(read(again.open(), layout), before)
+    after = commit(again, layout, 2)
+    assert np.array_equal(read(Generations(generations.directory, dataset, layout).open(), layout), after)
+
+
+def flip(path: Path, bit: int) -> None:
+    """Flip one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_flipped_bit_is_found(tmp_path_factory, data):
+    """Any bit of the cells (header, rows, table), the arrays or the manifest: an error that says what it is about."""
+    directory = tmp_path_factory.mktemp("flipped")
+    dataset = small_dataset(directory / "dataset", documents=5)
+    layout = Layout(dataset.index.cells, LocalState("uint16", 2))
+    generations = Generations(directory / "state", dataset, layout)
+    commit(generations, layout, 3)
+    file = data.draw(st.sampled_from(sorted(generations.directory.iterdir())))
+    flip(file, data.draw(st.integers(0, 8 * file.stat().st_size - 1)))
+    with pytest.raises((WorkFailed, RequestError), match=r"damaged|schema version"):
+        Generations(generations.directory, dataset, layout).check()
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("name", ["000001.cells", "000001.h5", "manifest.json"])
+@pytest.mark.parametrize("left", [0, 1, 100, 0.5, -1])
+def test_a_file_cut_short_is_found(grid, name, left):
+    generations, layout, dataset = grid
+    commit(generations, layout, 1)
+    file = generations.directory / name
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * left) if isinstance(left, float) else left])
+    if name == "manifest.json" and left == -1:
+        return  # only the newline at its end is gone
+    with pytest.raises(WorkFailed, match="damaged"):
+        Generations(generations.directory, dataset, layout).check()
+
+
+def test_a_state_of_another_schema_is_refused(grid):
+    generations, layout, dataset = grid
+    commit(generations, layout, 1)
+    manifest = generations.directory / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 99', 1))
+    with pytest.raises(RequestError, match="schema version 99"):
+        Generations(generations.directory, dataset, layout)
+
+
+@pytest.fixture(scope="module")
+def half_trained(tmp_path_factory) -> tuple[Run, dict[str, bytes]]:
+    """A run stopped in the middle, with two different generations, and the model it should end with."""
+    directory = tmp_path_factory.mktemp("half")
+    dataset, spec = small_dataset(directory / "dataset"), program_spec(topics=20)
+    whole = new_run(directory / "whole", dataset, spec, ITERATIONS)
+    train(whole, plan(), quiet=True)
+    run = new_run(directory / "run", dataset, spec, 3)
+    train(run, plan(1, 2), quiet=True)  # streamed: every phase is committed
+    shutil.rmtree(run.path / "model")
+    run.set_iterations(ITERATIONS)
+    return run, model_bytes(whole.path)
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+@pytest.mark.parametrize("damage", ["header", "rows", "table", "arrays", "cut", "missing"])
+def test_the_generation_before_stands_in_for_a_damaged_one(half_trained, tmp_path, damage, buffers):
+    """Training falls back to the older generation, redoes what is lost, and ends with the same model."""
+    original, expected = half_trained
+    path = tmp_path / "run"
+    shutil.copytree(original.path, path)
+    newest = max((path / "state").glob("*.cells"))
+    if damage == "missing":
+        newest.unlink()
+    elif damage == "cut":
+        newest.write_bytes(newest.read_bytes()[:5000])
+    elif damage == "arrays":
+        flip(newest.with_suffix(".h5"), 8 * (newest.with_suffix(".h5").stat().st_size - 5))
+    else:
+        size = newest.stat().st_size
+        flip(newest, 8 * {"header": 20, "rows": size // 2, "table": size - 3}[damage])
+    train(Run(path), plan(1, buffers), quiet=True)
+    assert model_bytes(path) == expected
+    assert [line["iteration"] for line in Run(path).metrics()] == list(range(1, ITERATIONS + 1))
+
+
+def test_without_a_generation_to_fall_back_to_the_damage_is_told(half_trained, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(half_trained[0].path, path)
+    for file in (path / "state").glob("*.cells"):
+        flip(file, 8 * 6000)
+    with pytest.raises(WorkFailed, match="damaged at block") as told:
+        train(Run(path), plan(), quiet=True)
+    assert "train again from the start" in told.value.remedy
