@@ -181,8 +181,8 @@ def _resolve(target: str) -> Callable[[Any], Callable[[Any], Any]]:
 
 def _template(descriptors: list[int]) -> None:
     """The process that prepares the handler, forks the workers and reports how each of them ended."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group they are for the caller, who will tell
-        signal.signal(number, signal.SIG_IGN)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group they are for the caller, who will tell
+        signal.signal(ending, signal.SIG_IGN)
     control = Connection(descriptors[0])
     try:
         target, argument = control.recv()
