@@ -52,8 +52,9 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int) -> 
         reason = f"all topics and proposals stay in memory ({_mb(whole)})"
         return Plan(workers, True, 0, fixed + whole, (reason, f"processes and their scratch take {_mb(fixed)}"))
     if (buffers := min(_MOST_BUFFERS, (memory - fixed) // one)) < 2:
+        least = -(-(fixed + 2 * one) // 10**6) * 10**6  # rounded up: the number that is told must do
         raise RequestError(
-            f"--memory {_mb(memory)} is too little: {workers} workers need at least {_mb(fixed + 2 * one)}",
+            f"--memory {_mb(memory)} is too little: {workers} workers need at least {_mb(least)}",
             "Give more memory, or fewer --workers.",
         )
     reasons = (
