@@ -67,6 +67,7 @@ class StaticEngine:
     def __exit__(self, *_: object) -> None:
         self._workers.close()
         self.shared.close()
+        self._generations.remove_uncommitted()
 
     @property
     def pids(self) -> list[int]:

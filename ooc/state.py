@@ -181,7 +181,7 @@ class Generations:
             self._entries = [entry for entry in (manifest["newest"], manifest["before"]) if entry]
         else:
             self._entries = []
-        self._remove_uncommitted()
+        self.remove_uncommitted()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -259,12 +259,13 @@ class Generations:
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
         write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
         self._entries = entries
-        self._remove_uncommitted()
+        self.remove_uncommitted()
 
     def _next(self) -> int:
         return self._entries[0]["generation"] + 1 if self._entries else 1
 
-    def _remove_uncommitted(self) -> None:
+    def remove_uncommitted(self) -> None:
+        """Delete what was written for a generation that never came."""
         kept = {f"{entry['generation']:06}" for entry in self._entries}
         for file in self.directory.glob("[0-9]*.*"):
             if file.stem not in kept:
