@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -186,9 +187,11 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 def leftovers(run: Path) -> list[Path]:
     """Files in a run directory that should not be there once nobody works on it."""
     expected = {"config.json", "state", "metrics.jsonl", "log.txt", "model", "lock"}
-    state = [file for file in (run / "state").iterdir() if file.name != "manifest.json"]
+    manifest = json.loads((run / "state" / "manifest.json").read_text())
+    kept = {f"{entry['generation']:06}" for entry in (manifest["newest"], manifest["before"]) if entry}
+    state = {f"{generation}.{kind}" for generation in kept for kind in ("cells", "h5")} | {"manifest.json"}
     return [
         *(file for file in run.rglob("*") if ".partial-" in file.name),
         *(file for file in run.iterdir() if file.name not in expected),
-        *sorted(state)[4:],  # two generations of two files
+        *(file for file in (run / "state").iterdir() if file.name not in state),
     ]

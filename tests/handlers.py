@@ -1,0 +1,92 @@
+"""What worker processes import in tests: handlers of messages, and programs with a twist."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blocks import RequestError
+from blocks.dataset import Slice
+from ooc.program import Job, Phase
+from ooc.shared import SharedArrays
+from samplers.programs import TwoPhase
+
+
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return "rested"
+
+
+def refuse(what: str) -> None:
+    raise RequestError(what, "Ask for something else.")
+
+
+def divide(number: float) -> float:
+    return 1 / number
+
+
+DEEDS: dict[str, Callable[[Any], Any]] = {
+    "double": lambda number: 2 * number,
+    "pid": lambda _: os.getpid(),
+    "nap": nap,
+    "refuse": refuse,
+    "divide": divide,
+    "exit": os._exit,
+    "leave": sys.exit,
+    "kill": lambda number: os.kill(os.getpid(), number),
+    "unpicklable": lambda _: lambda: None,
+    "ignores": lambda number: signal.getsignal(number) is signal.SIG_IGN,
+    "environment": os.environ.get,
+}
+
+
+def deeds(_: Any) -> Callable[[tuple[str, Any]], Any]:
+    """Handles ("deed", argument)."""
+    return lambda message: DEEDS[message[0]](message[1])
+
+
+def threaded(_: Any) -> Callable[[Any], Any]:
+    threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+    return lambda message: message
+
+
+def failing(error: str) -> Callable[[Any], Any]:
+    if error == "exit":
+        os._exit(3)
+    if error == "refuse":
+        raise RequestError("no such thing", "Take another.")
+    raise ValueError(error)
+
+
+def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
+    """Adds a number to every element of the shared array "a", answers with the sum of "b"."""
+    shared = SharedArrays(*attachment)
+
+    def handle(number: int) -> float:
+        shared["a"][:] += number
+        return float(shared["b"].sum())
+
+    return handle
+
+
+class Backwards(TwoPhase):
+    """Deals the parts of a unit in the opposite order."""
+
+    def schedule(self, phase: Phase, parts: int) -> Sequence[int]:
+        return range(parts)[::-1]
+
+
+class Failing(TwoPhase):
+    """Fails in the word phase of slice 2 at the second iteration."""
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        if job.unit == 2 and job.stream[0] == 1:
+            raise ValueError("slice 2 is cursed")
+        return super().sample_words(job, slice_, key)

@@ -1,0 +1,186 @@
+"""The engine with real workers: the same bytes whatever the workers and the plan; failures that leave nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from corpora import (
+    InProcess,
+    leftovers,
+    model_bytes,
+    new_run,
+    open_engine,
+    plan,
+    program_spec,
+    recount,
+    small_dataset,
+    tiny_dataset,
+)
+
+from blocks import Dataset, RequestError, WorkFailed
+from blocks.memory import parse_size
+from ooc.plan import make_plan
+from ooc.training import train
+from ooc.worker import ProgramSpec
+from samplers.model import Model
+
+ITERATIONS = 4
+SPECS = {
+    "two-phase": program_spec(topics=30, mh_steps=2),
+    "hash rows": program_spec(topics=70_000),
+    "gibbs": program_spec("Gibbs", topics=12, alpha=[0.1 * k for k in range(1, 13)]),
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    dataset = small_dataset(tmp_path_factory.mktemp("engine") / "dataset")
+    assert dataset.block_count > 5
+    assert dataset.slice_count == 4
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def in_process(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
+    """Each sampler's model, made by its program in this process: no workers, no engine."""
+    directory = tmp_path_factory.mktemp("in-process")
+    found = {}
+    for name, spec in SPECS.items():
+        with InProcess(dataset, spec) as chain:
+            chain.iterate(ITERATIONS)
+            (directory / name).mkdir()
+            chain.export(directory / name / "model")
+        found[name] = model_bytes(directory / name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sampler", "workers", "buffers"),
+    [
+        ("two-phase", 1, 0),
+        ("two-phase", 2, 0),
+        ("two-phase", 3, 0),
+        ("two-phase", 1, 2),
+        ("two-phase", 2, 3),
+        ("two-phase", 3, 4),
+        ("hash rows", 2, 2),
+        ("gibbs", 2, 0),
+        ("gibbs", 1, 2),
+        ("gibbs", 3, 4),
+    ],
+)
+def test_the_model_is_the_same_to_the_byte(dataset, in_process, tmp_path, sampler, workers, buffers):
+    """1, 2 or 3 workers, all state in memory (0 buffers) or streamed through 2 to 4 buffers, or no engine at all."""
+    run = new_run(tmp_path / "run", dataset, SPECS[sampler], ITERATIONS)
+    train(run, plan(workers, buffers), quiet=True)
+    assert model_bytes(run.path) == in_process[sampler]
+    assert leftovers(run.path) == []
+    assert psutil.Process().children() == []
+
+
+def test_another_seed_gives_another_model(dataset, in_process, tmp_path):
+    run = new_run(tmp_path / "run", dataset, program_spec(topics=30, mh_steps=2, seed=8), ITERATIONS)
+    train(run, plan(2), quiet=True)
+    assert model_bytes(run.path)["words.h5"] != in_process["two-phase"]["words.h5"]
+
+
+def test_the_order_in_which_parts_are_dealt_does_not_matter(dataset, in_process, tmp_path):
+    spec = ProgramSpec("handlers:Backwards", SPECS["two-phase"].options)
+    run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
+    train(run, plan(2, 2), quiet=True)
+    assert model_bytes(run.path) == in_process["two-phase"]
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+def test_the_engine_changes_nothing_but_what_it_commits(dataset, tmp_path, buffers):
+    """After any step the summary row equals a recount of what was committed; objectives leave the state alone."""
+    run = new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS)
+    with open_engine(run, plan(2, buffers)) as engine:
+        engine.start()
+        for _ in range(4):
+            engine.step()
+        first = engine.objective()
+        assert engine.objective() == first
+        engine.commit()
+        counts = engine.shared["topic_counts"].copy()
+        engine.export(_made(tmp_path / "model"))
+    model = Model(tmp_path / "model")
+    assert np.array_equal(model.topic_counts, counts)
+    assert counts.sum() == dataset.tokens
+    with open_engine(run, plan(1, 0)) as again:
+        again.start()
+        assert again.cursor.iteration == 2
+        assert again.objective() == first
+        words = recount(dataset, again.shared["state"][:, 0], 30)[1]
+        assert np.array_equal(words.sum(axis=0), counts)
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+def test_an_error_in_a_worker_stops_the_run_and_leaves_nobody(dataset, tmp_path, buffers):
+    spec = ProgramSpec("handlers:Failing", SPECS["two-phase"].options)
+    run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
+    threads = threading.active_count()
+    with pytest.raises(WorkFailed, match="slice 2 is cursed"):
+        train(run, plan(2, buffers), quiet=True)
+    assert psutil.Process().children() == []
+    assert threading.active_count() == threads
+    assert leftovers(run.path) == []
+    with pytest.raises(WorkFailed, match="slice 2 is cursed"):  # not locked, not damaged: the same again
+        train(run, plan(1, buffers), quiet=True)
+
+
+def test_state_damaged_while_the_engine_runs_stops_it(dataset, tmp_path):
+    """A cell that does not have its checksum when it is streamed in is never sampled from."""
+    run = new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS)
+    threads = threading.active_count()
+    with open_engine(run, plan(2, 2)) as engine:
+        engine.start()
+        engine.step()
+        cells = max((run.path / "state").glob("*.cells"))
+        with cells.open("r+b") as file:
+            file.seek(cells.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 4]))
+        with pytest.raises(WorkFailed, match="damaged at block"):
+            engine.step()
+    assert threading.active_count() == threads
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+def test_the_smallest_corpora_train(tmp_path, buffers):
+    """One token; more slices than words, so that some are empty; empty documents; more workers than work."""
+    dataset = tiny_dataset(tmp_path / "dataset", [[], [1], []], 3, slices=5)
+    run = new_run(tmp_path / "run", dataset, program_spec(topics=2), 2)
+    train(run, plan(3, buffers), quiet=True)
+    model = Model(run.path / "model")
+    assert model.topic_counts.sum() == 1
+    assert np.diff(model.documents.offsets).tolist() == [0, 1, 0]
+    assert np.diff(model.words.offsets).tolist() == [0, 1, 0]
+
+
+def test_a_plan_keeps_in_memory_what_fits_and_streams_the_rest(dataset):
+    """From the smallest budget that is named on refusal, through streaming, to residency: bytes within the budget."""
+    program = SPECS["two-phase"].build(dataset)
+    with pytest.raises(RequestError, match="2 workers need at least") as told:
+        make_plan(dataset, program, 2, 1_000_000)
+    named = re.search(r"at least ([\d,]+ MB)", told.value.what)
+    assert named
+    least = parse_size(named[1].replace(",", ""))
+    smallest = make_plan(dataset, program, 2, least)
+    assert smallest.bytes <= least
+    with pytest.raises(RequestError):
+        make_plan(dataset, program, 2, least - 2_000_000)
+    assert make_plan(dataset, program, 2, 10**10).resident

@@ -1,0 +1,203 @@
+"""Worker processes: answers, errors that travel, deaths that are named, and nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from blocks import RequestError, WorkFailed, workers
+from blocks.workers import WorkerDied, Workers
+
+PATIENCE = 30.0  # seconds until something that must happen is taken not to
+
+
+def gone(pids: list[int]) -> bool:
+    def ended(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return all(map(ended, pids))
+
+
+def until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two workers that do what messages say; tests that spoil them make their own."""
+    with Workers("handlers:deeds", None, 2) as two:
+        yield two
+
+
+def ask(team: Workers, worker: int, deed: str, argument: object = None) -> object:
+    team.send(worker, (deed, argument))
+    return next(answer for _, _, answer in team.receive())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 500])
+def test_every_message_is_answered_once(pair, count):
+    """Fewer messages than workers, and more than they may have waiting."""
+    found = list(pair.map_unordered([("double", number) for number in range(count)]))
+    assert Counter(found) == Counter((("double", number), 2 * number) for number in range(count))
+
+
+def test_a_worker_answers_in_the_order_it_was_asked(pair):
+    for number in range(5):
+        pair.send(1, ("double", number))
+    found = []
+    while len(found) < 5:
+        found += list(pair.receive())
+    assert found == [(1, ("double", number), 2 * number) for number in range(5)]
+
+
+def test_workers_are_processes_of_their_own(pair):
+    pids = {ask(pair, worker, "pid") for worker in (0, 1)}
+    assert pids == set(pair.pids[1:])
+    assert os.getpid() not in pids
+
+
+def test_workers_leave_signals_to_their_caller_and_keep_to_one_thread(pair):
+    assert ask(pair, 0, "ignores", signal.SIGINT)
+    assert ask(pair, 0, "ignores", signal.SIGTERM)
+    assert ask(pair, 0, "environment", "OMP_NUM_THREADS") == "1"
+
+
+def test_an_explained_error_travels_as_it_is():
+    with Workers("handlers:deeds", None, 1) as one, pytest.raises(RequestError) as told:
+        ask(one, 0, "refuse", "no")
+    assert (told.value.what, told.value.remedy) == ("no", "Ask for something else.")
+
+
+@pytest.mark.parametrize(
+    ("deed", "argument", "named"), [("divide", 0, "ZeroDivisionError"), ("leave", 4, "SystemExit")]
+)
+def test_any_other_exception_travels_with_its_traceback(deed, argument, named):
+    with Workers("handlers:deeds", None, 1) as one, pytest.raises(WorkFailed, match=named) as told:
+        ask(one, 0, deed, argument)
+    assert "handlers.py" in told.value.remedy or deed == "leave"
+    assert "Traceback" in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("deed", "argument", "ending"),
+    [
+        ("kill", signal.SIGKILL, "killed by SIGKILL"),
+        ("exit", 7, "exit status 7"),
+        ("unpicklable", None, "exit status 1"),
+    ],
+)
+def test_a_death_is_named_with_what_the_worker_was_at(deed, argument, ending):
+    with Workers("handlers:deeds", None, 2) as two:
+        pids = two.pids
+        with pytest.raises(WorkerDied, match=rf"worker 1 of 2 \(process {pids[2]}\) died: {ending}") as told:
+            ask(two, 1, deed, argument)
+        assert f"it was at ('{deed}'" in told.value.what
+    assert gone(pids)
+
+
+def test_a_message_to_a_dead_worker_names_its_death():
+    with Workers("handlers:deeds", None, 1) as one:
+        os.kill(one.pids[1], signal.SIGKILL)
+        until(lambda: gone(one.pids[1:]))
+        with pytest.raises(WorkerDied, match="killed by SIGKILL"):
+            for _ in range(2):
+                one.send(0, ("double", 1))
+            list(one.receive())
+
+
+def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
+    monkeypatch.setattr(workers, "_GRACE", 0.2)
+    with Workers("handlers:deeds", None, 1) as one:
+        one.send(0, ("nap", 60))
+        pids = one.pids
+        with pytest.raises(WorkFailed, match=r"no worker has answered for 1 seconds; they are at \[\('nap', 60\)\]"):
+            list(one.receive(timeout=1.0))
+        assert "in nap" in capfd.readouterr().err
+    assert gone(pids)  # though it was still napping
+
+
+def test_closing_ends_all_workers_and_frees_all_descriptors():
+    """Three rounds: no process and no descriptor stays."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(3):
+        with Workers("handlers:deeds", None, 2) as two:
+            pids = two.pids
+            two.send(0, ("nap", 0.1))
+        assert gone(pids)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+ORPHANS = """
+import sys, time
+from blocks.workers import Workers
+team = Workers("handlers:deeds", None, 2)
+team.send(0, ("nap", 0.3))
+print(*team.pids, flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_go_when_their_caller_is_killed():
+    """One is at work, one waits, when the caller gets SIGKILL."""
+    caller = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+    )
+    assert caller.stdout
+    pids = [int(pid) for pid in caller.stdout.readline().split()]
+    assert len(pids) == 3
+    assert not gone(pids)
+    caller.kill()
+    caller.wait()
+    caller.stdout.close()
+    until(lambda: gone(pids))
+
+
+def test_a_caller_with_threads_may_have_workers():
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with Workers("handlers:deeds", None, 1) as one:
+            assert ask(one, 0, "double", 4) == 8
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_target_that_starts_threads_is_refused():
+    with pytest.raises(WorkFailed, match="started threads; a process with threads cannot be forked"):
+        Workers("handlers:threaded", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind", "named"),
+    [
+        ("refuse", RequestError, "no such thing"),
+        ("odd", WorkFailed, "ValueError"),
+        ("exit", WorkerDied, "did not start"),
+    ],
+)
+def test_a_target_that_fails_is_told(argument, kind, named):
+    with pytest.raises(kind, match=named):
+        Workers("handlers:failing", argument, 2)
+
+
+def test_a_target_that_does_not_exist_is_told():
+    with pytest.raises(WorkFailed, match="ModuleNotFoundError"):
+        Workers("handlers_that_are_not:deeds", None, 1)
