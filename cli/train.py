@@ -27,7 +27,7 @@ def train_lda(
     topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
     iterations: Iterations = 100,
     sampler: Annotated[str, typer.Option(metavar="auto|two-phase|gibbs", help="How topics are sampled.")] = "auto",
-    mh_steps: Annotated[int | None, typer.Option(help="Proposals a phase, for two-phase [default: 1].")] = None,
+    mh_steps: Annotated[int | None, typer.Option(help="Proposals a phase, for two-phase [default: 2].")] = None,
     alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
