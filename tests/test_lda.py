@@ -52,6 +52,8 @@ def check_model(chain: InProcess, directory: Path, alpha: float) -> None:
     chain.export(directory)
     model = Model(directory)
     documents, words = chain.counts()
+    mass = chain.dataset.vocabulary_size * chain.program.beta  # type: ignore[attr-defined]
+    assert np.allclose(chain.shared["summary"], words.sum(axis=0) + mass, rtol=1e-15)
     assert np.array_equal(model.topic_counts, words.sum(axis=0))
     assert np.array_equal(dense(model.words, model.topics), words)
     assert np.array_equal(dense(model.documents, model.topics), documents)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -299,14 +299,34 @@ def test_a_word_too_frequent_to_gather_draws_from_its_other_tokens_and_the_prior
         assert not alarmed(observed, weights - np.eye(4)[topics[i]])
 
 
+def agreement(groups):
+    """How often tokens at the same place have the same proposal, in the two groups of all where that is most often."""
+    return max(np.mean(one == other) for one, other in combinations(groups, 2))
+
+
 def test_no_draw_is_used_twice(tmp_path):
-    """Two equal documents in one part get different topics and proposals: every token has its own random numbers."""
-    dataset = tiny_dataset(tmp_path / "dataset", [list(range(40)), list(range(40))], 40)
-    with InProcess(dataset, program_spec(topics=50, mh_steps=2)) as chain:
-        chain.iterate(2)
-        offsets, positions = dataset.block(0).offsets, dataset.block(0).positions
-        first, second = (chain.state[positions[offsets[d] : offsets[d + 1]]] for d in (0, 1))
-        for column in range(3):
-            assert np.mean(first[:, column] == second[:, column]) < 0.5
-        for proposals in (first, second):
-            assert np.mean(proposals[:, 1] == proposals[:, 2]) < 0.5
+    """Priors so large that every proposal comes from them: between any two equal documents or
+    words, in one part or in different parts, blocks or slices, they agree as chance has it, for 1 token in 50, and not
+    for half of them (by chance: 1e-9); nor do the two proposals of a token."""
+    dataset = tiny_dataset(tmp_path / "dataset", [list(range(40))] * 12, 40, block_tokens=150, part_tokens=90, slices=2)
+    assert dataset.block_count > 1
+    with InProcess(dataset, program_spec(topics=50, mh_steps=2, alpha=1e9, beta=1e9)) as chain:
+        words = chain.program.phases[0]
+        list(chain.sweep(words))
+        per_word, base = [[] for _ in range(40)], 0
+        for number in range(dataset.block_count):
+            block = dataset.block(number)
+            for word, (first, last) in zip(block.words, pairwise(base + block.word_offsets), strict=True):
+                per_word[word] += chain.state[first:last, 1].tolist()
+            base += block.positions.size
+        assert agreement(np.array(per_word)) < 0.65
+        assert np.mean(chain.state[:, 1] == chain.state[:, 2]) < 0.2
+        chain.iterate()
+        documents, base = [], 0
+        for number in range(dataset.block_count):
+            block = dataset.block(number)
+            for first, last in pairwise(block.offsets):
+                documents.append(chain.state[base + block.positions[first:last].astype(np.int64), 1])
+            base += block.positions.size
+        assert agreement(documents) < 0.5
+        assert np.mean(chain.state[:, 1] == chain.state[:, 2]) < 0.2
