@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from blocks import Dataset
+
+settings.register_profile("compiled", deadline=None)  # the first example of a test may compile a kernel
+settings.load_profile("compiled")
 
 
 @pytest.fixture(scope="session")

@@ -220,7 +220,7 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
     with pytest.raises(RequestError, match="is too little for 1 workers"):
         ingest(request, workers=1, memory=100 << 20)
     with pytest.raises(RequestError, match="the vocabulary does not fit in memory"):
-        ingest(request, workers=1, memory=291 << 20)
+        ingest(request, workers=1, memory=232 << 20)
     assert not (tmp_path / "out").exists()
 
 
