@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,10 @@ def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
     return content
 
 
-def write_synced(path: Path, write: Callable[[Any], None]) -> None:
-    """Write a file inside a directory that is not published yet, and flush it to the disk."""
+def allocate(path: Path, size: int) -> None:
+    """Create a file of so many zero bytes that are there: mapping it writable cannot end in a signal on a full disk."""
     with disk_errors(path), path.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
+        if hasattr(os, "posix_fallocate") and size:
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)

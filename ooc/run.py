@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -74,16 +74,10 @@ class Run:
         finally:
             os.close(descriptor)
 
-    def logger(self) -> logging.Logger:
-        """A logger that writes to log.txt."""
-        logger = logging.getLogger(f"ooc.run.{self.path.resolve()}")
-        if not logger.handlers:
-            handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8")
-            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-            logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
-            logger.propagate = False
-        return logger
+    def log(self, message: str) -> None:
+        """Add a line to log.txt."""
+        with disk_errors(self.path), (self.path / "log.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')} {message}\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a crash tore is left out."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from blocks.errors import Interrupted
+from blocks.errors import Interrupted, WorkFailed
 from blocks.files import publish_directory
 from blocks.memory import held
 from ooc.engine import StaticEngine
@@ -47,17 +47,17 @@ def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = 
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
-    dataset, logger = run.dataset(), run.logger()
-    with run.locked(), _signals(stop):
+    dataset = run.dataset()
+    with run.locked(), _signals(stop), _resumable(run):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
             engine.start()
-            logger.info("at iteration %d; %s", engine.cursor.iteration, "; ".join(plan.reasons))
+            run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
             reason = Training(run, engine, dataset.tokens, quiet=quiet).iterate(stop)
             if reason is None:
                 with publish_directory(run.path / "model", overwrite=True) as directory:
                     engine.export(directory)
-    logger.info("%s at iteration %d", f"stopped by {reason}" if reason else "done", engine.cursor.iteration)
+    run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
         raise Interrupted(
             f"stopped by {reason} at iteration {engine.cursor.iteration}; everything is saved",
@@ -132,6 +132,16 @@ class Training:
         if "log_likelihood_per_token" in line:
             shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"
         return shown
+
+
+@contextmanager
+def _resumable(run: Run) -> Iterator[None]:
+    """Say how to go on after a failure that does not say it itself."""
+    try:
+        yield
+    except WorkFailed as error:
+        error.remedy = error.remedy or f"Everything that was committed is safe. Go on with: ooc resume {run.path}"
+        raise
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from blocks.compiled import prepare
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
+from blocks.files import allocate
 from blocks.workers import Workers
 from ooc.worker import unit_parts
 from samplers import fold_in
@@ -145,7 +146,9 @@ def infer(model: Model, dataset: Dataset, directory: Path, *, workers: int, top:
         else [("topics", "uint32", top), ("weights", "float32", top)]
     )
     outputs = tuple((str(directory / name), dtype, columns) for name, dtype, columns in kinds)
-    arrays = [np.memmap(path, dtype, "w+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
+    for path, dtype, columns in outputs:
+        allocate(Path(path), dataset.documents * columns * np.dtype(dtype).itemsize)
+    arrays = [np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
     for _ in run(Task(str(model.path), str(dataset.path), "infer", outputs=outputs), workers):
         pass
     return list(arrays)

@@ -22,7 +22,7 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.compiled import kernel
 from blocks.dataset import Dataset, check_file, read_lines
 from blocks.errors import WorkFailed
-from blocks.files import checksum, publish, read_json, write_json
+from blocks.files import allocate, checksum, publish, read_json, write_json
 
 SCHEMA = 1
 MANIFEST = "model.json"
@@ -39,8 +39,7 @@ class Rows(NamedTuple):
 class Model:
     """A trained model opened for reading; its arrays are mapped.
 
-    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 (K,), `words` and `documents` Rows,
-    `iteration`.
+    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 (K,), `words` and `documents` Rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -136,10 +135,16 @@ def _write_rows(directory: Path, name: str, rows: Iterator[Any], order: np.ndarr
         np.cumsum(offsets, out=offsets)
         total = int(offsets[-1])
         packed = np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64)
-        topics = np.memmap(spools[2], topic_type, "w+", shape=max(total, 1))[:total]
-        counts = np.memmap(spools[3], np.uint32, "w+", shape=max(total, 1))[:total]
-        _place_rows(np.asarray(packed), sizes, order, offsets, np.asarray(topics), np.asarray(counts))
+        topics = _new_map(spools[2], topic_type, total)
+        counts = _new_map(spools[3], "uint32", total)
+        _place_rows(np.asarray(packed), sizes, order, offsets, topics, counts)
         return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+
+
+def _new_map(path: Path, dtype: str, size: int) -> np.ndarray:
+    """A new file of `size` numbers, mapped writable."""
+    allocate(path, size * np.dtype(dtype).itemsize)
+    return np.asarray(np.memmap(path, dtype, "r+", shape=size)) if size else np.empty(0, dtype)
 
 
 @kernel
