@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xxhash
 
 from blocks.errors import RequestError, WorkFailed
@@ -28,11 +27,6 @@ def checksum(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def array_checksum(array: np.ndarray) -> int:
-    """XXH3-64 of an array's bytes in C order."""
-    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
 
 
 def sync_directory(path: Path) -> None:

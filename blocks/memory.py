@@ -44,12 +44,6 @@ def held(pids: list[int]) -> int:
     return sum(map(_held, pids))
 
 
-def held_by_tree() -> int:
-    """`held` of this process and all its descendants."""
-    me = psutil.Process()
-    return held([me.pid, *(child.pid for child in me.children(recursive=True))])
-
-
 def _held(pid: int) -> int:
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()

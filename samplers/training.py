@@ -19,7 +19,7 @@ from samplers.lda import check_options
 from samplers.programs import AUTO, sampler_target
 
 DEFAULT_BETA = 0.05
-DEFAULT_MH_STEPS = 2  # reaches a held-out likelihood sooner than 1 or 4, at K = 100 and at 1,000: docs/sampling.md
+DEFAULT_MH_STEPS = 2  # sooner at a held-out likelihood than 1, and at K = 1,000 than 4: docs/sampling.md
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
