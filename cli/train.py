@@ -26,8 +26,22 @@ def train_lda(
     run: RunPath,
     topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
     iterations: Iterations = 100,
-    sampler: Annotated[str, typer.Option(metavar="auto|two-phase|gibbs", help="How topics are sampled.")] = "auto",
-    mh_steps: Annotated[int | None, typer.Option(help="Proposals a phase, for two-phase [default: 2].")] = None,
+    sampler: Annotated[
+        str, typer.Option(metavar="auto|two-phase|lightlda|aliaslda|sparselda|gibbs", help="How topics are sampled.")
+    ] = "auto",
+    mh_steps: Annotated[
+        int | None, typer.Option(help="Proposals a token, for two-phase, lightlda and aliaslda [default: 2].")
+    ] = None,
+    proposal: Annotated[
+        str | None, typer.Option(metavar="cycle|word|doc", help="Proposals of lightlda [default: cycle].")
+    ] = None,
+    update: Annotated[
+        str | None,
+        typer.Option(
+            metavar="delayed|immediate|rotation|data-parallel",
+            help="When samplers other than two-phase count what they sampled [default: delayed].",
+        ),
+    ] = None,
     alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
@@ -52,6 +66,8 @@ def train_lda(
         iterations=iterations,
         sampler=sampler,
         mh_steps=mh_steps,
+        proposal=proposal,
+        update=update,
         alpha=alpha,
         beta=beta,
         seed=seed,

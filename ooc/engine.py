@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,14 @@ class StaticEngine:
 
     def start(self) -> None:
         """Bring the state to the newest generation, or fill it for a new run and commit that."""
-        if not self._generations:
+        if self._generations:
+            self._resume()
+        else:
             self._run(self.program.initial)
             self.commit()
-            return
+        self.program.restore(self.sweep, self.shared_arrays())
+
+    def _resume(self) -> None:
         try:
             if self._resident:
                 self._resident.load(self._generations, self.shared)
@@ -88,7 +93,7 @@ class StaticEngine:
             self._restore()
         except OocError as error:
             self._generations.fall_back(error)
-            self.start()
+            self._resume()
 
     def _restore(self) -> None:
         for name, flat in self._generations.arrays().items():
@@ -127,9 +132,10 @@ class StaticEngine:
         began = time.perf_counter()
         target = self._generations.create() if phase.writes and not self._resident else None
         try:
-            answers = list(self.sweep(phase, target))
-            sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
-            self.cursor.sums = {name: self.cursor.sums.get(name, 0.0) + value for name, value in sums.items()}
+            with self._open(phase, target) as units:
+                for answers in self._stages(phase, units) if phase.staged else [list(self._walk(phase, units))]:
+                    for name, value in self._aggregate(phase, answers).items():
+                        self.cursor.sums[name] = self.cursor.sums.get(name, 0.0) + value
             self._advance(phase, time.perf_counter() - began)
             if target:
                 self._publish(target)
@@ -159,21 +165,32 @@ class StaticEngine:
         """Write the model of the present state."""
         self.program.export(self.sweep, self.shared_arrays(), directory)
 
-    def sweep(self, phase: Phase, target: CellFile | None = None) -> Iterator[Any]:
-        """Run a phase over all cells; yields the answers in the order of units and parts.
+    def sweep(self, phase: Phase) -> Iterator[Any]:
+        """Run a phase that only reads over all cells; yields the answers in the order of units and parts."""
+        with self._open(phase) as units:
+            yield from self._walk(phase, units)
 
-        target: where streamed state is written to; not needed for a phase that only reads.
-        """
-        self.program.begin(phase, self.shared_arrays())
+    def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
+        sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
+        self._clear_deltas()
+        return sums
+
+    def _clear_deltas(self) -> None:
         for delta in self._deltas:
             for array in delta.values():
                 array[:] = 0
+
+    @contextmanager
+    def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
+        """The units of a phase that begins. target: where streamed state is written to."""
+        self.program.begin(phase, self.shared_arrays())
+        self._clear_deltas()
         source = None
         if not self._resident and phase is not self.program.initial:
             source = self._generations.open()
         units = self._pass(phase, source, target)
         try:
-            yield from self._walk(phase, units)
+            yield units
         finally:
             units.close()
             if source:
@@ -188,6 +205,22 @@ class StaticEngine:
             return ResidentPass(self._layout.units(phase.order))
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target)
 
+    def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
+        """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
+        for unit in range(self._layout.units(phase.order)):
+            while (loaded := units.poll()) is None:
+                assert units.wake
+                units.wake.recv_bytes()
+            for stage, parts in enumerate(self._schedule(phase, unit)):
+                if parts:
+                    yield self._deal([self._message(phase, loaded, stage, part) for part in parts])
+            units.release(loaded)
+
+    def _deal(self, messages: list[Message]) -> list[Any]:
+        """Have the workers handle messages, whoever is free the next; returns the answers in the same order."""
+        answers = dict(self._workers.map_unordered(messages, ahead=_AHEAD))
+        return [answers[message] for message in messages]
+
     def _walk(self, phase: Phase, units: Pass) -> Iterator[Any]:
         """Deal the parts of units in memory to the workers until every unit of the phase was handed back."""
         jobs: deque[Message] = deque()
@@ -198,7 +231,7 @@ class StaticEngine:
         while following < self._layout.units(phase.order):
             while len(jobs) < _AHEAD * len(busy) and (loaded := units.poll()):
                 waiting[loaded.unit] = (loaded, {})
-                messages = list(self._schedule(phase, loaded))
+                messages = [self._message(phase, loaded, 0, part) for part in self._schedule(phase, loaded.unit)[0]]
                 jobs.extend(messages)
                 if not messages:
                     units.release(waiting.pop(loaded.unit)[0])
@@ -221,10 +254,12 @@ class StaticEngine:
                 yield from finished.pop(following)
                 following += 1
 
-    def _schedule(self, phase: Phase, loaded: Loaded) -> Iterator[Message]:
+    def _schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
+        return self.program.schedule(phase, unit, self._part_count(phase, unit))
+
+    def _message(self, phase: Phase, loaded: Loaded, stage: int, part: int) -> Message:
         number = self._phases.index(phase)
-        for part in self.program.schedule(phase, self._part_count(phase, loaded.unit)):
-            yield Message(number, self.cursor.iteration, loaded.unit, part, loaded.buffer)
+        return Message(number, self.cursor.iteration, loaded.unit, stage, part, loaded.buffer)
 
     def _part_count(self, phase: Phase, unit: int) -> int:
         key = (phase.order, unit)

@@ -2,8 +2,8 @@
 
 The state contract. A program's *primary* state is (a) its local state, `width` numbers of one dtype for each token,
 kept by the engine in word-major order of each block, and (b) the shared arrays that it declares primary. Everything
-else is derived from these and is rebuilt after a resume by `begin`. The engine commits the primary state, with the
-cursor (iteration, phase) and the counters, as one generation; a program never touches a file.
+else is derived from these and is rebuilt after a resume by `restore` and `begin`. The engine commits the primary state,
+with the cursor (iteration, phase) and the counters, as one generation; a program never touches a file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,16 @@ Arrays = Mapping[str, np.ndarray]
 @dataclass(frozen=True)
 class Phase:
     """One pass over all cells. `order` is the outer side of the grid: "slice" visits all cells of a slice together,
-    "block" all cells of a block. `writes`: whether local state changes."""
+    "block" all cells of a block. `writes`: whether local state changes.
+
+    staged: units are done one after the other, each in the stages that `schedule` gives, with an `aggregate` after
+    every stage. Otherwise the parts of all units are done in any order, with one `aggregate` when the phase ends.
+    """
 
     name: str
     order: Literal["slice", "block"]
     writes: bool = True
+    staged: bool = False
 
 
 class LocalState(NamedTuple):
@@ -42,23 +47,34 @@ class LocalState(NamedTuple):
 class Job:
     """A part of a unit (a slice or a block, as the phase's order says) as a worker gets it.
 
-    first, last: the words of the slice, or documents of the block, that make the part. data: the unit's immutable data.
-    state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
-    block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
-    worker's own arrays, added to. stream: integers that name the part, for random numbers: (iteration, phase, unit,
-    part).
+    bounds: int64 (P+1,), first word of the slice, or document of the block, of each of the unit's parts. data: the
+    unit's immutable data. state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major
+    position 0 of each block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers
+    read. delta: this worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration,
+    phase, unit, stage, part).
     """
 
     phase: str
     unit: int
-    first: int
-    last: int
+    stage: int
+    part: int
+    bounds: np.ndarray
     data: Block | Slice
     state: np.ndarray
     bases: np.ndarray
     shared: Arrays
     delta: Arrays
-    stream: tuple[int, int, int, int]
+    stream: tuple[int, int, int, int, int]
+
+    @property
+    def first(self) -> int:
+        """First word or document of the part."""
+        return int(self.bounds[self.part])
+
+    @property
+    def last(self) -> int:
+        """The one after its last."""
+        return int(self.bounds[self.part + 1])
 
 
 Sweep = Callable[[Phase], Iterator[Any]]  # runs a phase; yields its answers in the order of units and parts
@@ -85,7 +101,7 @@ class Program(Protocol):
         ...
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
-        """Arrays that each worker has of its own, zero when a phase begins, and adds to."""
+        """Arrays that each worker has of its own, zero when a phase or stage begins, and adds to."""
         ...
 
     def scratch_bytes(self) -> int:
@@ -96,8 +112,15 @@ class Program(Protocol):
         """Compile, or load from the cache, every kernel that `update` calls."""
         ...
 
-    def schedule(self, phase: Phase, parts: int) -> Sequence[int]:
-        """The order in which the parts of a unit are dealt to the workers (results do not depend on it)."""
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        """The stages of a unit that has so many parts, each the parts that are dealt to the workers, in that order.
+
+        Results do not depend on the order inside a stage. A phase that is not staged has one stage.
+        """
+        ...
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
         ...
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
@@ -111,9 +134,10 @@ class Program(Protocol):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        """In the coordinator, after a phase: fold the workers' deltas into the shared arrays.
+        """In the coordinator, after a phase or a stage: fold the workers' deltas into the shared arrays.
 
-        answers: in the order of units and parts. Returns sums to report, added up over an iteration.
+        answers: in the order of units and parts, or of the stage's schedule. Returns sums over tokens to report,
+        added up over an iteration and divided by the number of tokens.
         """
         ...
 

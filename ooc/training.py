@@ -117,7 +117,7 @@ class Training:
             "iteration": cursor.iteration,
             "elapsed_s": round(cursor.elapsed_s, 6),
             "tokens_per_s": round(self._tokens / seconds),
-            **{f"{name}_fraction": value / self._tokens for name, value in cursor.sums.items()},
+            **{name: value / self._tokens for name, value in cursor.sums.items()},
             "samples_processed": cursor.samples_processed,
             "memory_bytes": held([os.getpid(), *self._engine.pids]),
             "bytes_read": cursor.bytes_read,

@@ -43,6 +43,7 @@ class Message(NamedTuple):
     phase: int
     iteration: int
     unit: int
+    stage: int
     part: int
     buffer: str
 
@@ -91,14 +92,15 @@ class JobHandler:
             Job(
                 phase=phase.name,
                 unit=message.unit,
-                first=int(bounds[message.part]),
-                last=int(bounds[message.part + 1]),
+                stage=message.stage,
+                part=message.part,
+                bounds=bounds,
                 data=data,
                 state=self._arrays[message.buffer],
                 bases=bases,
                 shared=self._shared,
                 delta=self._delta,
-                stream=(message.iteration, message.phase, message.unit, message.part),
+                stream=(message.iteration, message.phase, message.unit, message.stage, message.part),
             )
         )
 

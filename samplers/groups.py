@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel
+from blocks.compiled import inlined, kernel
 from samplers.streams import uniform
 from samplers.topic_counts import EMPTY, clear_counts, count_topics, table_mask
 
@@ -53,6 +53,14 @@ class Scratch(NamedTuple):
     slots: np.ndarray
     keys: np.ndarray
     counts: np.ndarray
+
+
+@inlined
+def draw_prior(prior, u):
+    """The topic that a uniform number draws from a prior."""
+    x = u * prior.topics
+    k = min(int(x), prior.topics - 1)
+    return k if prior.weights.size == 1 or x - k < prior.cut[k] else np.int64(prior.alias[k])
 
 
 @kernel

@@ -46,27 +46,44 @@ class Lda:
     word_rows = Phase("topics of words", "slice", writes=False)
     document_rows = Phase("topics of documents", "block", writes=False)
     reading_phases = (word_likelihood, document_likelihood, word_rows, document_rows)
-    proposals = 0
+    columns = 1  # of the local state: the topic, and what a sampler keeps with it
 
     def __init__(
         self, dataset: Dataset, *, topics: int, alpha: float | Sequence[float], beta: float, seed: int
     ) -> None:
         check_options(topics, alpha, beta)
         self.dataset = dataset
-        self.topics, self.beta, self.seed = topics, float(beta), seed
-        self.alpha = np.atleast_1d(np.asarray(alpha, np.float64))
-        self.document_prior = make_prior(topics, self.alpha)
-        self.word_prior = make_prior(topics, np.array([self.beta]))
+        self.topics, self.seed = topics, seed
+        self.first_alpha, self.first_beta = np.atleast_1d(np.asarray(alpha, np.float64)), float(beta)
         self._scratch: groups.Scratch | None = None
 
     def local_state(self) -> LocalState:
-        return LocalState(topic_type(self.topics), 1 + self.proposals)
+        return LocalState(topic_type(self.topics), self.columns)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        return {"topic_counts": ArraySpec((self.topics,), "int64"), "summary": ArraySpec((self.topics,), "float64")}
+        size = self.first_alpha.size
+        return {
+            "topic_counts": ArraySpec((self.topics,), "int64"),
+            "summary": ArraySpec((self.topics,), "float64"),
+            "alpha": ArraySpec((size,), "float64"),
+            "alpha_total": ArraySpec((1,), "float64"),
+            "alpha_cut": ArraySpec((size,), "float64"),
+            "alpha_alias": ArraySpec((size,), "uint32"),
+            "beta": ArraySpec((1,), "float64"),
+        }
 
     def primary_arrays(self) -> Sequence[str]:
-        return ("topic_counts",)
+        return ("topic_counts", "alpha", "beta")
+
+    def document_prior(self, shared: Arrays) -> groups.Prior:
+        """The prior of the topics in a document."""
+        total = float(shared["alpha_total"][0])
+        return groups.Prior(self.topics, total, shared["alpha"], shared["alpha_cut"], shared["alpha_alias"])
+
+    def word_prior(self, shared: Arrays) -> groups.Prior:
+        """The prior of the topics of a word; all have the same weight, so no alias table is read."""
+        beta = shared["beta"]
+        return groups.Prior(self.topics, self.topics * float(beta[0]), beta, shared["alpha_cut"], shared["alpha_alias"])
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
@@ -102,26 +119,46 @@ class Lda:
         return self._scratch
 
     def warm_up(self) -> None:
-        """Run every phase once on a corpus of two tokens, with arrays of the types that the real ones have."""
-        one, ends = np.zeros(1, np.uint32), np.array([0, 2])
-        block = Block(np.zeros(1, np.uint64), ends, np.array([0, 1], np.uint32), one, ends)
-        slice_ = Slice(np.array([0, 1]), one, one, np.array([2], np.uint32), ends)
+        """Run every phase once on a corpus of one token, with arrays of the types that the real ones have."""
+        zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
+        block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
+        slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
         for array in (*block, *slice_):
             array.setflags(write=False)  # as mapped files are; to numba that is another type
-        state = np.zeros((2, 1 + self.proposals), topic_type(self.topics))
+        state = np.zeros((1, self.columns), topic_type(self.topics))
         shared = {name: np.zeros(*spec) for name, spec in self.shared_arrays().items()}
         delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
         self._scratch = self.make_scratch(2)
-        for phase in (self.initial, *self.phases, *self.reading_phases):
+        for phase in (self.initial, *self.reading_phases, *self.phases):
             data = block if phase.order == "block" else slice_
-            self.update(Job(phase.name, 0, 0, 1, data, state, np.zeros(1, np.int64), shared, delta, (0, 0, 0, 0)))
+            self.begin(phase, shared)
+            for stage, parts in enumerate(self.schedule(phase, 0, 1)):
+                for part in parts[:1]:
+                    stream = (0, 0, 0, stage, part)
+                    self.update(
+                        Job(phase.name, 0, stage, part, ends, data, state, np.zeros(1, np.int64), shared, delta, stream)
+                    )
         self._scratch = None
 
-    def schedule(self, phase: Phase, parts: int) -> Sequence[int]:
-        return range(parts)
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(parts)]
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        self._refresh_priors(shared)
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
-        np.add(shared["topic_counts"], self.dataset.vocabulary_size * self.beta, out=shared["summary"])
+        if phase is self.initial:
+            shared["alpha"][:], shared["beta"][:] = self.first_alpha, self.first_beta
+            self._refresh_priors(shared)
+        self._refresh_summary(shared)
+
+    def _refresh_priors(self, shared: Arrays) -> None:
+        alpha = shared["alpha"]
+        shared["alpha_total"][:] = alpha.sum() * (self.topics / alpha.size)
+        shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(alpha)
+
+    def _refresh_summary(self, shared: Arrays) -> None:
+        np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
 
     def update(self, job: Job) -> Any:
         key = stream_key(self.seed, *job.stream)
@@ -136,7 +173,7 @@ class Lda:
         if job.phase == self.initial.name:
             return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
         if job.phase == self.document_likelihood.name:
-            return groups.document_likelihood(*where, self.scratch, self.document_prior)
+            return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
         if job.phase == self.document_rows.name:
             return groups.document_rows(*where, self.scratch, self.topics)
         return self.sample_documents(job, block, key)
@@ -145,7 +182,7 @@ class Lda:
         """Do a part of a slice-outer phase."""
         runs = (slice_.run_offsets[job.first : job.last + 1], slice_.blocks, slice_.starts, slice_.lengths)
         if job.phase == self.word_likelihood.name:
-            return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior)
+            return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior(job.shared))
         if job.phase == self.word_rows.name:
             return groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)
         return self.sample_words(job, slice_, key)
@@ -163,10 +200,11 @@ class Lda:
     ) -> dict[str, float]:
         for delta in deltas:
             shared["topic_counts"][:] += delta["topic_counts"]
-        return {} if phase is self.initial else {"changed": sum(answers)}
+        self._refresh_summary(shared)
+        return {} if phase is self.initial else {"changed_fraction": sum(answers)}
 
     def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        tokens, mass = self.dataset.tokens, self.dataset.vocabulary_size * self.beta
+        tokens, mass = self.dataset.tokens, self.dataset.vocabulary_size * float(shared["beta"][0])
         documents = math.fsum(sweep(self.document_likelihood))
         words = [*sweep(self.word_likelihood)]
         topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
@@ -182,22 +220,13 @@ class Lda:
         write_model(
             directory,
             self.dataset,
-            alpha=np.broadcast_to(self.alpha, self.topics),
-            beta=self.beta,
+            alpha=np.broadcast_to(shared["alpha"], self.topics),
+            beta=float(shared["beta"][0]),
             topic_counts=shared["topic_counts"],
             topic_type=topic_type(self.topics),
             word_rows=sweep(self.word_rows),
             document_rows=sweep(self.document_rows),
         )
-
-
-def make_prior(topics: int, weights: np.ndarray) -> groups.Prior:
-    """The prior with float64 (K,) or (1,) weights."""
-    if weights.size == 1:
-        empty = np.empty(0)
-        return groups.Prior(topics, topics * float(weights[0]), weights, empty, empty.astype(np.uint32))
-    cut, alias = alias_table(weights)
-    return groups.Prior(topics, float(weights.sum()), weights, cut, alias)
 
 
 def check_options(topics: int, alpha: float | Sequence[float], beta: float) -> None:

@@ -8,25 +8,27 @@ import numpy as np
 
 from blocks.dataset import Block, Slice
 from blocks.errors import RequestError
-from ooc.program import Job, Phase
-from ooc.shared import ArraySpec
-from samplers import gibbs, two_phase
+from ooc.program import Arrays, Job, Phase
+from ooc.worker import ProgramSpec
+from samplers import aliaslda, gibbs, lightlda, sparselda, two_phase
+from samplers.doc_major import DocMajor
+from samplers.documents import Cell
 from samplers.lda import Lda
+from samplers.table_major import TableMajor
 
 
 class TwoPhase(Lda):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.two_phase`.
 
-    mh_steps: proposals that each phase draws for a token, and the other judges.
+    mh_steps: proposals that each phase draws for a token, and the other judges. 2 are sooner at a held-out likelihood
+    than 1, and at K = 1,000 than 4: docs/sampling.md.
     """
 
     phases = (Phase("word", "slice"), Phase("document", "block"))
 
-    def __init__(self, *args: Any, mh_steps: int = 1, **options: Any) -> None:
-        if not 1 <= mh_steps <= 64:
-            raise RequestError(f"--mh-steps {mh_steps}: from 1 to 64 proposals are possible")
+    def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.proposals = mh_steps
+        self.columns = 1 + check_steps(mh_steps)
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         return two_phase.document_phase(
@@ -35,7 +37,7 @@ class TwoPhase(Lda):
             block.offsets[job.first : job.last + 1],
             block.positions,
             self.scratch,
-            self.document_prior,
+            self.document_prior(job.shared),
             job.shared["summary"],
             job.delta["topic_counts"],
             key,
@@ -50,62 +52,121 @@ class TwoPhase(Lda):
             slice_.starts,
             slice_.lengths,
             self.scratch,
-            self.word_prior,
+            self.word_prior(job.shared),
             job.shared["summary"],
             job.delta["topic_counts"],
             key,
         )
 
 
-class Gibbs(Lda):
-    """Dense Gibbs sampling, the reference: O(K) a token, all counts of words in memory. See `samplers.gibbs`.
+class Gibbs(DocMajor):
+    """Dense conditionals, the reference: O(K) a token. See `samplers.gibbs`."""
 
-    Words are counted once an iteration (delayed counts); a document's counts are always exact.
-    """
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
 
-    phases = (Phase("count words", "slice", writes=False), Phase("document", "block"))
 
-    def shared_arrays(self) -> dict[str, ArraySpec]:
-        rows = ArraySpec((self.dataset.vocabulary_size, self.topics), "int32")
-        return {**super().shared_arrays(), "word_counts": rows}
+class SparseLda(DocMajor):
+    """O(K_d + K_w) a token. See `samplers.sparselda`."""
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        first = int(self.dataset.index.slice_bounds[job.unit])
-        return gibbs.count_words(
-            job.state,
-            job.bases,
-            slice_.run_offsets[job.first : job.last + 1],
-            slice_.blocks,
-            slice_.starts,
-            slice_.lengths,
-            job.shared["word_counts"][first + job.first : first + job.last],
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return sparselda.sample_cell(
+            cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key
         )
 
-    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
-        return gibbs.document_phase(
-            job.state,
-            job.bases[job.unit],
-            block.offsets[job.first : job.last + 1],
-            block.positions,
-            block.words,
-            block.word_offsets,
-            self.scratch,
-            np.broadcast_to(self.alpha, self.topics),
-            self.beta,
-            job.shared["word_counts"],
-            job.shared["summary"],
-            job.delta["topic_counts"],
+
+class AliasLda(TableMajor):
+    """O(K_d) a token. See `samplers.aliaslda`. mh_steps: proposals a token."""
+
+    def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.mh_steps = check_steps(mh_steps)
+
+    def table_weights(self, shared: Arrays) -> np.ndarray:
+        return shared["alpha"] / shared["summary"]
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return aliaslda.sample_cell(
+            cell,
+            self.rows(job.shared),
+            self.tables(job.shared),
+            self.table_scratch,
+            self.counts,
+            *self.priors(job.shared),
+            self.mh_steps,
+            self.in_place,
             key,
         )
 
 
-SAMPLERS: dict[str, type[Lda]] = {"two-phase": TwoPhase, "gibbs": Gibbs}
+class LightLda(TableMajor):
+    """O(1) a token. See `samplers.lightlda`. mh_steps: proposals a token, of each kind where `proposal` is cycle."""
+
+    def __init__(self, *args: Any, mh_steps: int = 2, proposal: str = "cycle", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.mh_steps = check_steps(mh_steps)
+        if proposal not in lightlda.PROPOSALS:
+            raise RequestError(
+                f"--proposal {proposal!r} is not known", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
+            )
+        self.proposal = lightlda.PROPOSALS.index(proposal)
+
+    def table_weights(self, shared: Arrays) -> np.ndarray:
+        return 1.0 / shared["summary"]
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return lightlda.sample_cell(
+            cell,
+            self.rows(job.shared),
+            self.tables(job.shared),
+            self.table_scratch,
+            self.counts,
+            self.document_prior(job.shared),
+            *self.priors(job.shared),
+            self.proposal,
+            self.mh_steps,
+            self.in_place,
+            key,
+        )
+
+
+def check_steps(mh_steps: int) -> int:
+    """Raise RequestError unless so many proposals are possible."""
+    if not 1 <= mh_steps <= 64:
+        raise RequestError(f"--mh-steps {mh_steps}: from 1 to 64 proposals are possible")
+    return mh_steps
+
+
+SAMPLERS: dict[str, type[Lda]] = {
+    "two-phase": TwoPhase,
+    "gibbs": Gibbs,
+    "sparselda": SparseLda,
+    "aliaslda": AliasLda,
+    "lightlda": LightLda,
+}
+TAKES = {  # options that not every sampler has
+    "mh_steps": ("two-phase", "aliaslda", "lightlda"),
+    "proposal": ("lightlda",),
+    "update": ("gibbs", "sparselda", "aliaslda", "lightlda"),
+}
 AUTO = "two-phase"
 
 
-def sampler_target(name: str) -> str:
-    """The "module:Class" of a sampler; raises RequestError for a name that is none."""
+def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+    """The program of a sampler; raises RequestError for a name that is none.
+
+    options: those of every sampler. given: those of TAKES, None where the sampler's default is to be taken; raises
+    RequestError for one that the sampler does not have.
+    """
     chosen = AUTO if name == "auto" else name
     if chosen not in SAMPLERS:
         raise RequestError(f"--sampler {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
-    return f"{__name__}:{SAMPLERS[chosen].__name__}"
+    for option, value in given.items():
+        if value is not None:
+            if chosen not in TAKES[option]:
+                takers = ", ".join(TAKES[option])
+                raise RequestError(
+                    f"--{option.replace('_', '-')} is not for --sampler {chosen}", f"It is for: {takers}."
+                )
+            options = {**options, option: value}
+    return ProgramSpec(f"{__name__}:{SAMPLERS[chosen].__name__}", options)

@@ -16,10 +16,9 @@ from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.lda import check_options
-from samplers.programs import AUTO, sampler_target
+from samplers.programs import sampler_spec
 
 DEFAULT_BETA = 0.05
-DEFAULT_MH_STEPS = 2  # sooner at a held-out likelihood than 1, and at K = 1,000 than 4: docs/sampling.md
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
@@ -39,6 +38,8 @@ def train_lda(
     iterations: int,
     sampler: str = "auto",
     mh_steps: int | None = None,
+    proposal: str | None = None,
+    update: str | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
     seed: int = 0,
@@ -59,14 +60,16 @@ def train_lda(
     for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
         if value < 1:
             raise RequestError(f"{option} {value}: at least 1 is needed")
-    chosen = AUTO if sampler == "auto" else sampler
-    options: dict[str, Any] = {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed}
-    if sampler_target(chosen) == sampler_target("two-phase"):
-        options["mh_steps"] = DEFAULT_MH_STEPS if mh_steps is None else mh_steps
-    elif mh_steps is not None:
-        raise RequestError(f"--mh-steps is for the two-phase sampler, not for {chosen}")
+    spec = sampler_spec(
+        sampler,
+        {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed},
+        {"mh_steps": mh_steps, "proposal": proposal, "update": update},
+    )
+    if update == "immediate":
+        if workers not in (None, 1):
+            raise RequestError(f"--update immediate is for one worker, not for {workers}", "Leave --workers out.")
+        workers = 1
     dataset = Dataset(data)
-    spec = ProgramSpec(sampler_target(chosen), options)
     plan = _plan(dataset, spec, workers, memory_bytes)
     check_dataset(dataset)
     run = create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every, overwrite=overwrite)

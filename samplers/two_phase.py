@@ -27,7 +27,7 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel
 from samplers.alias import alias_table
-from samplers.groups import count_runs, gather_document, gather_word, word_tokens
+from samplers.groups import count_runs, draw_prior, gather_document, gather_word, word_tokens
 from samplers.streams import bits, uniform
 from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask
 
@@ -55,14 +55,6 @@ def accept_token(state, row, count, keys, counts, mask, prior, summary, key, dra
         if u * (weight * proposed_share) < proposed_weight * share:
             current, weight, share = proposed, proposed_weight, proposed_share
     return current
-
-
-@inlined
-def draw_prior(prior, u):
-    """The topic that a uniform number draws from a prior."""
-    x = u * prior.topics
-    k = min(int(x), prior.topics - 1)
-    return k if prior.weights.size == 1 or x - k < prior.cut[k] else np.int64(prior.alias[k])
 
 
 @kernel

@@ -21,11 +21,18 @@ from ooc.run import Run, create_run
 from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
+from samplers.alias import alias_table
+from samplers.groups import Prior
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     """A sampler by class name, with small options where none are given."""
     return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
+
+
+def make_prior(topics: int, weights: np.ndarray) -> Prior:
+    """The prior with float64 (K,) or (1,) weights, as a program of K topics makes it."""
+    return Prior(topics, float(weights.sum()) * topics / weights.size, weights, *alias_table(weights))
 
 
 def random_documents(
@@ -107,6 +114,7 @@ class InProcess:
         self._delta = {name: self._arrays[delta_name(0, name)] for name in self.program.delta_arrays()}
         self.iteration = 0
         self._run(self.program.initial)
+        self.program.restore(self.sweep, self.shared)
 
     def __enter__(self) -> InProcess:
         return self
@@ -116,18 +124,28 @@ class InProcess:
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
         """Run a phase; yields its answers."""
+        for answers in self._stages(phase):
+            yield from answers
+
+    def _stages(self, phase: Phase) -> Iterator[list[Any]]:
+        """Run a phase; yields the answers of each stage of each unit."""
         self.program.begin(phase, self.shared)
-        for array in self._delta.values():
-            array[:] = 0
+        self._clear_delta()
         number = all_phases(self.program).index(phase)
         for unit in range(self._layout.units(phase.order)):
             data = self.dataset.slice(unit) if phase.order == "slice" else self.dataset.block(unit)
-            for part in range(unit_parts(data, self.dataset.part_tokens).size - 1):
-                yield self._handler(Message(number, self.iteration, unit, part, RESIDENT))
+            parts = unit_parts(data, self.dataset.part_tokens).size - 1
+            for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
+                yield [self._handler(Message(number, self.iteration, unit, stage, part, RESIDENT)) for part in chosen]
+
+    def _clear_delta(self) -> None:
+        for array in self._delta.values():
+            array[:] = 0
 
     def _run(self, phase: Phase) -> None:
-        answers = list(self.sweep(phase))
-        self.program.aggregate(phase, self.shared, [self._delta], answers)
+        for answers in self._stages(phase) if phase.staged else [list(self.sweep(phase))]:
+            self.program.aggregate(phase, self.shared, [self._delta], answers)
+            self._clear_delta()
 
     def iterate(self, iterations: int = 1) -> None:
         for _ in range(iterations):

@@ -79,8 +79,8 @@ def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
 class Backwards(TwoPhase):
     """Deals the parts of a unit in the opposite order."""
 
-    def schedule(self, phase: Phase, parts: int) -> Sequence[int]:
-        return range(parts)[::-1]
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(parts)[::-1]]
 
 
 class Failing(TwoPhase):

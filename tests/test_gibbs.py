@@ -12,7 +12,6 @@ from scipy.special import gammaln
 
 from samplers import gibbs, two_phase
 from samplers.groups import Scratch
-from samplers.lda import make_prior
 from samplers.streams import stream_key, uniform
 from samplers.topic_counts import clear_counts, count_topics, table_mask
 

@@ -18,9 +18,9 @@ from scipy.special import gammaln
 from blocks import RequestError, write_corpus
 from samplers.lda import topic_type
 from samplers.model import Model, Rows
-from samplers.programs import sampler_target
+from samplers.programs import sampler_spec
 
-SAMPLERS = ["TwoPhase", "Gibbs"]
+SAMPLERS = ["TwoPhase", "Gibbs", "SparseLda", "AliasLda", "LightLda"]
 slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -52,7 +52,7 @@ def check_model(chain: InProcess, directory: Path, alpha: float) -> None:
     chain.export(directory)
     model = Model(directory)
     documents, words = chain.counts()
-    mass = chain.dataset.vocabulary_size * chain.program.beta  # type: ignore[attr-defined]
+    mass = chain.dataset.vocabulary_size * float(chain.shared["beta"][0])
     assert np.allclose(chain.shared["summary"], words.sum(axis=0) + mass, rtol=1e-15)
     assert np.array_equal(model.topic_counts, words.sum(axis=0))
     assert np.array_equal(dense(model.words, model.topics), words)
@@ -225,7 +225,7 @@ def test_impossible_options_are_refused_by_name(tmp_path, options, named):
 
 def test_an_unknown_sampler_is_refused():
     with pytest.raises(RequestError, match="simplex"):
-        sampler_target("simplex")
+        sampler_spec("simplex", {}, {})
 
 
 def test_a_recount_sees_a_wrong_topic(tmp_path):

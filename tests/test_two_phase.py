@@ -6,7 +6,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from corpora import InProcess, program_spec, tiny_dataset
+from corpora import InProcess, make_prior, program_spec, tiny_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -14,7 +14,6 @@ from scipy import stats
 from samplers import two_phase
 from samplers.alias import alias_table
 from samplers.groups import Scratch
-from samplers.lda import make_prior
 from samplers.streams import stream_key, uniform
 from samplers.topic_counts import EMPTY, count_topics, table_mask
 

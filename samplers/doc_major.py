@@ -1,0 +1,209 @@
+"""Document-major LDA: block-outer, slice-inner, with the rows of words stored (LightLDA section 5, STRADS section 3.3).
+
+When the rows of words and the summary row take in what was sampled is the *update* of a run:
+
+    delayed        rows are frozen while a cell is sampled and brought up to date after it, by shares of its words
+    data-parallel  rows are frozen for a whole iteration, then counted anew (as YahooLDA's workers see stale copies)
+    rotation       a block has as many shards of documents as there are slices; shard p works on slice p + r in turn r
+                   and updates its rows in place. Only the summary row is stale: the s-error is reported
+    immediate      one job samples a block from end to end, all counts exact
+
+In all but data-parallel the next block sees what was sampled in this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blocks.dataset import Block, Dataset, Slice
+from blocks.errors import RequestError
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from samplers.documents import Cell, Counts, aggregate_words, count_words
+from samplers.lda import Lda
+from samplers.rows import Rows, row_layout
+
+UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
+
+
+class DocMajor(Lda):
+    """A sampler that goes document by document; subclasses add `sample_cell`.
+
+    update: one of UPDATES.
+    """
+
+    word_counts = Phase("counts of words", "slice", writes=False)
+    reading_phases = (*Lda.reading_phases, word_counts)
+
+    def __init__(self, dataset: Dataset, *, update: str = "delayed", **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if update not in UPDATES:
+            raise RequestError(f"--update {update!r} is not known", f"Choose one of: {', '.join(UPDATES)}.")
+        self.update_mode = update
+        self.in_place = update in ("rotation", "immediate")
+        self.columns = 2 if update == "delayed" else 1
+        documents = Phase("document", "block", staged=update != "data-parallel")
+        self.phases = (documents,) if documents.staged else (self.word_counts, documents)
+        self.layout = row_layout(dataset.index.frequencies, self.topics)
+        self._counts: Counts | None = None
+        self._words: tuple[Block, np.ndarray] | None = None
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return {
+            **super().shared_arrays(),
+            "dense_rows": ArraySpec((self.layout.dense,), "int32"),
+            "row_tables": ArraySpec((self.layout.tables,), "int64"),
+        }
+
+    def rows(self, shared: Arrays) -> Rows:
+        """The rows of all words."""
+        return Rows(self.topics, self.layout.masks, self.layout.starts, shared["dense_rows"], shared["row_tables"])
+
+    def scratch_bytes(self) -> int:
+        counts = sum(spec.bytes for spec in self._count_specs().values())
+        return super().scratch_bytes() + counts + 4 * int(self.dataset.block_tokens().max(initial=0))
+
+    def _count_specs(self) -> dict[str, ArraySpec]:
+        k = self.topics
+        return {
+            "topics": ArraySpec((k,), "int32"),
+            "present": ArraySpec((k,), "int32"),
+            "places": ArraySpec((k,), "int32"),
+            "rows": ArraySpec((max(self.dataset.longest_document, 1),), "int64"),
+            "summary": ArraySpec((k,), "float64"),
+            "weights": ArraySpec((k,), "float64"),
+            "row_topics": ArraySpec((k + 1,), "int32"),
+            "row_counts": ArraySpec((k + 1,), "int32"),
+        }
+
+    @property
+    def counts(self) -> Counts:
+        """The working memory of this worker."""
+        if self._counts is None:
+            self._counts = Counts(**{name: np.zeros(*spec) for name, spec in self._count_specs().items()})
+        return self._counts
+
+    def steps(self) -> tuple[str, ...]:
+        """What is done to a cell whose rows are frozen, one stage each."""
+        return ("sample", "aggregate")
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        slices = self.dataset.slice_count
+        if not phase.staged:
+            return [range(parts)]
+        if self.update_mode == "immediate":
+            return [range(1)]
+        if self.update_mode == "rotation":
+            return [range(slices)] * slices
+        return [range(parts if tokens else 0) for tokens in self.dataset.index.cells[unit] for _ in self.steps()]
+
+    def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
+        """alpha, float64 (K,), and beta."""
+        return np.full(self.topics, shared["alpha"]), float(shared["beta"][0])
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        super().restore(sweep, shared)
+        for _ in sweep(self.word_counts):
+            pass
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        if job.phase != self.word_counts.name:
+            return super().update_words(job, slice_, key)
+        first = int(self.dataset.index.slice_bounds[job.unit])
+        count_words(
+            job.state,
+            job.bases,
+            slice_.run_offsets[job.first : job.last + 1],
+            slice_.blocks,
+            slice_.starts,
+            slice_.lengths,
+            self.rows(job.shared),
+            first + job.first,
+        )
+        self.rows_counted(job, np.arange(first + job.first, first + job.last, dtype=np.uint32))
+        return 0
+
+    def rows_counted(self, job: Job, words: np.ndarray) -> None:
+        """Hook for what a sampler derives from the rows of some words that were counted anew."""
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        if job.phase != self.phases[-1].name:
+            return super().update_documents(job, block, key)
+        if self.update_mode == "delayed":
+            slice_, step = divmod(job.stage, len(self.steps()))
+            return self.do_step(self.steps()[step], job, block, slice_, key)
+        if self.update_mode == "data-parallel":
+            return self._sample(job, block, job.bounds[job.part : job.part + 2], None, key)
+        if self.update_mode == "immediate":
+            return self._sample(job, block, job.bounds[[0, -1]], None, key)
+        slices = self.dataset.slice_count
+        shards = np.searchsorted(block.offsets, np.arange(slices + 1) * block.positions.size // slices)
+        shards[-1] = block.offsets.size - 1
+        before = job.delta["topic_counts"].copy()
+        changed = self._sample(job, block, shards[job.part : job.part + 2], (job.part + job.stage) % slices, key)
+        moved = job.delta["topic_counts"] - before
+        topics = np.flatnonzero(moved)
+        return changed, topics, moved[topics]
+
+    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+        """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
+        if step == "sample":
+            return self._sample(job, block, job.bounds[job.part : job.part + 2], slice_, key)
+        mine = self.words_of_part(job, block, slice_)
+        offsets = block.word_offsets[mine.start : mine.stop + 1]
+        aggregate_words(job.state, job.bases[job.unit], block.words[mine], offsets, self.rows(job.shared))
+        return 0
+
+    def words_of_part(self, job: Job, block: Block, slice_: int) -> slice:
+        """This job's share of a cell's words, as a slice of `block.words`."""
+        first, last = self._cell_positions(job.unit, slice_)
+        marks = first + (last - first) * np.array([job.part, job.part + 1]) // (job.bounds.size - 1)
+        return slice(*np.searchsorted(block.word_offsets[:-1], marks))
+
+    def _cell_positions(self, block: int, slice_: int) -> tuple[int, int]:
+        ends = np.cumsum(self.dataset.index.cells[block])
+        return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])
+
+    def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
+        """Sample the documents between two bounds: their tokens in one slice, or all; returns how many changed."""
+        if self._words is None or self._words[0] is not block:
+            self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
+        first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
+        offsets = block.offsets[bounds[0] : bounds[1] + 1]
+        cell = Cell(job.state, int(job.bases[job.unit]), offsets, block.positions, self._words[1], first, last)
+        self.counts.summary[:] = job.shared["summary"]
+        changed = self.sample_cell(job, cell, key)
+        job.delta["topic_counts"] += np.rint(self.counts.summary - job.shared["summary"]).astype(np.int64)
+        return changed
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        """Sample the tokens of a cell; returns how many changed topic."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase is not self.phases[-1] or self.update_mode != "rotation":
+            return super().aggregate(phase, shared, deltas, answers)
+        sums = super().aggregate(phase, shared, deltas, [changed for changed, _, _ in answers])
+        share = self.dataset.tokens / (self.dataset.block_count * self.dataset.slice_count)
+        return {**sums, "s_error": share * s_error([answer[1:] for answer in answers], self.dataset.tokens)}
+
+
+def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:
+    """1 / (P*M) * sum_p ||s_p - s||_1 (STRADS supplement, eq. 1): s holds what all P jobs moved, s_p only its own.
+
+    moved: for each job, topics and by how much it changed n_k.
+    """
+    size = max((int(topics.max(initial=-1)) for topics, _ in moved), default=-1) + 1
+    total = np.zeros(size, np.int64)
+    for topics, change in moved:
+        total[topics] += change
+    everything = int(np.abs(total).sum())
+    apart = sum(
+        everything + int((np.abs(total[topics] - change) - np.abs(total[topics])).sum()) for topics, change in moved
+    )
+    return apart / (max(len(moved), 1) * tokens)

@@ -1,0 +1,152 @@
+"""Rows of counts n_kw: dense for hot words, small hash tables for the tail (LightLDA, section 5.3).
+
+A row is dense, K counts of 4 bytes, where a hash table would take no less; else it is a table of 8-byte entries
+`topic << 32 | count`, 0 where empty, with at least twice as many slots as the word can have topics. Tables are probed
+linearly and kept in order (Amble and Knuth, "Ordered hash tables", 1974): on the way from a topic's home slot to its
+own there are only larger topics. So what lies where depends on the counts alone, not on the way they came about, and
+a walk over the slots gives the same sequence after a resume.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined, kernel
+
+DENSE = -1
+_COUNT = (1 << 32) - 1
+
+
+class Rows(NamedTuple):
+    """The rows of all words.
+
+    topics: K. masks: int32 (V,), slots of a word's table less one, or DENSE. starts: int64 (V,), where the row begins
+    in `tables`, int64 (E,), or in `dense`, int32 (H,).
+    """
+
+    topics: int
+    masks: np.ndarray
+    starts: np.ndarray
+    dense: np.ndarray
+    tables: np.ndarray
+
+
+class RowLayout(NamedTuple):
+    """How the rows of words with given frequencies are laid out; see Rows. `dense` and `tables` are their sizes."""
+
+    masks: np.ndarray
+    starts: np.ndarray
+    dense: int
+    tables: int
+
+
+def row_layout(frequencies: np.ndarray, topics: int) -> RowLayout:
+    """The layout for words that occur `frequencies` times, int64 (V,)."""
+    most = np.minimum(frequencies, topics)
+    slots = np.where(most > 0, 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64), 0)
+    dense = 8 * slots >= 4 * topics
+    masks = np.where(dense, DENSE, slots - 1).astype(np.int32)
+    sizes = np.where(dense, topics, slots)
+    starts = np.where(dense, _before(np.where(dense, sizes, 0)), _before(np.where(dense, 0, sizes)))
+    return RowLayout(masks, starts, int(sizes[dense].sum()), int(sizes[~dense].sum()))
+
+
+def _before(sizes: np.ndarray) -> np.ndarray:
+    return np.cumsum(sizes) - sizes
+
+
+@inlined
+def _home(topic, mask):
+    return ((topic * 0x9E3779B1) >> 15) & mask
+
+
+@inlined
+def row_count(rows, word, topic):
+    """n_kw."""
+    mask, start = rows.masks[word], rows.starts[word]
+    if mask == DENSE:
+        return np.int64(rows.dense[start + topic])
+    slot = _home(topic, mask)
+    entry = rows.tables[start + slot]
+    while entry >> 32 > topic:
+        slot = (slot + 1) & mask
+        entry = rows.tables[start + slot]
+    return entry & _COUNT if entry >> 32 == topic else 0
+
+
+@kernel
+def increase(rows, word, topic):
+    """Add 1 to n_kw; `rows.dense` or `rows.tables` is changed."""
+    mask, start = rows.masks[word], rows.starts[word]
+    if mask == DENSE:
+        rows.dense[start + topic] += 1
+        return
+    entry = np.int64(topic) << 32 | 1
+    slot = _home(np.int64(topic), mask)
+    while True:
+        there = rows.tables[start + slot]
+        if there >> 32 == entry >> 32 and there:
+            rows.tables[start + slot] = there + 1
+            return
+        if there == 0:
+            rows.tables[start + slot] = entry
+            return
+        if there >> 32 < entry >> 32:  # makes room and goes on to the next slot itself
+            rows.tables[start + slot], entry = entry, there
+        slot = (slot + 1) & mask
+
+
+@kernel
+def decrease(rows, word, topic):
+    """Take 1 from n_kw, which is above 0; `rows.dense` or `rows.tables` is changed."""
+    mask, start = rows.masks[word], rows.starts[word]
+    if mask == DENSE:
+        rows.dense[start + topic] -= 1
+        return
+    hole = _home(np.int64(topic), mask)
+    while rows.tables[start + hole] >> 32 != topic:
+        hole = (hole + 1) & mask
+    if rows.tables[start + hole] & _COUNT > 1:
+        rows.tables[start + hole] -= 1
+        return
+    slot = hole
+    while True:  # the first entry behind the hole that may lie in it is the largest that may
+        slot = (slot + 1) & mask
+        entry = rows.tables[start + slot]
+        if entry == 0:
+            break
+        if (slot - _home(entry >> 32, mask)) & mask >= (slot - hole) & mask:
+            rows.tables[start + hole] = entry
+            hole = slot
+    rows.tables[start + hole] = 0
+
+
+@kernel
+def clear_row(rows, word):
+    """Set all counts of a word to 0."""
+    mask, start = rows.masks[word], rows.starts[word]
+    if mask == DENSE:
+        rows.dense[start : start + rows.topics] = 0
+    else:
+        rows.tables[start : start + mask + 1] = 0
+
+
+@kernel
+def nonzeros(rows, word, topics, counts):
+    """Copy the topics of a word that are not 0 and their counts to int32 (n,), n enough; returns how many."""
+    mask, start = rows.masks[word], rows.starts[word]
+    size = 0
+    if mask == DENSE:
+        for k in range(rows.topics):
+            topics[size] = k
+            counts[size] = rows.dense[start + k]
+            size += rows.dense[start + k] > 0
+    else:
+        for slot in range(start, start + mask + 1):
+            entry = rows.tables[slot]
+            topics[size] = entry >> 32
+            counts[size] = entry & _COUNT
+            size += entry != 0
+    return size
