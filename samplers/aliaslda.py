@@ -17,75 +17,91 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import (
-    close_document,
-    open_document,
-    put_back,
-    smallest_exceeding,
-    take_out,
-    tokens_of_cell,
-)
-from samplers.rows import row_count
+from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, uniform
-from samplers.word_tables import draw_word, make_smoothing, make_table, word_mass
+from samplers.word_tables import draw_word, make_smoothing, make_table
 
 
 @kernel
-def sample_cell(cell, rows, tables, scratch, counts, alpha, beta, steps, in_place, key):
+def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
     """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.documents`.
 
-    tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
+    word_tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
     alpha: float64 (K,). steps: proposals a token. key: the random stream; 3 draws a proposal.
     """
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary, cumulated = counts[:5]
+    _, masks, starts, dense, tables = rows
+    weights, smoothing, total, sizes, masses, entries, table_starts = word_tables
     changed, draw = 0, np.uint64(0)
-    for d in range(cell.offsets.size - 1):
-        first, last = tokens_of_cell(cell, d)
+    for d in range(offsets.size - 1):
+        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(cell, d, counts)
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
         for token in range(first, last):
-            row, word = counts.rows[token - cell.offsets[d]], cell.words[cell.positions[token]]
-            old = np.int64(cell.state[row, 0])
-            size = take_out(rows, counts, size, word, old, in_place)
-            own, place = old, word
+            old, word = np.int64(token_topics[token]), words[token]
+            size = take_out(topics, present, places, size, summary, old)
             if in_place:
-                own, place = -1, 0
-                tables.weights[:] = alpha / counts.summary
-                make_smoothing(tables, scratch)
-                make_table(tables, place, rows, word, scratch)
-            of_document = document_part(rows, counts, size, word, own, beta)
-            mass = of_document + word_mass(tables, place, beta, own)
-            new, importance_new = old, importance(counts, tables, alpha, old)
+                decrease(masks, starts, dense, tables, word, old)
+                weights[:] = alpha / summary
+                make_smoothing(word_tables, scratch)
+                make_table(word_tables, 0, rows, word, scratch)
+                own, own_count, place, mass = -1, 0, 0, masses[0]
+            else:
+                own, own_count = old, row_count(masks, starts, dense, tables, word, old)
+                place, mass = word, masses[word] - weights[old]
+            of_document = document_part(
+                topics, present, size, summary, masks, starts, dense, tables, word, own, beta, cumulated
+            )
+            of_word = mass + beta * total[0]
+            new, importance_new = old, importance(topics, summary, weights, alpha, old)
             for _ in range(steps):
-                x = uniform(key, draw) * mass
+                x = uniform(key, draw) * (of_document + of_word)
                 if x < of_document:
-                    proposed = np.int64(counts.present[smallest_exceeding(counts.weights, size, x)])
+                    proposed = np.int64(present[min(first_above(cumulated, 0, size, x), size - 1)])
                 else:
-                    proposed = draw_word(tables, place, rows, word, beta, own, bits(key, draw + np.uint64(1)))
-                importance_proposed = importance(counts, tables, alpha, proposed)
+                    stream = bits(key, draw + np.uint64(1))
+                    proposed = draw_word(
+                        entries,
+                        table_starts[place],
+                        sizes[place],
+                        mass,
+                        own,
+                        own_count,
+                        smoothing,
+                        beta * total[0],
+                        stream,
+                    )
+                importance_proposed = importance(topics, summary, weights, alpha, proposed)
                 if uniform(key, draw + np.uint64(2)) * importance_new < importance_proposed:
                     new, importance_new = proposed, importance_proposed
                 draw += np.uint64(3)
-            size = put_back(rows, counts, size, word, new, in_place)
-            cell.state[row, 0] = new
+            if in_place:
+                increase(masks, starts, dense, tables, word, new)
+            size = put_back(topics, present, places, size, summary, new)
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
             changed += new != old
-        close_document(counts, size)
+        close_document(topics, present, size)
     return changed
 
 
 @inlined
-def importance(counts, tables, alpha, k):
+def importance(topics, summary, weights, alpha, k):
     """p(k) / q(k)."""
-    return (counts.topics[k] + alpha[k]) / (counts.topics[k] + tables.weights[k] * counts.summary[k])
+    return (topics[k] + alpha[k]) / (topics[k] + weights[k] * summary[k])
 
 
-@kernel
-def document_part(rows, counts, size, word, own, beta):
-    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics in `counts.weights`; the sum."""
+@inlined
+def document_part(topics, present, size, summary, masks, starts, dense, tables, word, own, beta, cumulated):
+    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics; returns the sum."""
     total = 0.0
     for i in range(size):
-        k = np.int64(counts.present[i])
-        of_word = row_count(rows, word, k) - (k == own) + beta
-        total += counts.topics[k] * of_word / counts.summary[k]
-        counts.weights[i] = total
+        k = np.int64(present[i])
+        of_word = row_count(masks, starts, dense, tables, word, k) - (k == own) + beta
+        total += topics[k] * of_word / summary[k]
+        cumulated[i] = total
     return total

@@ -22,8 +22,8 @@ from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
-from samplers.documents import Cell, Counts, aggregate_words, count_words
-from samplers.lda import Lda
+from samplers.documents import Cell, Counts, aggregate_words, count_words, lay_out
+from samplers.lda import Lda, topic_type
 from samplers.rows import Rows, row_layout
 
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
@@ -35,6 +35,7 @@ class DocMajor(Lda):
     update: one of UPDATES.
     """
 
+    documents = Phase("document", "block", staged=True)
     word_counts = Phase("counts of words", "slice", writes=False)
     reading_phases = (*Lda.reading_phases, word_counts)
 
@@ -45,8 +46,8 @@ class DocMajor(Lda):
         self.update_mode = update
         self.in_place = update in ("rotation", "immediate")
         self.columns = 2 if update == "delayed" else 1
-        documents = Phase("document", "block", staged=update != "data-parallel")
-        self.phases = (documents,) if documents.staged else (self.word_counts, documents)
+        self.phases = (self.word_counts, self.documents) if update == "data-parallel" else (self.documents,)
+        self._most_tokens = int(dataset.block_tokens().max(initial=1))
         self.layout = row_layout(dataset.index.frequencies, self.topics)
         self._counts: Counts | None = None
         self._words: tuple[Block, np.ndarray] | None = None
@@ -56,6 +57,8 @@ class DocMajor(Lda):
             **super().shared_arrays(),
             "dense_rows": ArraySpec((self.layout.dense,), "int32"),
             "row_tables": ArraySpec((self.layout.tables,), "int64"),
+            "token_topics": ArraySpec((self._most_tokens,), topic_type(self.topics)),
+            "token_words": ArraySpec((self._most_tokens,), "uint32"),
         }
 
     def rows(self, shared: Arrays) -> Rows:
@@ -64,7 +67,7 @@ class DocMajor(Lda):
 
     def scratch_bytes(self) -> int:
         counts = sum(spec.bytes for spec in self._count_specs().values())
-        return super().scratch_bytes() + counts + 4 * int(self.dataset.block_tokens().max(initial=0))
+        return super().scratch_bytes() + counts + 4 * self._most_tokens
 
     def _count_specs(self) -> dict[str, ArraySpec]:
         k = self.topics
@@ -72,7 +75,6 @@ class DocMajor(Lda):
             "topics": ArraySpec((k,), "int32"),
             "present": ArraySpec((k,), "int32"),
             "places": ArraySpec((k,), "int32"),
-            "rows": ArraySpec((max(self.dataset.longest_document, 1),), "int64"),
             "summary": ArraySpec((k,), "float64"),
             "weights": ArraySpec((k,), "float64"),
             "row_topics": ArraySpec((k + 1,), "int32"),
@@ -91,14 +93,17 @@ class DocMajor(Lda):
         return ("sample", "aggregate")
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        slices = self.dataset.slice_count
         if not phase.staged:
             return [range(parts)]
+        slices, lay_out = self.dataset.slice_count, range(parts)
+        if self.update_mode == "data-parallel":
+            return [lay_out, range(parts)]
         if self.update_mode == "immediate":
-            return [range(1)]
+            return [lay_out, range(1)]
         if self.update_mode == "rotation":
-            return [range(slices)] * slices
-        return [range(parts if tokens else 0) for tokens in self.dataset.index.cells[unit] for _ in self.steps()]
+            return [lay_out, *[range(slices)] * slices]
+        cells = self.dataset.index.cells[unit]
+        return [lay_out, *(range(parts if tokens else 0) for tokens in cells for _ in self.steps())]
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
         """alpha, float64 (K,), and beta."""
@@ -130,10 +135,12 @@ class DocMajor(Lda):
         """Hook for what a sampler derives from the rows of some words that were counted anew."""
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        if job.phase != self.phases[-1].name:
+        if job.phase != self.documents.name:
             return super().update_documents(job, block, key)
+        if job.stage == 0:
+            return self._lay_out(job, block)
         if self.update_mode == "delayed":
-            slice_, step = divmod(job.stage, len(self.steps()))
+            slice_, step = divmod(job.stage - 1, len(self.steps()))
             return self.do_step(self.steps()[step], job, block, slice_, key)
         if self.update_mode == "data-parallel":
             return self._sample(job, block, job.bounds[job.part : job.part + 2], None, key)
@@ -143,10 +150,18 @@ class DocMajor(Lda):
         shards = np.searchsorted(block.offsets, np.arange(slices + 1) * block.positions.size // slices)
         shards[-1] = block.offsets.size - 1
         before = job.delta["topic_counts"].copy()
-        changed = self._sample(job, block, shards[job.part : job.part + 2], (job.part + job.stage) % slices, key)
+        changed = self._sample(job, block, shards[job.part : job.part + 2], (job.part + job.stage - 1) % slices, key)
         moved = job.delta["topic_counts"] - before
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
+
+    def _lay_out(self, job: Job, block: Block) -> int:
+        if self._words is None or self._words[0] is not block:
+            self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
+        mine = slice(int(block.offsets[job.first]), int(block.offsets[job.last]))
+        topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
+        lay_out(job.state, int(job.bases[job.unit]), block.positions[mine], self._words[1], topics, words)
+        return 0
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
@@ -169,11 +184,16 @@ class DocMajor(Lda):
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
         """Sample the documents between two bounds: their tokens in one slice, or all; returns how many changed."""
-        if self._words is None or self._words[0] is not block:
-            self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
-        first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
-        offsets = block.offsets[bounds[0] : bounds[1] + 1]
-        cell = Cell(job.state, int(job.bases[job.unit]), offsets, block.positions, self._words[1], first, last)
+        words = self.dataset.index.slice_bounds[[0, -1] if slice_ is None else [slice_, slice_ + 1]]
+        cell = Cell(
+            block.offsets[bounds[0] : bounds[1] + 1],
+            job.shared["token_topics"],
+            job.shared["token_words"],
+            block.positions,
+            job.state,
+            int(job.bases[job.unit]),
+            *map(int, words),
+        )
         self.counts.summary[:] = job.shared["summary"]
         changed = self.sample_cell(job, cell, key)
         job.delta["topic_counts"] += np.rint(self.counts.summary - job.shared["summary"]).astype(np.int64)
@@ -186,7 +206,7 @@ class DocMajor(Lda):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        if phase is not self.phases[-1] or self.update_mode != "rotation":
+        if phase is not self.documents or self.update_mode != "rotation" or answers == [0] * len(answers):
             return super().aggregate(phase, shared, deltas, answers)
         sums = super().aggregate(phase, shared, deltas, [changed for changed, _, _ in answers])
         share = self.dataset.tokens / (self.dataset.block_count * self.dataset.slice_count)

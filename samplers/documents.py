@@ -1,8 +1,8 @@
 """What all document-major samplers do with a document and with the rows of its words: kernels.
 
-A document is *opened* (its tokens gathered, its topics counted), its tokens of one cell are sampled one after the
-other, each taken out and put back, and it is *closed*. The counts of a document are always exact. The rows of words
-and the summary row are
+A block is laid out document by document first. Then, cell by cell, each document is *opened* (its topics counted), its
+tokens of the cell are sampled one after the other, each taken out and put back, and it is *closed*. The counts of a
+document are always exact. The rows of words and the summary row are
 
     updated in place  as a token is taken out and put back, or
     frozen            for the cell: `aggregate_words` brings them up to date afterwards. Column 1 of the state is the
@@ -24,16 +24,18 @@ from samplers.rows import clear_row, decrease, increase
 class Cell(NamedTuple):
     """Documents of a block, and which of their tokens are to be sampled.
 
-    state: topic type (N, 1 or 2). base: row of the block's word-major position 0. offsets: int64 (D+1,), where each
-    document begins in `positions`, uint32, ascending inside a document. words: uint32 (N of the block,), word at each
-    position. first, last: the positions of the cell.
+    offsets: int64 (D+1,), where the tokens of each document begin in the arrays of the block. topics: topic type (N,),
+    topic of each token now, and words: uint32 (N,), its word, ascending inside a document. positions: uint32 (N,), its
+    word-major position. state: topic type (rows, 1 or 2), and base: row of position 0 in it. first, last: the words of
+    the cell.
     """
 
+    offsets: np.ndarray
+    topics: np.ndarray
+    words: np.ndarray
+    positions: np.ndarray
     state: np.ndarray
     base: int
-    offsets: np.ndarray
-    positions: np.ndarray
-    words: np.ndarray
     first: int
     last: int
 
@@ -42,85 +44,85 @@ class Counts(NamedTuple):
     """Working memory of one worker: what is counted of the open document, and the summary row.
 
     topics: int32 (K,), n_kd, 0 between documents. present: int32 (K,), the topics that are not 0, in its first entries;
-    places: int32 (K,), where a topic stands there. rows: int64 (longest document,), state row of each token.
-    summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a sampler's cumulated weights.
+    places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a sampler's cumulated weights.
     row_topics, row_counts: int32 (K+1,), for the row of a word.
     """
 
     topics: np.ndarray
     present: np.ndarray
     places: np.ndarray
-    rows: np.ndarray
     summary: np.ndarray
     weights: np.ndarray
     row_topics: np.ndarray
     row_counts: np.ndarray
 
 
+# Like those of `samplers.rows`, the kernels for one token take arrays, not tuples.
+
+
 @inlined
-def tokens_of_cell(cell, d):
-    """The tokens of document d that belong to the cell: first and last place in `cell.positions`."""
-    first, last = cell.offsets[d], cell.offsets[d + 1]
-    positions = cell.positions[first:last]
-    return first + np.searchsorted(positions, cell.first), first + np.searchsorted(positions, cell.last)
+def first_above(values, first, last, x):
+    """The first of the ascending values[first:last] that is above x, or `last`."""
+    while first < last:
+        middle = (first + last) >> 1
+        if values[middle] > x:
+            last = middle
+        else:
+            first = middle + 1
+    return first
+
+
+@inlined
+def open_document(token_topics, first, last, topics, present, places):
+    """Count the topics of a document, whose tokens are first to last; returns how many it has."""
+    size = 0
+    for token in range(first, last):
+        topic = token_topics[token]
+        if topics[topic] == 0:
+            present[size] = topic
+            places[topic] = size
+            size += 1
+        topics[topic] += 1
+    return size
+
+
+@inlined
+def close_document(topics, present, size):
+    """Forget the open document, which has `size` topics."""
+    for i in range(size):
+        topics[present[i]] = 0
+
+
+@inlined
+def take_out(topics, present, places, size, summary, topic):
+    """Take a token out of its document and the summary row; returns how many topics the document has left."""
+    summary[topic] -= 1.0
+    topics[topic] -= 1
+    if topics[topic] == 0:
+        size -= 1
+        present[places[topic]] = present[size]
+        places[present[size]] = places[topic]
+    return size
+
+
+@inlined
+def put_back(topics, present, places, size, summary, topic):
+    """Count a token in its document and the summary row; returns how many topics the document has now."""
+    summary[topic] += 1.0
+    if topics[topic] == 0:
+        present[size] = topic
+        places[topic] = size
+        size += 1
+    topics[topic] += 1
+    return size
 
 
 @kernel
-def open_document(cell, d, counts):
-    """Gather the tokens of document d and count their topics; returns how many topics it has."""
-    size = 0
-    for i in range(cell.offsets[d + 1] - cell.offsets[d]):
-        row = cell.base + cell.positions[cell.offsets[d] + i]
-        counts.rows[i] = row
-        topic = cell.state[row, 0]
-        if counts.topics[topic] == 0:
-            counts.present[size] = topic
-            counts.places[topic] = size
-            size += 1
-        counts.topics[topic] += 1
-    return size
-
-
-@inlined
-def close_document(counts, size):
-    """Forget the open document, which has `size` topics."""
-    for i in range(size):
-        counts.topics[counts.present[i]] = 0
-
-
-@inlined
-def take_out(rows, counts, size, word, topic, in_place):
-    """Take a token out of all counts; returns how many topics the document has left."""
-    counts.summary[topic] -= 1.0
-    if in_place:
-        decrease(rows, word, topic)
-    counts.topics[topic] -= 1
-    if counts.topics[topic] == 0:
-        size -= 1
-        counts.present[counts.places[topic]] = counts.present[size]
-        counts.places[counts.present[size]] = counts.places[topic]
-    return size
-
-
-@inlined
-def put_back(rows, counts, size, word, topic, in_place):
-    """Count a token under its topic; returns how many topics the document has now."""
-    counts.summary[topic] += 1.0
-    if in_place:
-        increase(rows, word, topic)
-    if counts.topics[topic] == 0:
-        counts.present[size] = topic
-        counts.places[topic] = size
-        size += 1
-    counts.topics[topic] += 1
-    return size
-
-
-@inlined
-def smallest_exceeding(cumulated, size, x):
-    """The first of `size` ascending numbers that is above x, or the last if rounding leaves none."""
-    i = np.searchsorted(cumulated[:size], x, side="right")
-    return min(i, size - 1)
+def lay_out(state, base, positions, words_at, topics, words):
+    """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position."""
+    for token in range(positions.size):
+        words[token] = words_at[positions[token]]
+        topics[token] = state[base + positions[token], 0]
 
 
 @kernel
@@ -129,23 +131,22 @@ def aggregate_words(state, base, words, word_offsets, rows):
 
     state: column 1 is set to column 0. words: uint32 (n,). word_offsets: int64 (n+1,), their word-major positions.
     """
+    _, masks, starts, dense, tables = rows
     for i in range(words.size):
         for row in range(base + word_offsets[i], base + word_offsets[i + 1]):
             if state[row, 0] != state[row, 1]:
-                decrease(rows, words[i], state[row, 1])
-                increase(rows, words[i], state[row, 0])
+                decrease(masks, starts, dense, tables, words[i], state[row, 1])
+                increase(masks, starts, dense, tables, words[i], state[row, 0])
                 state[row, 1] = state[row, 0]
 
 
 @kernel
 def count_words(state, bases, run_offsets, blocks, starts, lengths, rows, first):
-    """Count the rows of some words anew; see `samplers.groups` for their runs. first: rank of the first word.
-
-    Returns how many topics the rows have that are not 0.
-    """
+    """Count the rows of some words anew; see `samplers.groups` for their runs. first: rank of the first word."""
+    topics, masks, row_starts, dense, tables = rows
     for w in range(run_offsets.size - 1):
-        clear_row(rows, first + w)
+        clear_row(topics, masks, row_starts, dense, tables, first + w)
         for run in range(run_offsets[w], run_offsets[w + 1]):
             row = bases[blocks[run]] + starts[run]
             for i in range(row, row + lengths[run]):
-                increase(rows, first + w, state[i, 0])
+                increase(masks, row_starts, dense, tables, first + w, state[i, 0])

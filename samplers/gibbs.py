@@ -7,16 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import kernel
-from samplers.documents import (
-    close_document,
-    open_document,
-    put_back,
-    smallest_exceeding,
-    take_out,
-    tokens_of_cell,
-)
-from samplers.rows import nonzeros
+from blocks.compiled import inlined, kernel
+from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
 
@@ -26,38 +19,51 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
 
     alpha: float64 (K,). key: the random stream; one draw a token.
     """
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
+    weights, row_topics, row_counts = counts.weights, counts.row_topics, counts.row_counts
+    _, masks, starts, dense, tables = rows
+    of_word = np.zeros(alpha.size)
     changed, draw = 0, np.uint64(0)
-    word_counts = np.zeros(alpha.size)
-    for d in range(cell.offsets.size - 1):
-        first, last = tokens_of_cell(cell, d)
+    for d in range(offsets.size - 1):
+        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(cell, d, counts)
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
         for token in range(first, last):
-            row, word = counts.rows[token - cell.offsets[d]], cell.words[cell.positions[token]]
-            old = np.int64(cell.state[row, 0])
-            size = take_out(rows, counts, size, word, old, in_place)
-            occurring = nonzeros(rows, word, counts.row_topics, counts.row_counts)
+            old, word = np.int64(token_topics[token]), words[token]
+            size = take_out(topics, present, places, size, summary, old)
+            if in_place:
+                decrease(masks, starts, dense, tables, word, old)
+            occurring = nonzeros(alpha.size, masks, starts, dense, tables, word, row_topics, row_counts)
             for i in range(occurring):
-                word_counts[counts.row_topics[i]] = counts.row_counts[i]
-            if not in_place:
-                word_counts[old] -= 1.0
-            new = draw_topic(counts, word_counts, alpha, beta, uniform(key, draw))
+                of_word[row_topics[i]] = row_counts[i]
+            of_word[old] -= not in_place  # the row counts the token still
+            new = draw_topic(topics, of_word, summary, alpha, beta, weights, uniform(key, draw))
+            of_word[old] = 0.0
             for i in range(occurring):
-                word_counts[counts.row_topics[i]] = 0.0
-            size = put_back(rows, counts, size, word, new, in_place)
-            cell.state[row, 0] = new
+                of_word[row_topics[i]] = 0.0
+            if in_place:
+                increase(masks, starts, dense, tables, word, new)
+            size = put_back(topics, present, places, size, summary, new)
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
             changed += new != old
             draw += np.uint64(1)
-        close_document(counts, size)
+        close_document(topics, present, size)
     return changed
 
 
-@kernel
-def draw_topic(counts, word_counts, alpha, beta, u):
-    """The topic that a uniform number draws for a token that was taken out of all counts; word_counts: float64 (K,)."""
+@inlined
+def draw_topic(of_document, of_word, summary, alpha, beta, cumulated, u):
+    """The topic that a uniform number draws for a token that was taken out of all counts.
+
+    of_document: int32 (K,), n_kd^-. of_word: float64 (K,), n_kw^-. summary: float64 (K,), n_k^- + V*beta. cumulated:
+    float64 (K,), set.
+    """
     total = 0.0
     for k in range(alpha.size):
-        total += (counts.topics[k] + alpha[k]) * (word_counts[k] + beta) / counts.summary[k]
-        counts.weights[k] = total
-    return smallest_exceeding(counts.weights, alpha.size, u * total)
+        total += (of_document[k] + alpha[k]) * (of_word[k] + beta) / summary[k]
+        cumulated[k] = total
+    return min(first_above(cumulated, 0, alpha.size, u * total), alpha.size - 1)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import close_document, open_document, put_back, take_out, tokens_of_cell
+from samplers.documents import close_document, first_above, open_document, put_back, take_out
 from samplers.groups import draw_prior
-from samplers.rows import row_count
+from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, uniform
 from samplers.word_tables import draw_word, make_smoothing, make_table
 
@@ -27,72 +27,91 @@ CYCLE, WORD, DOCUMENT = range(3)
 
 
 @kernel
-def sample_cell(cell, rows, tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
+def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
     """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.documents`.
 
-    tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
+    word_tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
     prior: that of the topics in a document; alpha: the same as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps:
     for each token so many word proposals, document proposals, or both in turn. key: the random stream; 2 draws each.
     """
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary = counts[:4]
+    _, masks, starts, dense, tables = rows
+    weights, smoothing, total, sizes, masses, entries, table_starts = word_tables
     changed, draw = 0, np.uint64(0)
-    for d in range(cell.offsets.size - 1):
-        first, last = tokens_of_cell(cell, d)
+    for d in range(offsets.size - 1):
+        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(cell, d, counts)
-        length = cell.offsets[d + 1] - cell.offsets[d]
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
         for token in range(first, last):
-            i, word = token - cell.offsets[d], cell.words[cell.positions[token]]
-            old = np.int64(cell.state[counts.rows[i], 0])
-            size = take_out(rows, counts, size, word, old, in_place)
-            own, place = old, word
+            old, word = np.int64(token_topics[token]), words[token]
+            size = take_out(topics, present, places, size, summary, old)
             if in_place:
-                own, place = -1, 0
-                tables.weights[:] = 1.0 / counts.summary
-                make_smoothing(tables, scratch)
-                make_table(tables, place, rows, word, scratch)
+                decrease(masks, starts, dense, tables, word, old)
+                weights[:] = 1.0 / summary
+                make_smoothing(word_tables, scratch)
+                make_table(word_tables, 0, rows, word, scratch)
+                own, own_count, place, mass = -1, 0, 0, masses[0]
+                of_new = row_count(masks, starts, dense, tables, word, old)
+            else:
+                own, own_count = old, row_count(masks, starts, dense, tables, word, old)
+                place, mass, of_new = word, masses[word] - weights[old], own_count - 1
             new = old
             for _ in range(steps):
                 if proposal != DOCUMENT:
-                    proposed = draw_word(tables, place, rows, word, beta, own, bits(key, draw))
-                    ratio = word_ratio(counts, tables, alpha, new, proposed)
-                    new = proposed if uniform(key, draw + np.uint64(1)) < ratio else new
+                    stream = bits(key, draw)
+                    proposed = draw_word(
+                        entries,
+                        table_starts[place],
+                        sizes[place],
+                        mass,
+                        own,
+                        own_count,
+                        smoothing,
+                        beta * total[0],
+                        stream,
+                    )
+                    ratio = word_ratio(topics, summary, weights, alpha, new, proposed)
+                    if proposed != new and uniform(key, draw + np.uint64(1)) < ratio:
+                        new = proposed
+                        of_new = row_count(masks, starts, dense, tables, word, new) - (new == own)
                     draw += np.uint64(2)
                 if proposal != WORD:
-                    proposed = draw_document(cell, counts, length, i, prior, uniform(key, draw))
-                    ratio = document_ratio(rows, counts, word, own, beta, new, proposed)
-                    new = proposed if uniform(key, draw + np.uint64(1)) < ratio else new
+                    u = uniform(key, draw)
+                    proposed = draw_document(token_topics, offsets[d], offsets[d + 1], token, prior, u)
+                    if proposed != new:
+                        of_proposed = row_count(masks, starts, dense, tables, word, proposed) - (proposed == own)
+                        ratio = (of_proposed + beta) * summary[new] / ((of_new + beta) * summary[proposed])
+                        if uniform(key, draw + np.uint64(1)) < ratio:
+                            new, of_new = proposed, of_proposed
                     draw += np.uint64(2)
-            size = put_back(rows, counts, size, word, new, in_place)
-            cell.state[counts.rows[i], 0] = new
+            if in_place:
+                increase(masks, starts, dense, tables, word, new)
+            size = put_back(topics, present, places, size, summary, new)
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
             changed += new != old
-        close_document(counts, size)
+        close_document(topics, present, size)
     return changed
 
 
 @inlined
-def word_ratio(counts, tables, alpha, s, t):
+def word_ratio(topics, summary, weights, alpha, s, t):
     """p(t) q_w(s) / (p(s) q_w(t)): the factors n_kw^- + beta of p and q_w cancel."""
-    forward = (counts.topics[t] + alpha[t]) * tables.weights[s] * counts.summary[s]
-    return forward / ((counts.topics[s] + alpha[s]) * tables.weights[t] * counts.summary[t])
+    forward = (topics[t] + alpha[t]) * weights[s] * summary[s]
+    return forward / ((topics[s] + alpha[s]) * weights[t] * summary[t])
 
 
 @inlined
-def document_ratio(rows, counts, word, own, beta, s, t):
-    """p(t) q_d(s) / (p(s) q_d(t)): the factors n_kd^- + alpha_k of p and q_d cancel."""
-    if s == t:
-        return 1.0
-    of_s = row_count(rows, word, s) - (s == own) + beta
-    of_t = row_count(rows, word, t) - (t == own) + beta
-    return of_t * counts.summary[s] / (of_s * counts.summary[t])
-
-
-@inlined
-def draw_document(cell, counts, length, i, prior, u):
-    """A topic from n_kd^- + alpha_k: that of another token than the document's i-th, or one from the prior."""
-    others = length - 1
+def draw_document(token_topics, first, last, token, prior, u):
+    """A topic from n_kd^- + alpha_k: that of another of the document's tokens, first to last, or one from the prior."""
+    others = last - first - 1
     x = u * (others + prior.total)
     if x >= others:
-        return draw_prior(prior, (x - others) / prior.total)
-    j = int(x)
-    return np.int64(cell.state[counts.rows[j + (j >= i)], 0])
+        topic = draw_prior(prior, (x - others) / prior.total)
+    else:
+        j = first + int(x)
+        topic = np.int64(token_topics[j + (j >= token)])
+    return topic

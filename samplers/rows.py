@@ -62,91 +62,98 @@ def _home(topic, mask):
     return ((topic * 0x9E3779B1) >> 15) & mask
 
 
+# The kernels below take the arrays of Rows one by one: numba counts references whenever a field of a tuple is used, and
+# in a sampler's loop over tokens that took three times as long as the sampling.
+
+
 @inlined
-def row_count(rows, word, topic):
+def row_count(masks, starts, dense, tables, word, topic):
     """n_kw."""
-    mask, start = rows.masks[word], rows.starts[word]
+    mask, start = masks[word], starts[word]
     if mask == DENSE:
-        return np.int64(rows.dense[start + topic])
+        return np.int64(dense[start + topic])
     slot = _home(topic, mask)
-    entry = rows.tables[start + slot]
+    entry = tables[start + slot]
     while entry >> 32 > topic:
         slot = (slot + 1) & mask
-        entry = rows.tables[start + slot]
+        entry = tables[start + slot]
     return entry & _COUNT if entry >> 32 == topic else 0
 
 
-@kernel
-def increase(rows, word, topic):
-    """Add 1 to n_kw; `rows.dense` or `rows.tables` is changed."""
-    mask, start = rows.masks[word], rows.starts[word]
+@inlined
+def increase(masks, starts, dense, tables, word, topic):
+    """Add 1 to n_kw."""
+    mask, start = masks[word], starts[word]
     if mask == DENSE:
-        rows.dense[start + topic] += 1
-        return
-    entry = np.int64(topic) << 32 | 1
-    slot = _home(np.int64(topic), mask)
-    while True:
-        there = rows.tables[start + slot]
-        if there >> 32 == entry >> 32 and there:
-            rows.tables[start + slot] = there + 1
-            return
-        if there == 0:
-            rows.tables[start + slot] = entry
-            return
-        if there >> 32 < entry >> 32:  # makes room and goes on to the next slot itself
-            rows.tables[start + slot], entry = entry, there
-        slot = (slot + 1) & mask
+        dense[start + topic] += 1
+    else:
+        entry = np.int64(topic) << 32 | 1
+        slot = _home(np.int64(topic), mask)
+        there = tables[start + slot]
+        while there and there >> 32 != entry >> 32:
+            if there >> 32 < entry >> 32:  # makes room and goes on to the next slot itself
+                tables[start + slot], entry = entry, there
+            slot = (slot + 1) & mask
+            there = tables[start + slot]
+        tables[start + slot] = there + 1 if there else entry
+
+
+@inlined
+def decrease(masks, starts, dense, tables, word, topic):
+    """Take 1 from n_kw, which is above 0."""
+    mask, start = masks[word], starts[word]
+    if mask == DENSE:
+        dense[start + topic] -= 1
+    else:
+        slot = _home(np.int64(topic), mask)
+        while tables[start + slot] >> 32 != topic:
+            slot = (slot + 1) & mask
+        tables[start + slot] -= 1
+        if tables[start + slot] & _COUNT == 0:
+            close_gap(tables, start, slot, mask)
 
 
 @kernel
-def decrease(rows, word, topic):
-    """Take 1 from n_kw, which is above 0; `rows.dense` or `rows.tables` is changed."""
-    mask, start = rows.masks[word], rows.starts[word]
-    if mask == DENSE:
-        rows.dense[start + topic] -= 1
-        return
-    hole = _home(np.int64(topic), mask)
-    while rows.tables[start + hole] >> 32 != topic:
-        hole = (hole + 1) & mask
-    if rows.tables[start + hole] & _COUNT > 1:
-        rows.tables[start + hole] -= 1
-        return
+def close_gap(tables, start, hole, mask):
+    """Take an entry out of a table: the first entry behind the hole that may lie in it is the largest that may."""
     slot = hole
-    while True:  # the first entry behind the hole that may lie in it is the largest that may
+    while True:
         slot = (slot + 1) & mask
-        entry = rows.tables[start + slot]
+        entry = tables[start + slot]
         if entry == 0:
             break
         if (slot - _home(entry >> 32, mask)) & mask >= (slot - hole) & mask:
-            rows.tables[start + hole] = entry
+            tables[start + hole] = entry
             hole = slot
-    rows.tables[start + hole] = 0
+    tables[start + hole] = 0
 
 
-@kernel
-def clear_row(rows, word):
-    """Set all counts of a word to 0."""
-    mask, start = rows.masks[word], rows.starts[word]
+@inlined
+def clear_row(topics, masks, starts, dense, tables, word):
+    """Set all counts of a word to 0; topics: K."""
+    mask, start = masks[word], starts[word]
     if mask == DENSE:
-        rows.dense[start : start + rows.topics] = 0
-    else:
-        rows.tables[start : start + mask + 1] = 0
-
-
-@kernel
-def nonzeros(rows, word, topics, counts):
-    """Copy the topics of a word that are not 0 and their counts to int32 (n,), n enough; returns how many."""
-    mask, start = rows.masks[word], rows.starts[word]
-    size = 0
-    if mask == DENSE:
-        for k in range(rows.topics):
-            topics[size] = k
-            counts[size] = rows.dense[start + k]
-            size += rows.dense[start + k] > 0
+        for k in range(start, start + topics):
+            dense[k] = 0
     else:
         for slot in range(start, start + mask + 1):
-            entry = rows.tables[slot]
-            topics[size] = entry >> 32
-            counts[size] = entry & _COUNT
+            tables[slot] = 0
+
+
+@inlined
+def nonzeros(topics, masks, starts, dense, tables, word, row_topics, row_counts):
+    """Copy the topics of a word that are not 0, and their counts, to int32 (K+1,) arrays; returns how many."""
+    mask, start = masks[word], starts[word]
+    size = 0
+    if mask == DENSE:
+        for k in range(topics):
+            row_topics[size] = k
+            row_counts[size] = dense[start + k]
+            size += dense[start + k] > 0
+    else:
+        for slot in range(start, start + mask + 1):
+            entry = tables[slot]
+            row_topics[size] = entry >> 32
+            row_counts[size] = entry & _COUNT
             size += entry != 0
     return size

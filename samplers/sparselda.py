@@ -14,15 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import (
-    close_document,
-    open_document,
-    put_back,
-    smallest_exceeding,
-    take_out,
-    tokens_of_cell,
-)
-from samplers.rows import nonzeros
+from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
 
@@ -32,86 +25,102 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
 
     alpha: float64 (K,). key: the random stream; one draw a token.
     """
-    changed, draw = 0, np.uint64(0)
-    coefficients = alpha / counts.summary
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
+    weights, row_topics, row_counts = counts.weights, counts.row_topics, counts.row_counts
+    _, masks, starts, dense, tables = rows
+    coefficients = alpha / summary
     smoothing = beta * coefficients.sum()
-    for d in range(cell.offsets.size - 1):
-        first, last = tokens_of_cell(cell, d)
+    changed, draw = 0, np.uint64(0)
+    for d in range(offsets.size - 1):
+        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(cell, d, counts)
-        document = open_buckets(counts, size, alpha, beta, coefficients)
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
+        document = open_buckets(topics, present, size, summary, alpha, beta, coefficients)
         for token in range(first, last):
-            row, word = counts.rows[token - cell.offsets[d]], cell.words[cell.positions[token]]
-            old = np.int64(cell.state[row, 0])
-            before = shares(counts, alpha, beta, old)
-            size = take_out(rows, counts, size, word, old, in_place)
-            after = shares(counts, alpha, beta, old)
-            coefficients[old] = (after[0] + after[1]) / beta
-            smoothing, document = smoothing + after[0] - before[0], document + after[1] - before[1]
+            old, word = np.int64(token_topics[token]), words[token]
+            smoothing -= alpha[old] * beta / summary[old]
+            document -= topics[old] * beta / summary[old]
+            size = take_out(topics, present, places, size, summary, old)
+            smoothing += alpha[old] * beta / summary[old]
+            document += topics[old] * beta / summary[old]
+            coefficients[old] = (topics[old] + alpha[old]) / summary[old]
+            if in_place:
+                decrease(masks, starts, dense, tables, word, old)
 
+            occurring = nonzeros(alpha.size, masks, starts, dense, tables, word, row_topics, row_counts)
             own = -1 if in_place else old
-            u = uniform(key, draw)
-            new = draw_topic(rows, counts, size, word, own, smoothing, document, coefficients, alpha, beta, u)
+            of_word = word_bucket(row_topics, row_counts, occurring, own, coefficients, weights)
+            x = uniform(key, draw) * (of_word + document + smoothing)
+            if x < of_word:  # most draws end here
+                new = np.int64(row_topics[min(first_above(weights, 0, occurring, x), occurring - 1)])
+            elif x < of_word + document and size:
+                new = draw_document(topics, present, size, summary, beta, x - of_word)
+            else:
+                new = draw_smoothing(summary, alpha, beta, x - of_word - document)
 
-            before = shares(counts, alpha, beta, new)
-            size = put_back(rows, counts, size, word, new, in_place)
-            after = shares(counts, alpha, beta, new)
-            coefficients[new] = (after[0] + after[1]) / beta
-            smoothing, document = smoothing + after[0] - before[0], document + after[1] - before[1]
-            cell.state[row, 0] = new
+            smoothing -= alpha[new] * beta / summary[new]
+            document -= topics[new] * beta / summary[new]
+            size = put_back(topics, present, places, size, summary, new)
+            smoothing += alpha[new] * beta / summary[new]
+            document += topics[new] * beta / summary[new]
+            coefficients[new] = (topics[new] + alpha[new]) / summary[new]
+            if in_place:
+                increase(masks, starts, dense, tables, word, new)
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
             changed += new != old
             draw += np.uint64(1)
         for i in range(size):
-            k = counts.present[i]
-            coefficients[k] = alpha[k] / counts.summary[k]
-        close_document(counts, size)
+            coefficients[present[i]] = alpha[present[i]] / summary[present[i]]
+        close_document(topics, present, size)
     return changed
 
 
 @inlined
-def shares(counts, alpha, beta, k):
-    """What topic k adds to the smoothing and to the document bucket."""
-    scale = beta / counts.summary[k]
-    return alpha[k] * scale, counts.topics[k] * scale
-
-
-@inlined
-def open_buckets(counts, size, alpha, beta, coefficients):
+def open_buckets(topics, present, size, summary, alpha, beta, coefficients):
     """Set the coefficients of the document's topics; returns the sum of the document bucket."""
     document = 0.0
     for i in range(size):
-        k = counts.present[i]
-        coefficients[k] = (counts.topics[k] + alpha[k]) / counts.summary[k]
-        document += counts.topics[k] * beta / counts.summary[k]
+        k = present[i]
+        coefficients[k] = (topics[k] + alpha[k]) / summary[k]
+        document += topics[k] * beta / summary[k]
     return document
 
 
-@kernel
-def draw_topic(rows, counts, size, word, own, smoothing, document, coefficients, alpha, beta, u):
-    """The topic that a uniform number draws: the word bucket is walked first, most draws end there.
+@inlined
+def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated):
+    """Cumulate the word bucket over the topics of the row; returns the sum.
 
     own: topic under which the row counts the token itself, or -1 if it does not.
     """
-    occurring = nonzeros(rows, word, counts.row_topics, counts.row_counts)
-    of_word = 0.0
+    total = 0.0
     for i in range(occurring):
-        k = counts.row_topics[i]
-        of_word += (counts.row_counts[i] - (k == own)) * coefficients[k]
-        counts.weights[i] = of_word
-    x = u * (smoothing + document + of_word)
-    if x < of_word:
-        return np.int64(counts.row_topics[smallest_exceeding(counts.weights, occurring, x)])
-    x -= of_word
-    if x < document:
-        for i in range(size):
-            k = np.int64(counts.present[i])
-            x -= counts.topics[k] * beta / counts.summary[k]
-            if x < 0.0 or i == size - 1:
-                return k
-    x -= document
-    for k in range(alpha.size):
-        x -= alpha[k] * beta / counts.summary[k]
-        if x < 0.0:
-            return k
-    return alpha.size - 1
+        k = row_topics[i]
+        total += (row_counts[i] - (k == own)) * coefficients[k]
+        cumulated[i] = total
+    return total
+
+
+@inlined
+def draw_document(topics, present, size, summary, beta, x):
+    """The topic of the document bucket at which its cumulated terms exceed x."""
+    i = 0
+    x -= topics[present[0]] * beta / summary[present[0]]
+    while x >= 0.0 and i < size - 1:
+        i += 1
+        x -= topics[present[i]] * beta / summary[present[i]]
+    return np.int64(present[i])
+
+
+@inlined
+def draw_smoothing(summary, alpha, beta, x):
+    """The topic of the smoothing bucket at which its cumulated terms exceed x."""
+    k = 0
+    x -= alpha[0] * beta / summary[0]
+    while x >= 0.0 and k < alpha.size - 1:
+        k += 1
+        x -= alpha[k] * beta / summary[k]
+    return k

@@ -18,7 +18,7 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel
 from ooc.shared import ArraySpec
-from samplers.rows import nonzeros, row_count
+from samplers.rows import nonzeros
 from samplers.streams import bits, uniform
 
 _TOPIC_BITS = 20
@@ -132,15 +132,16 @@ def make_smoothing(tables, scratch):
 @kernel
 def make_table(tables, place, rows, word, scratch):
     """Make the table of a word as number `place`; `entries`, `sizes` and `masses` are set."""
-    size = nonzeros(rows, word, scratch.topics, scratch.counts)
+    weights, topics, counts, shares = tables.weights, scratch.topics, scratch.counts, scratch.shares
+    size = nonzeros(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word, topics, counts)
     mass = 0.0
     for i in range(size):
-        scratch.shares[i] = scratch.counts[i] * tables.weights[scratch.topics[i]]
-        mass += scratch.shares[i]
+        shares[i] = counts[i] * weights[topics[i]]
+        mass += shares[i]
     tables.sizes[place] = size
     tables.masses[place] = mass
     if size:
-        fill_table(scratch.topics, scratch.shares, scratch.order, size, tables.entries[tables.starts[place] :])
+        fill_table(topics, shares, scratch.order, size, tables.entries[tables.starts[place] :])
 
 
 @kernel
@@ -151,24 +152,19 @@ def make_tables(tables, rows, words, scratch):
 
 
 @inlined
-def word_mass(tables, place, beta, own):
-    """Sum of q_w, with a token that the row counts under the topic `own` (or -1: none) taken out."""
-    mass = tables.masses[place] + beta * tables.total[0]
-    return mass - tables.weights[own] if own >= 0 else mass
+def draw_word(entries, start, size, mass, own, own_count, smoothing, smoothing_mass, key):
+    """A topic from q_w; key: a random stream.
 
-
-@kernel
-def draw_word(tables, place, rows, word, beta, own, key):
-    """A topic from q_w without the token that the row counts under `own` (-1: none); key: a random stream.
-
-    The table holds that token too: a draw of its topic is drawn again with probability 1 / n_kw.
+    start, size: the word's table in `entries`. mass, smoothing_mass: of its sparse part and of smoothing. own: a topic
+    of which the table holds one token too many, and which `mass` holds no more; own_count: its n_kw in the table. A draw
+    of that topic is drawn again with probability 1 / own_count. (-1: there is none.)
     """
-    mass = tables.masses[place] - (tables.weights[own] if own >= 0 else 0.0)
-    if uniform(key, np.uint64(0)) * (mass + beta * tables.total[0]) >= mass:
-        return draw_entry(tables.smoothing, 0, tables.weights.size, bits(key, np.uint64(1)))
-    n = np.uint64(1)
-    while True:
-        topic = draw_entry(tables.entries, tables.starts[place], tables.sizes[place], bits(key, n))
-        if topic != own or uniform(key, n + np.uint64(1)) * row_count(rows, word, own) >= 1.0:
-            return topic
-        n += np.uint64(2)
+    if uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass:
+        topic = draw_entry(smoothing, 0, smoothing.size, bits(key, np.uint64(1)))
+    else:
+        n = np.uint64(1)
+        topic = draw_entry(entries, start, size, bits(key, n))
+        while topic == own and uniform(key, n + np.uint64(1)) * own_count < 1.0:
+            n += np.uint64(2)
+            topic = draw_entry(entries, start, size, bits(key, n))
+    return topic
