@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, uniform
 from samplers.word_tables import draw_word, make_smoothing, make_table
@@ -85,7 +85,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
             changed += new != old
-        close_document(topics, present, size)
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
     return changed
 
 

@@ -73,7 +73,7 @@ class DocMajor(Lda):
         k = self.topics
         return {
             "topics": ArraySpec((k,), "int32"),
-            "present": ArraySpec((k,), "int32"),
+            "present": ArraySpec((k + 1,), "int32"),
             "places": ArraySpec((k,), "int32"),
             "summary": ArraySpec((k,), "float64"),
             "weights": ArraySpec((k,), "float64"),

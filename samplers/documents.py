@@ -43,8 +43,9 @@ class Cell(NamedTuple):
 class Counts(NamedTuple):
     """Working memory of one worker: what is counted of the open document, and the summary row.
 
-    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K,), the topics that are not 0, in its first entries;
-    places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a sampler's cumulated weights.
+    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), those that are not 0, in its first entries;
+    places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a
+    sampler's cumulated weights.
     row_topics, row_counts: int32 (K+1,), for the row of a word.
     """
 
@@ -73,24 +74,31 @@ def first_above(values, first, last, x):
 
 
 @inlined
-def open_document(token_topics, first, last, topics, present, places):
-    """Count the topics of a document, whose tokens are first to last; returns how many it has."""
-    size = 0
+def count_document(token_topics, first, last, topics):
+    """Count the topics of a document, whose tokens are first to last."""
     for token in range(first, last):
-        topic = token_topics[token]
-        if topics[topic] == 0:
-            present[size] = topic
-            places[topic] = size
-            size += 1
-        topics[topic] += 1
-    return size
+        topics[token_topics[token]] += 1
 
 
 @inlined
-def close_document(topics, present, size):
-    """Forget the open document, which has `size` topics."""
-    for i in range(size):
-        topics[present[i]] = 0
+def clear_document(token_topics, first, last, topics):
+    """Forget a document that was counted, or opened."""
+    for token in range(first, last):
+        topics[token_topics[token]] = 0
+
+
+@inlined
+def open_document(token_topics, first, last, topics, present, places):
+    """Count the topics of a document and list those it has; returns how many."""
+    size = 0
+    for token in range(first, last):
+        topic = token_topics[token]
+        new = topics[topic] == 0  # no branch: it could not be foreseen
+        present[size] = topic
+        places[topic] = size if new else places[topic]
+        size += new
+        topics[topic] += 1
+    return size
 
 
 @inlined

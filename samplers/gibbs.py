@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.documents import clear_document, count_document, first_above
 from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
@@ -20,7 +20,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     alpha: float64 (K,). key: the random stream; one draw a token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
-    topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
+    topics, summary = counts.topics, counts.summary
     weights, row_topics, row_counts = counts.weights, counts.row_topics, counts.row_counts
     _, masks, starts, dense, tables = rows
     of_word = np.zeros(alpha.size)
@@ -30,10 +30,11 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
         last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
+        count_document(token_topics, offsets[d], offsets[d + 1], topics)
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
-            size = take_out(topics, present, places, size, summary, old)
+            topics[old] -= 1
+            summary[old] -= 1.0
             if in_place:
                 decrease(masks, starts, dense, tables, word, old)
             occurring = nonzeros(alpha.size, masks, starts, dense, tables, word, row_topics, row_counts)
@@ -46,12 +47,13 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
                 of_word[row_topics[i]] = 0.0
             if in_place:
                 increase(masks, starts, dense, tables, word, new)
-            size = put_back(topics, present, places, size, summary, new)
+            topics[new] += 1
+            summary[new] += 1.0
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
             changed += new != old
             draw += np.uint64(1)
-        close_document(topics, present, size)
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
     return changed
 
 

@@ -29,7 +29,7 @@ class Prior(NamedTuple):
     """The prior of the topics in a group: alpha for a document, beta for a word.
 
     topics: K. total: sum of the weights of all topics. weights: float64 (K,), or (1,) where all topics have the same.
-    cut, alias: alias table of the weights, float64 and uint32 (K,); empty where all topics have the same weight.
+    cut, alias: alias table of the weights, float64 and uint32 (K,), or (1,) where all topics have the same.
     """
 
     topics: int
@@ -56,11 +56,11 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def draw_prior(prior, u):
-    """The topic that a uniform number draws from a prior."""
-    x = u * prior.topics
-    k = min(int(x), prior.topics - 1)
-    return k if prior.weights.size == 1 or x - k < prior.cut[k] else np.int64(prior.alias[k])
+def draw_prior(topics, cut, alias, u):
+    """The topic that a uniform number draws from a prior, see Prior."""
+    x = u * topics
+    k = min(int(x), topics - 1)
+    return k if cut.size == 1 or x - k < cut[k] else np.int64(alias[k])
 
 
 @kernel

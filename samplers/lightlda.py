@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.documents import clear_document, count_document, first_above
 from samplers.groups import draw_prior
 from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, uniform
@@ -35,19 +35,21 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
     for each token so many word proposals, document proposals, or both in turn. key: the random stream; 2 draws each.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
-    topics, present, places, summary = counts[:4]
+    topics, summary = counts.topics, counts.summary
     _, masks, starts, dense, tables = rows
     weights, smoothing, total, sizes, masses, entries, table_starts = word_tables
+    number, prior_total, _, cut, alias = prior
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
         first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
         last = first_above(words, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
-        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
+        count_document(token_topics, offsets[d], offsets[d + 1], topics)
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
-            size = take_out(topics, present, places, size, summary, old)
+            topics[old] -= 1
+            summary[old] -= 1.0
             if in_place:
                 decrease(masks, starts, dense, tables, word, old)
                 weights[:] = 1.0 / summary
@@ -79,8 +81,13 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
                         of_new = row_count(masks, starts, dense, tables, word, new) - (new == own)
                     draw += np.uint64(2)
                 if proposal != WORD:
-                    u = uniform(key, draw)
-                    proposed = draw_document(token_topics, offsets[d], offsets[d + 1], token, prior, u)
+                    others = offsets[d + 1] - offsets[d] - 1
+                    x = uniform(key, draw) * (others + prior_total)
+                    if x < others:  # n_kd^-: the topic of another token
+                        other = offsets[d] + int(x)
+                        proposed = np.int64(token_topics[other + (other >= token)])
+                    else:
+                        proposed = draw_prior(number, cut, alias, (x - others) / prior_total)
                     if proposed != new:
                         of_proposed = row_count(masks, starts, dense, tables, word, proposed) - (proposed == own)
                         ratio = (of_proposed + beta) * summary[new] / ((of_new + beta) * summary[proposed])
@@ -89,11 +96,12 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
                     draw += np.uint64(2)
             if in_place:
                 increase(masks, starts, dense, tables, word, new)
-            size = put_back(topics, present, places, size, summary, new)
+            topics[new] += 1
+            summary[new] += 1.0
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
             changed += new != old
-        close_document(topics, present, size)
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
     return changed
 
 
@@ -102,16 +110,3 @@ def word_ratio(topics, summary, weights, alpha, s, t):
     """p(t) q_w(s) / (p(s) q_w(t)): the factors n_kw^- + beta of p and q_w cancel."""
     forward = (topics[t] + alpha[t]) * weights[s] * summary[s]
     return forward / ((topics[s] + alpha[s]) * weights[t] * summary[t])
-
-
-@inlined
-def draw_document(token_topics, first, last, token, prior, u):
-    """A topic from n_kd^- + alpha_k: that of another of the document's tokens, first to last, or one from the prior."""
-    others = last - first - 1
-    x = u * (others + prior.total)
-    if x >= others:
-        topic = draw_prior(prior, (x - others) / prior.total)
-    else:
-        j = first + int(x)
-        topic = np.int64(token_topics[j + (j >= token)])
-    return topic

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.documents import close_document, first_above, open_document, put_back, take_out
+from samplers.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
@@ -75,7 +75,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             draw += np.uint64(1)
         for i in range(size):
             coefficients[present[i]] = alpha[present[i]] / summary[present[i]]
-        close_document(topics, present, size)
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
     return changed
 
 

@@ -76,7 +76,7 @@ def draw_group(state, where, topics, prior, key, draw):
                 j = int(x)
                 state[row, 1 + m] = topics[j + (j >= i)]
             else:
-                state[row, 1 + m] = draw_prior(prior, (x - others) / prior.total)
+                state[row, 1 + m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
 
 
 @kernel
@@ -147,7 +147,7 @@ def draw_other(counts, cut, alias, others, own, prior, key):
     """A topic from `n_k^- + prior`, by the counts of all tokens, int32 (K,), and their alias table; key: its stream."""
     x = uniform(key, np.uint64(0)) * (others + prior.total)
     if x >= others:
-        return draw_prior(prior, (x - others) / prior.total)
+        return draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
     n = np.uint64(1)
     while True:
         y = uniform(key, n) * counts.size

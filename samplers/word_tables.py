@@ -114,8 +114,8 @@ def draw_entry(entries, start, size, random):
     """A topic from the table of `size` entries at `start`, by 64 random bits."""
     place = ((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40)
     entry = entries[start + np.int64(place)]
-    stays = (random & np.uint64(_CERTAIN)) < entry >> np.uint64(2 * _TOPIC_BITS)
-    return np.int64(entry & _TOPIC) if stays else np.int64((entry >> np.uint64(_TOPIC_BITS)) & _TOPIC)
+    turns = (random & np.uint64(_CERTAIN)) >= entry >> np.uint64(2 * _TOPIC_BITS)
+    return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # no branch: it could not be foreseen
 
 
 @kernel
@@ -156,8 +156,8 @@ def draw_word(entries, start, size, mass, own, own_count, smoothing, smoothing_m
     """A topic from q_w; key: a random stream.
 
     start, size: the word's table in `entries`. mass, smoothing_mass: of its sparse part and of smoothing. own: a topic
-    of which the table holds one token too many, and which `mass` holds no more; own_count: its n_kw in the table. A draw
-    of that topic is drawn again with probability 1 / own_count. (-1: there is none.)
+    of which the table holds one token too many, `mass` no more (-1: there is none); own_count: its n_kw in the table. A
+    draw of that topic is drawn again with probability 1 / own_count.
     """
     if uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass:
         topic = draw_entry(smoothing, 0, smoothing.size, bits(key, np.uint64(1)))
