@@ -55,25 +55,25 @@ def infer(
 def evaluate(
     run: RunPath,
     held_out: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the words that are predicted.")] = 0,
+    metrics: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Of completion, left-to-right, npmi, c_v, diversity; separated by commas."),
+    ] = "completion",
+    particles: Annotated[int, typer.Option(help="Particles of left-to-right.")] = 20,
+    top: Annotated[int, typer.Option(help="Words of each topic for npmi, c_v and diversity.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Of completion and left-to-right.")] = 0,
     workers: Workers = None,
     json: Json = False,
 ) -> None:
-    """Predictive log-likelihood per token of held-out documents: half of each one's words predicted from the rest."""
+    """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics."""
     from blocks.dataset import Dataset
     from blocks.workers import cores
-    from samplers import inference
+    from samplers.metrics import Request, evaluate_metrics, lines, parse_metrics
     from samplers.results import open_model
 
-    found = inference.evaluate(open_model(run), Dataset(held_out), workers=workers or cores(), seed=seed)
-    if json:
-        print_json(found)
-        return
-    print(
-        f"predictive log-likelihood per token {found['predictive_log_likelihood_per_token']:.4f}, "
-        f"perplexity {found['perplexity']:.1f} ({found['predicted_tokens']:,} tokens predicted, "
-        f"{found['documents']:,} documents)"
-    )
+    request = Request(parse_metrics(metrics), seed, particles, top)
+    found = evaluate_metrics(open_model(run), Dataset(held_out), request, workers=workers or cores())
+    print_json(found) if json else print("\n".join(lines(found)))
 
 
 def export(

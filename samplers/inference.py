@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from blocks.compiled import prepare
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import allocate
-from blocks.workers import Workers
-from ooc.worker import unit_parts
 from samplers import fold_in
+from samplers.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
+from samplers.left_to_right import left_to_right_likelihood
 from samplers.model import Model
 from samplers.streams import stream_key
 
+ATTACH = "samplers.inference:attach"
+_PART_DRAWS = 10_000_000  # of topics, left to right: about a second
+_MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time that a worker may go without an answer
+
 
 class Task(NamedTuple):
-    """What the workers do with each part of each block: "evaluate", or "infer" into the files of `outputs`.
+    """What the workers do with documents: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: (path, dtype, columns) of the flat files that hold the mixtures, a row for each document.
+    outputs: (path, dtype, columns) of the flat files that hold the mixtures, a row for each document. particles: of
+    "left-to-right".
     """
 
     model: str
@@ -32,6 +36,7 @@ class Task(NamedTuple):
     kind: str
     seed: int = 0
     outputs: tuple[tuple[str, str, int], ...] = ()
+    particles: int = 0
 
 
 def model_topics(model: Model) -> fold_in.Topics:
@@ -52,64 +57,42 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
         )
 
 
-def attach(task: Task) -> Callable[[tuple[int, int]], Any]:
-    """Load the model and return what handles one (block, part); see `blocks.workers`."""
+def attach(task: Task) -> Callable[[Part], Any]:
+    """Load the model and return what handles a part; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
     outputs = [
         np.asarray(np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)))
         for path, dtype, columns in task.outputs
     ]
-    key = stream_key(task.seed)
-    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}", lambda: _warm_up(task.kind, topics, len(outputs)))
-
-    def handle(message: tuple[int, int]) -> Any:
-        block = dataset.block(message[0])
-        bounds = unit_parts(block, dataset.part_tokens)
-        first, last = bounds[message[1]], bounds[message[1] + 1]
-        tokens = slice(block.offsets[first], block.offsets[last])
-        ranks = block.words[np.searchsorted(block.word_offsets, block.positions[tokens], side="right") - 1]
-        offsets = block.offsets[first : last + 1] - block.offsets[first]
-        documents = (offsets, ranks, dataset.index.word_ids, topics)
-        numbers = block.documents[first:last]
-        if task.kind == "evaluate":
-            return fold_in.completion_likelihood(*documents, numbers, key)
-        return _infer(documents, outputs, numbers)
-
-    return handle
+    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}", lambda: _warm_up(task, topics))
+    word_ids = dataset.index.word_ids
+    return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
 
 
-def _infer(documents: tuple[Any, ...], outputs: list[np.ndarray], numbers: np.ndarray) -> None:
+def _apply(
+    task: Task, topics: fold_in.Topics, word_ids: np.ndarray, outputs: list[np.ndarray], documents: Documents
+) -> Any:
+    """Run the kernel of a task on the documents of a part; returns its answer."""
+    arguments = (documents.offsets, documents.ranks, word_ids, topics)
+    if task.kind == "evaluate":
+        return fold_in.completion_likelihood(*arguments, documents.numbers, stream_key(task.seed))
+    if task.kind == "left-to-right":
+        likelihoods = left_to_right_likelihood(*arguments, documents.numbers, task.particles, stream_key(task.seed))
+        return math.fsum(likelihoods)
     if len(outputs) == 1:
-        fold_in.document_mixtures(*documents, outputs[0], numbers)
-    else:
-        fold_in.document_top_topics(*documents, *outputs, numbers)
+        return fold_in.document_mixtures(*arguments, outputs[0], documents.numbers)
+    return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
 
 
-def _warm_up(kind: str, topics: fold_in.Topics, outputs: int) -> None:
+def _warm_up(task: Task, topics: fold_in.Topics) -> None:
     """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
     numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
         array.setflags(write=False)  # as mapped files are
-    documents = (np.zeros(2, np.int64), np.empty(0, np.uint32), word_ids, topics)
-    if kind == "evaluate":
-        fold_in.completion_likelihood(*documents, numbers, np.uint64(0))
-    elif outputs == 1:
-        _infer(documents, [np.empty((1, topics.scale.size), np.float32)], numbers)
-    else:
-        _infer(documents, [np.empty((1, 1), np.uint32), np.empty((1, 1), np.float32)], numbers)
-
-
-def run(task: Task, workers: int) -> Iterator[tuple[tuple[int, int], Any]]:
-    """Have the workers do a task; yields ((block, part), answer) as they come, with a progress bar."""
-    dataset = Dataset(task.dataset)
-    parts = [
-        (block, part)
-        for block in range(dataset.block_count)
-        for part in range(unit_parts(dataset.block(block), dataset.part_tokens).size - 1)
-    ]
-    with Workers("samplers.inference:attach", task, min(workers, max(len(parts), 1))) as pool:
-        yield from tqdm(pool.map_unordered(parts), total=len(parts), unit="part", desc=task.kind, disable=None)
+    columns = topics.scale.size if len(task.outputs) == 1 else 1
+    outputs = [np.empty((1, columns), dtype) for _, dtype, _ in task.outputs]
+    _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
 
 
 def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0) -> dict[str, Any]:
@@ -118,7 +101,8 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0) -> 
     Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
     """
     check_vocabulary(model, dataset)
-    answers = sorted(run(Task(str(model.path), str(dataset.path), "evaluate", seed), workers))
+    task = Task(str(model.path), str(dataset.path), "evaluate", seed)
+    answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate"))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
     if not predicted:
@@ -127,6 +111,34 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0) -> 
         "predictive_log_likelihood_per_token": likelihood / predicted,
         "perplexity": math.exp(-likelihood / predicted),
         "predicted_tokens": predicted,
+        "documents": dataset.documents,
+    }
+
+
+def left_to_right(
+    model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20
+) -> dict[str, Any]:
+    """Held-out log-likelihood per token, log p(w) summed over the documents, and the perplexity exp(-that).
+
+    Estimated by the left-to-right particle algorithm: see `samplers.left_to_right`. particles: at least 1.
+    """
+    check_vocabulary(model, dataset)
+    if not dataset.tokens:
+        raise RequestError(f"{dataset.path}: no document has a word of the vocabulary: nothing to predict")
+    longest = dataset.longest_document
+    if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
+        raise RequestError(
+            f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
+            "Its time grows with the square of its length: give fewer --particles, or leave long documents out.",
+        )
+    task = Task(str(model.path), str(dataset.path), "left-to-right", seed, particles=particles)
+    work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
+    likelihood = math.fsum(answer for _, answer in deal(ATTACH, task, work, workers, title="left to right"))
+    return {
+        "left_to_right_log_likelihood_per_token": likelihood / dataset.tokens,
+        "left_to_right_perplexity": math.exp(-likelihood / dataset.tokens),
+        "left_to_right_tokens": dataset.tokens,
+        "particles": particles,
         "documents": dataset.documents,
     }
 
@@ -149,6 +161,7 @@ def infer(model: Model, dataset: Dataset, directory: Path, *, workers: int, top:
     for path, dtype, columns in outputs:
         allocate(Path(path), dataset.documents * columns * np.dtype(dtype).itemsize)
     arrays = [np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
-    for _ in run(Task(str(model.path), str(dataset.path), "infer", outputs=outputs), workers):
+    task = Task(str(model.path), str(dataset.path), "infer", outputs=outputs)
+    for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer"):
         pass
     return list(arrays)
