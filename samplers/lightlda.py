@@ -47,7 +47,7 @@ def sample_cell(cell, rows, tables, scratch, counts, prior, alpha, beta, proposa
             size = take_out(rows, counts, size, word, old, in_place)
             own, place = old, word
             if in_place:
-                own, place = -1, 0
+                own, place = np.int64(-1), 0
                 tables.weights[:] = 1.0 / counts.summary
                 make_smoothing(tables, scratch)
                 make_table(tables, place, rows, word, scratch)
