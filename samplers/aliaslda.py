@@ -49,7 +49,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
                 weights[:] = alpha / summary
                 make_smoothing(word_tables, scratch)
                 make_table(word_tables, 0, rows, word, scratch)
-                own, own_count, place, mass = -1, 0, 0, masses[0]
+                own, own_count, place, mass = np.int64(-1), np.int64(0), 0, masses[0]
             else:
                 own, own_count = old, row_count(masks, starts, dense, tables, word, old)
                 place, mass = word, masses[word] - weights[old]

@@ -45,7 +45,7 @@ class Lda:
     document_likelihood = Phase("document likelihood", "block", writes=False)
     word_rows = Phase("topics of words", "slice", writes=False)
     document_rows = Phase("topics of documents", "block", writes=False)
-    reading_phases = (word_likelihood, document_likelihood, word_rows, document_rows)
+    reading_phases: Sequence[Phase] = (word_likelihood, document_likelihood, word_rows, document_rows)
     columns = 1  # of the local state: the topic, and what a sampler keeps with it
 
     def __init__(

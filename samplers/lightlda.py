@@ -82,7 +82,7 @@ def sample_document(
             weights[:] = 1.0 / summary
             make_smoothing(word_tables, scratch)
             make_table(word_tables, 0, rows, word, scratch)
-            own, own_count, place, mass = -1, 0, 0, masses[0]
+            own, own_count, place, mass = np.int64(-1), np.int64(0), 0, masses[0]
             of_new = row_count(masks, starts, dense, tables, word, old)
         else:
             own, own_count = old, row_count(masks, starts, dense, tables, word, old)

@@ -45,7 +45,7 @@ class RowLayout(NamedTuple):
 def row_layout(frequencies: np.ndarray, topics: int) -> RowLayout:
     """The layout for words that occur `frequencies` times, int64 (V,)."""
     most = np.minimum(frequencies, topics)
-    slots = np.where(most > 0, 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64), 0)
+    slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # some for words that do not occur, too
     dense = 8 * slots >= 4 * topics
     masks = np.where(dense, DENSE, slots - 1).astype(np.int32)
     sizes = np.where(dense, topics, slots)

@@ -66,6 +66,16 @@ def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     assert ooc("verify", "run").returncode == 0
 
 
+def test_a_document_major_run_says_its_s_error(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """LightLDA with its options, as a process: trained, and every line of the metrics has the s-error."""
+    chosen = ("--sampler", "lightlda", "--proposal", "cycle", "--mh-steps", 3, "--update", "rotation")
+    assert train(ooc, *chosen, "--quiet").returncode == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 30
+    assert all(0 <= line["s_error"] < 2 for line in lines)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["options"]["update"] == "rotation"
+
+
 def test_resume_goes_on_to_the_same_bits(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """10 iterations and then 20 more, with other workers and another budget, are 30."""
     assert train(ooc).returncode == 0
@@ -120,6 +130,12 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--sampler", "magic"), "magic"),
         (("--sampler", "gibbs", "--mh-steps", 2), "--mh-steps"),
         (("--mh-steps", 0), "--mh-steps 0"),
+        (("--sampler", "sparselda", "--mh-steps", 2), "--mh-steps is not for --sampler sparselda"),
+        (("--update", "rotation"), "--update is not for --sampler two-phase"),
+        (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal is not for --sampler aliaslda"),
+        (("--sampler", "lightlda", "--proposal", "all"), "--proposal 'all'"),
+        (("--sampler", "gibbs", "--update", "now"), "--update 'now'"),
+        (("--sampler", "gibbs", "--update", "immediate", "--workers", 2), "--update immediate is for one worker"),
         (("--memory", "2GBB"), "2GBB"),
         (("--memory", "1MB"), "at least"),
         (("--workers", 0), "workers"),
@@ -133,6 +149,7 @@ def test_a_wrong_request_is_refused_and_writes_nothing(
     """Exit code 2, a line that names the option, no traceback, no run directory."""
     done = train(ooc, *arguments)
     assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()

@@ -28,6 +28,7 @@ from blocks.memory import parse_size
 from ooc.plan import make_plan
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.doc_major import UPDATES
 from samplers.model import Model
 
 ITERATIONS = 4
@@ -36,6 +37,13 @@ SPECS = {
     "hash rows": program_spec(topics=70_000),
     "gibbs": program_spec("Gibbs", topics=12, alpha=[0.1 * k for k in range(1, 13)]),
 }
+DOC_MAJOR = {
+    f"{sampler} {update}": program_spec(sampler, topics=300, update=update)
+    for sampler in ("Gibbs", "SparseLda", "AliasLda", "LightLda")
+    for update in UPDATES
+}
+SPECS |= DOC_MAJOR
+PLANS = [(1, 0), (2, 3), (3, 0), (1, 2), (2, 0), (3, 4)]  # workers, buffers (0: all state in memory)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +81,10 @@ def in_process(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
         ("gibbs", 2, 0),
         ("gibbs", 1, 2),
         ("gibbs", 3, 4),
+        ("LightLda delayed", 3, 0),
+        ("LightLda rotation", 2, 0),
+        ("AliasLda data-parallel", 3, 3),
+        ("SparseLda rotation", 3, 2),
     ],
 )
 def test_the_model_is_the_same_to_the_byte(dataset, in_process, tmp_path, sampler, workers, buffers):
@@ -82,6 +94,39 @@ def test_the_model_is_the_same_to_the_byte(dataset, in_process, tmp_path, sample
     assert model_bytes(run.path) == in_process[sampler]
     assert leftovers(run.path) == []
     assert psutil.Process().children() == []
+
+
+def train_in_halves(run, first, second):
+    """Train half of the iterations with one plan, the other half with another."""
+    run.set_iterations(ITERATIONS // 2)
+    train(run, plan(*first), quiet=True)
+    run.set_iterations(ITERATIONS)
+    train(run, plan(*second), quiet=True)
+
+
+@pytest.mark.parametrize("number", range(len(DOC_MAJOR)), ids=list(DOC_MAJOR))
+def test_rows_made_again_on_resume_lead_to_the_same_bytes(dataset, in_process, tmp_path, number):
+    """Stopped in the middle and resumed with other workers and buffers: rows and tables are rebuilt from topics, and
+    the model is that of the run that was not stopped. Over the samplers, every update sees all workers and buffers."""
+    name = list(DOC_MAJOR)[number]
+    sampler = number // len(UPDATES)
+    run = new_run(tmp_path / "run", dataset, DOC_MAJOR[name], ITERATIONS)
+    train_in_halves(run, PLANS[(2 * sampler) % 6], PLANS[(2 * sampler + 1) % 6])
+    assert model_bytes(run.path) == in_process[name]
+    assert leftovers(run.path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chosen", PLANS, ids=str)
+@pytest.mark.parametrize("name", list(DOC_MAJOR))
+def test_document_major_models_are_the_same_to_the_byte(dataset, in_process, tmp_path, name, chosen):
+    """Every sampler, update, number of workers, resident or streamed; the s-error is told where it applies."""
+    run = new_run(tmp_path / "run", dataset, DOC_MAJOR[name], ITERATIONS)
+    train(run, plan(*chosen), quiet=True)
+    assert model_bytes(run.path) == in_process[name]
+    errors = [line["s_error"] for line in run.metrics() if "s_error" in line]
+    assert len(errors) == (ITERATIONS if "rotation" in name else 0)
+    assert all(0 < error < 2 for error in errors)
 
 
 def test_another_seed_gives_another_model(dataset, in_process, tmp_path):

@@ -16,8 +16,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from blocks import RequestError, write_corpus
+from samplers.doc_major import UPDATES
 from samplers.lda import topic_type
 from samplers.model import Model, Rows
+from samplers.programs import SAMPLERS as ALL_SAMPLERS
 from samplers.programs import sampler_spec
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseLda", "AliasLda", "LightLda"]
@@ -87,11 +89,13 @@ def test_two_phase_counts_always_equal_a_recount(corpus, topics, mh_steps, itera
 
 
 @settings(slow_disk, max_examples=15)
-@given(corpora(), st.sampled_from([2, 5, 300]), st.integers(0, 2), st.integers(0, 1 << 60))
-def test_gibbs_counts_always_equal_a_recount(corpus, topics, iterations, seed):
+@given(
+    corpora(), st.sampled_from(SAMPLERS[1:]), st.sampled_from([2, 5, 300]), st.integers(0, 2), st.integers(0, 1 << 60)
+)
+def test_counts_of_other_samplers_always_equal_a_recount(corpus, sampler, topics, iterations, seed):
     with (
         written(corpus) as dataset,
-        InProcess(dataset, program_spec("Gibbs", topics=topics, seed=seed)) as chain,
+        InProcess(dataset, program_spec(sampler, topics=topics, seed=seed)) as chain,
         tempfile.TemporaryDirectory() as directory,
     ):
         chain.iterate(iterations)
@@ -128,7 +132,18 @@ def test_the_objective_is_the_joint_log_likelihood(tmp_path, topics, same):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "options"), [("TwoPhase", {"mh_steps": 1}), ("TwoPhase", {"mh_steps": 2}), ("Gibbs", {})], ids=str
+    ("sampler", "options"),
+    [
+        ("TwoPhase", {"mh_steps": 1}),
+        ("TwoPhase", {"mh_steps": 2}),
+        ("Gibbs", {}),
+        ("SparseLda", {"update": "rotation"}),
+        ("AliasLda", {"update": "data-parallel"}),
+        ("LightLda", {}),
+        ("LightLda", {"mh_steps": 4, "proposal": "word"}),
+        ("LightLda", {"mh_steps": 4, "proposal": "doc", "update": "immediate"}),
+    ],
+    ids=str,
 )
 def test_planted_topics_are_found_again(tmp_path, sampler, options):
     """Five topics without a common word, mixed in pairs: some chain of three ends with them, word for word.
@@ -163,11 +178,13 @@ import sys
 from pathlib import Path
 from corpora import InProcess, program_spec
 from blocks import Dataset
-from samplers import gibbs, groups, two_phase
+from samplers import aliaslda, documents, gibbs, groups, lightlda, rows, sparselda, two_phase, word_tables
 
-dataset, spec = Dataset(sys.argv[1]), program_spec(sys.argv[2], topics=11)
+options = {"update": sys.argv[3]} if len(sys.argv) > 3 else {}
+dataset, spec = Dataset(sys.argv[1]), program_spec(sys.argv[2], topics=11, **options)
 spec.build(dataset).warm_up()
-items = [item for module in (gibbs, groups, two_phase) for item in vars(module).values()]
+modules = (aliaslda, documents, gibbs, groups, lightlda, rows, sparselda, two_phase, word_tables)
+items = [item for module in modules for item in vars(module).values()]
 kernels = [item for item in items if hasattr(item, "signatures")]
 before = [list(kernel.signatures) for kernel in kernels]
 with InProcess(dataset, spec) as chain:
@@ -180,11 +197,15 @@ for kernel, compiled in zip(kernels, before, strict=True):
 """
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_warming_up_compiles_all_that_updating_calls(tmp_path, sampler):
+WARM_UPS = [("TwoPhase",), *((sampler, "delayed") for sampler in SAMPLERS[1:])]
+WARM_UPS += [("LightLda", update) for update in UPDATES[1:]]
+
+
+@pytest.mark.parametrize("arguments", WARM_UPS, ids="-".join)
+def test_warming_up_compiles_all_that_updating_calls(tmp_path, arguments):
     """Workers are forked after `warm_up`: a kernel compiled later would be compiled in each of them."""
     small_dataset(tmp_path / "dataset", documents=20)
-    script = [sys.executable, "-W", "error", "-c", WARM_UP, str(tmp_path / "dataset"), sampler]
+    script = [sys.executable, "-W", "error", "-c", WARM_UP, str(tmp_path / "dataset"), *arguments]
     done = subprocess.run(script, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -205,27 +226,54 @@ def test_topics_are_kept_in_the_narrowest_type():
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("sampler", "options", "named"),
     [
-        ({"topics": 1}, "--topics 1"),
-        ({"topics": 1_000_001}, "--topics 1000001"),
-        ({"alpha": 0.0}, "--alpha"),
-        ({"alpha": [0.1, 0.2]}, "--alpha has 2 values"),
-        ({"beta": float("nan")}, "--beta"),
-        ({"beta": -1.0}, "--beta"),
-        ({"mh_steps": 0}, "--mh-steps 0"),
-        ({"mh_steps": 65}, "--mh-steps 65"),
+        ("TwoPhase", {"topics": 1}, "--topics 1"),
+        ("TwoPhase", {"topics": 1_000_001}, "--topics 1000001"),
+        ("TwoPhase", {"alpha": 0.0}, "--alpha"),
+        ("TwoPhase", {"alpha": [0.1, 0.2]}, "--alpha has 2 values"),
+        ("TwoPhase", {"beta": float("nan")}, "--beta"),
+        ("TwoPhase", {"beta": -1.0}, "--beta"),
+        ("TwoPhase", {"mh_steps": 0}, "--mh-steps 0"),
+        ("TwoPhase", {"mh_steps": 65}, "--mh-steps 65"),
+        ("AliasLda", {"mh_steps": 0}, "--mh-steps 0"),
+        ("LightLda", {"mh_steps": 65}, "--mh-steps 65"),
+        ("LightLda", {"proposal": "both"}, "--proposal 'both'"),
+        ("Gibbs", {"update": "later"}, "--update 'later'"),
     ],
 )
-def test_impossible_options_are_refused_by_name(tmp_path, options, named):
+def test_impossible_options_are_refused_by_name(tmp_path, sampler, options, named):
     dataset = small_dataset(tmp_path / "dataset", documents=5)
     with pytest.raises(RequestError, match=named):
-        program_spec(**options).build(dataset)
+        program_spec(sampler, **options).build(dataset)
 
 
 def test_an_unknown_sampler_is_refused():
     with pytest.raises(RequestError, match="simplex"):
         sampler_spec("simplex", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("option", "samplers"),
+    [
+        ("mh_steps", {"auto", "two-phase", "aliaslda", "lightlda"}),
+        ("proposal", {"lightlda"}),
+        ("update", {"gibbs", "sparselda", "aliaslda", "lightlda"}),
+    ],
+)
+def test_options_are_for_the_samplers_that_have_them(tmp_path, option, samplers):
+    """Given to any other they are refused, and the message says whose they are; not given they are for all."""
+    dataset = small_dataset(tmp_path / "dataset", documents=5)
+    value = {"mh_steps": 3, "proposal": "doc", "update": "rotation"}[option]
+    every = {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7}
+    for name in ("auto", *ALL_SAMPLERS):
+        sampler_spec(name, every, {option: None}).build(dataset)
+        if name in samplers:
+            assert sampler_spec(name, every, {option: value}).build(dataset)
+        else:
+            with pytest.raises(RequestError, match=f"--{option.replace('_', '-')} is not for") as refused:
+                sampler_spec(name, every, {option: value})
+            assert all(taker in (refused.value.remedy or "") for taker in samplers - {"auto"})
 
 
 def test_a_recount_sees_a_wrong_topic(tmp_path):

@@ -1,0 +1,90 @@
+"""Document-major programs: counts that always add up, the ways to update them, what each costs in exactness."""
+
+from __future__ import annotations
+
+import numpy as np
+from corpora import InProcess, corpora, program_spec, small_dataset, written
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from samplers.doc_major import UPDATES, s_error
+from samplers.rows import nonzeros
+
+SAMPLERS = ["Gibbs", "SparseLda", "AliasLda", "LightLda"]
+slow_disk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def rows_of(chain: InProcess) -> np.ndarray:
+    """The stored rows, dense, words as they were given: int64 (V, K)."""
+    rows, dataset, topics = chain.program.rows(chain.shared), chain.dataset, chain.program.topics
+    room = np.zeros(topics + 1, np.int32), np.zeros(topics + 1, np.int32)
+    found = np.zeros((dataset.vocabulary_size, topics), np.int64)
+    for rank, word in enumerate(dataset.index.word_ids):
+        size = nonzeros(rows, rank, *room)
+        found[word, room[0][:size]] = room[1][:size]
+    return found
+
+
+def check(chain: InProcess) -> None:
+    """Rows, summary row and what rows count each token under equal a count of z itself, made from the blocks alone."""
+    _, words = chain.counts()
+    assert np.array_equal(chain.shared["topic_counts"], words.sum(axis=0))
+    assert (chain.state == chain.state[:, :1]).all()
+    if chain.program.update_mode == "data-parallel":  # rows are those of the iteration's start
+        list(chain.sweep(chain.program.word_counts))
+    assert np.array_equal(rows_of(chain), words)
+    in_tables = chain.shared["row_tables"] & 0xFFFFFFFF
+    assert in_tables.sum() + chain.shared["dense_rows"].sum() == chain.dataset.tokens
+
+
+@settings(slow_disk, max_examples=50)
+@given(
+    corpora(),
+    st.sampled_from(SAMPLERS),
+    st.sampled_from(UPDATES),
+    st.sampled_from([2, 5, 60, 300, 70_000]),
+    st.integers(0, 3),
+    st.integers(0, 1 << 60),
+)
+def test_rows_always_equal_a_recount(corpus, sampler, update, topics, iterations, seed):
+    """Any grid, words that do not occur, dense rows and tables, 16 and 32 bits, before and after iterations."""
+    with (
+        written(corpus) as dataset,
+        InProcess(dataset, program_spec(sampler, topics=topics, seed=seed, update=update)) as chain,
+    ):
+        chain.iterate(iterations)
+        check(chain)
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(1, 100))
+def test_the_s_error_is_the_distance_of_each_jobs_summary_row_from_the_true_one(moved, tokens):
+    """STRADS supplement, equation 1, by dense rows: 1/(P*M) sum_p ||s_p - s||_1, s_p without what the others moved."""
+    changes = np.array(moved)
+    before = np.full(4, 1000)
+    s = before + changes.sum(axis=0)
+    expected = sum(np.abs(before + change - s).sum() for change in changes) / (len(changes) * tokens)
+    answers = [(np.flatnonzero(change), change[np.flatnonzero(change)]) for change in changes]
+    assert np.isclose(s_error(answers, tokens), expected, rtol=1e-12)
+
+
+def test_the_s_error_of_an_iteration_is_the_mean_over_its_turns(tmp_path):
+    """By hand from what each job answered, which is what the summary row moved; 0 where one job does all."""
+    dataset = small_dataset(tmp_path / "dataset")
+    with InProcess(dataset, program_spec("LightLda", topics=12, update="rotation")) as chain:
+        (phase,) = chain.program.phases
+        told, errors = 0.0, []
+        for answers in chain._stages(phase):
+            assert len(answers) == dataset.slice_count
+            changes = np.zeros((len(answers), 12), np.int64)
+            for change, (_, topics, moved) in zip(changes, answers, strict=True):
+                change[topics] = moved
+            before = chain.shared["topic_counts"].copy()
+            told += chain.program.aggregate(phase, chain.shared, [chain._delta], answers)["s_error"]
+            chain._clear_delta()
+            assert np.array_equal(chain.shared["topic_counts"] - before, changes.sum(axis=0))
+            others = changes.sum(axis=0) - changes
+            errors.append(np.abs(others).sum(axis=1).mean() / dataset.tokens)
+        assert len(errors) == dataset.block_count * dataset.slice_count
+        assert np.isclose(told / dataset.tokens, np.mean(errors), rtol=1e-12)
+        assert 0 < np.mean(errors) < 2
+    assert s_error([(np.array([1, 2]), np.array([5, -5]))], 100) == 0

@@ -1,0 +1,198 @@
+"""What it costs in exactness to count later: the bias of each way to update rows, where it is worst.
+
+The iterations of a program are repeated here by a compiled loop over its kernels: token for token the same as those of
+the program (first test), and fast enough for chains of 100,000.
+"""
+
+# ruff: noqa: RUF005  (Numba joins tuples by + only)
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from corpora import InProcess, make_prior, program_spec, tiny_dataset
+from test_exact_posterior import CORPORA, posterior, small_scratch, total_variation
+from token_chains import Kernel, Tokens, code_of, tokens_of
+
+from samplers import two_phase
+from samplers.documents import Cell, aggregate_words
+from samplers.streams import bits, stream_key
+from samplers.word_tables import make_smoothing, make_table
+
+DOCUMENTS, VOCABULARY, ALPHA, BETA = CORPORA["2 topics"]
+KERNELS = {
+    "Gibbs": Kernel("gibbs"),
+    "SparseLda": Kernel("sparselda"),
+    "AliasLda": Kernel("aliaslda", 2),
+    "LightLda": Kernel("lightlda", 2, "cycle"),
+}
+UPDATES = ["delayed", "data-parallel", "rotation", "immediate"]
+DELAYED, DATA_PARALLEL, ROTATION, IMMEDIATE = range(4)
+
+
+@numba.njit
+def make_all(cell, rows, tables, scratch, numerators, summary):
+    """Make the tables of all words; their weights are numerators / summary."""
+    tables.weights[:] = numerators / summary
+    make_smoothing(tables, scratch)
+    for word in cell.words:
+        make_table(tables, word, rows, word, scratch)
+
+
+@numba.njit
+def iterate(update, cell, sample, arguments, rows, tables, scratch, counts, mass, grid, numerators, keys):
+    """One iteration of a program over one block, with one part in each unit.
+
+    mass: V*beta. grid: int64 (S+1,), where slices begin, and int64 (S+1,), where shards of documents do. keys: uint64
+    (S*S,), stream of each job in the order in which they are done.
+    """
+    ends, shards = grid
+    each = np.arange(cell.words.size + 1)
+    counts.summary[:] = np.rint(counts.summary - mass) + mass
+    if update == IMMEDIATE:
+        sample(*((cell,) + arguments + (True, keys[0])))
+    elif update == ROTATION:
+        for turn in range(ends.size - 1):
+            start, moved = counts.summary.copy(), np.zeros(counts.summary.size)
+            for shard in range(ends.size - 1):
+                slice_ = (shard + turn) % (ends.size - 1)
+                offsets = cell.offsets[shards[shard] : shards[shard + 1] + 1]
+                mine = Cell(cell.state, cell.base, offsets, cell.positions, cell.words, ends[slice_], ends[slice_ + 1])
+                counts.summary[:] = start
+                sample(*((mine,) + arguments + (True, keys[turn * (ends.size - 1) + shard])))
+                moved += np.rint(counts.summary - start)
+            counts.summary[:] = start + moved
+    else:
+        make_all(cell, rows, tables, scratch, numerators, counts.summary)
+        bounds = ends if update == DELAYED else np.array([0, cell.words.size])
+        for slice_ in range(bounds.size - 1):
+            mine = Cell(
+                cell.state, cell.base, cell.offsets, cell.positions, cell.words, bounds[slice_], bounds[slice_ + 1]
+            )
+            sample(*((mine,) + arguments + (False, keys[slice_])))
+        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+
+
+@numba.njit
+def count_visits(batches, sweeps, topics, state, arguments, key):
+    """Visits of each assignment, int64 (batches, K^N), after every iteration."""
+    visits = np.zeros((batches, topics ** state.shape[0]), np.int64)
+    keys, n = np.zeros(4, np.uint64), np.uint64(0)
+    for batch in range(batches):
+        for _ in range(sweeps):
+            for job in range(keys.size):
+                keys[job] = bits(key, n)
+                n += np.uint64(1)
+            iterate(*(arguments + (keys,)))
+            visits[batch, code_of(state, topics)] += 1
+    return visits
+
+
+def arguments_of(tokens: Tokens, kernel: Kernel, update: str, path: Path) -> tuple:
+    """The arguments of `iterate` but for the keys."""
+    dataset = tiny_dataset(path, DOCUMENTS, VOCABULARY, slices=2)
+    ends = np.concatenate(([0], np.cumsum(dataset.index.cells[0])))
+    shards = np.searchsorted(tokens.offsets, np.arange(3) * tokens.words.size // 2)
+    shards[-1] = len(DOCUMENTS)
+    assert 0 < ends[1] < ends[2]
+    numerators = tokens.alpha if kernel.sampler == "aliaslda" else np.ones(tokens.topics)
+    known = (tokens.counts, tokens.mass, (ends, shards), numerators)
+    return (*tokens.driven(kernel, UPDATES.index(update)), *known)
+
+
+def keys_of(update: str, iteration: int, tabled: bool) -> np.ndarray:
+    """The streams of a program's jobs: (seed, iteration, phase, block, stage, part)."""
+    if update == "rotation":
+        jobs = [(1, 0, turn, shard) for turn in range(2) for shard in range(2)]
+    elif update == "delayed":
+        jobs = [(1, 0, 3 * slice_ + 1 if tabled else 2 * slice_, 0) for slice_ in range(2)]
+    else:
+        jobs = [(2 if update == "data-parallel" else 1, 0, 0, 0)]
+    return np.array([stream_key(7, iteration, *job) for job in jobs])
+
+
+@pytest.mark.parametrize(("sampler", "update"), list(product(KERNELS, UPDATES)))
+def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):
+    """20 iterations from the same start: every token has the same topic after each."""
+    tokens, kernel = tokens_of(tmp_path / "a", DOCUMENTS, VOCABULARY, ALPHA, BETA), KERNELS[sampler]
+    arguments = arguments_of(tokens, kernel, update, tmp_path / "b")
+    dataset = tiny_dataset(tmp_path / "dataset", DOCUMENTS, VOCABULARY, slices=2)
+    spec = program_spec(sampler, topics=2, alpha=ALPHA, beta=BETA, update=update)
+    with InProcess(dataset, spec) as chain:
+        tokens.assign(chain.state[:, 0].astype(np.int64))
+        moved = 0
+        for iteration in range(20):
+            before = chain.state[:, 0].copy()
+            chain.iterate()
+            iterate(*arguments, keys_of(update, iteration, kernel.sampler in ("aliaslda", "lightlda")))
+            assert tokens.cell.state[:, 0].tolist() == chain.state[:, 0].tolist(), iteration
+            moved += int((before != chain.state[:, 0]).sum())
+    assert moved > 10
+
+
+BOUNDS = {"delayed": 0.33, "data-parallel": 0.33, "rotation": 0.06}
+
+
+@pytest.mark.parametrize("update", list(BOUNDS))
+@pytest.mark.parametrize("sampler", list(KERNELS))
+def test_the_bias_of_counting_later_is_bounded(tmp_path, sampler, update):
+    """Total variation of 100,000 iterations from the exact posterior where delay is worst: 7 tokens, 3 words, 2 slices.
+
+    Measured (floor: 0.009)   gibbs   sparselda   aliaslda   lightlda
+        delayed               0.297   0.298       0.276      0.271
+        data-parallel         0.293   0.299       0.283      0.274
+        rotation              0.042   0.037       0.043      0.039
+
+    Rows delayed by one token are exact, as are rows updated in place: `test_exact_posterior`.
+    """
+    tokens = tokens_of(tmp_path / "a", DOCUMENTS, VOCABULARY, ALPHA, BETA)
+    arguments = arguments_of(tokens, KERNELS[sampler], update, tmp_path / "b")
+    visits = count_visits(1, 100_000, 2, tokens.cell.state, arguments, stream_key(5))
+    assert 0.02 < total_variation(visits, posterior(tokens)) < BOUNDS[update]
+
+
+@numba.njit
+def two_phase_visits(data, slice_, scratch, priors, topics, mass, mh_steps, sweeps, key):
+    """Visits of each z, int64 (1, K^N), in word-major order, after each iteration of the two-phase sampler."""
+    tokens = data.positions.size
+    state = np.zeros((tokens, 1 + mh_steps), np.uint16)
+    bases = np.zeros(1, np.int64)
+    visits = np.zeros((1, topics**tokens), np.int64)
+    runs = (slice_.run_offsets, slice_.blocks, slice_.starts, slice_.lengths)
+    counts = np.zeros(topics, np.int64)
+    counts[0] = tokens
+    for sweep in range(sweeps):
+        first, second = bits(key, np.uint64(2 * sweep)), bits(key, np.uint64(2 * sweep + 1))
+        two_phase.word_phase(state, bases, *runs, scratch, priors[1], counts + mass, counts, first)
+        two_phase.document_phase(
+            state, 0, data.offsets, data.positions, scratch, priors[0], counts + mass, counts, second
+        )
+        visits[0, code_of(state, topics)] += 1
+    return visits
+
+
+def two_phase_bias(tmp_path: Path, documents: list[list[int]], mh_steps: int) -> float:
+    """Total variation of the two-phase sampler's iterations from the exact posterior of a corpus."""
+    dataset = tiny_dataset(tmp_path / "dataset", documents, VOCABULARY, slices=1)
+    tokens = tokens_of(tmp_path / "same", documents, VOCABULARY, ALPHA, BETA, slices=1)
+    priors = make_prior(2, tokens.alpha), make_prior(2, np.array([BETA]))
+    known = (dataset.block(0), dataset.slice(0), small_scratch(), priors, 2, tokens.mass)
+    visits = two_phase_visits(*known, mh_steps, 100_000, stream_key(5))
+    return total_variation(visits, posterior(tokens))
+
+
+@pytest.mark.parametrize(("mh_steps", "bound"), [(1, 0.24), (2, 0.35)])
+def test_the_bias_of_two_phases_is_bounded(tmp_path, mh_steps, bound):
+    """Measured with 300,000 iterations (floor 0.007): 0.206, with 2 proposals 0.312, with 4 0.387: tokens of a group
+    that all move at once overshoot. Without delay the kernels are exact: `test_exact_posterior`."""
+    assert 0.05 < two_phase_bias(tmp_path, DOCUMENTS, mh_steps) < bound
+
+
+@pytest.mark.parametrize("mh_steps", [1, 2])
+def test_nothing_is_delayed_where_there_is_one_token(tmp_path, mh_steps):
+    """One token: whole iterations give the posterior; total variation below 0.008 (floor 0.001)."""
+    assert two_phase_bias(tmp_path, [[1]], mh_steps) < 0.008

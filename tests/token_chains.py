@@ -1,0 +1,203 @@
+"""The document-major kernels on corpora of a few tokens, driven by compiled loops: for tests that need many draws.
+
+Rows are a mixture of both kinds, dense for even words and tables for odd ones, though a row of so few topics would be
+dense: what is sampled may not depend on it.
+"""
+
+# ruff: noqa: RUF005  (Numba joins tuples by + only)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from corpora import make_prior, tiny_dataset
+
+from samplers import aliaslda, gibbs, lightlda, sparselda
+from samplers.documents import Cell, Counts, aggregate_words
+from samplers.rows import DENSE, Rows, decrease, increase
+from samplers.streams import bits
+from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, table_specs
+
+
+class Kernel(NamedTuple):
+    """A sampler and its options. proposal: only of lightlda; steps: of lightlda and aliaslda."""
+
+    sampler: str
+    steps: int = 1
+    proposal: str = "cycle"
+
+    @property
+    def name(self) -> str:
+        """What pytest calls it."""
+        options = {"aliaslda": f"-{self.steps}", "lightlda": f"-{self.proposal}-{self.steps}"}
+        return self.sampler + options.get(self.sampler, "")
+
+
+EXACT = [Kernel("gibbs"), Kernel("sparselda")]
+PROPOSING = [
+    *(Kernel("aliaslda", steps) for steps in (1, 2)),
+    *(Kernel("lightlda", steps, proposal) for proposal in lightlda.PROPOSALS for steps in (1, 2)),
+]
+KERNELS = [*EXACT, *PROPOSING]
+
+_SAMPLE = {module.__name__.split(".")[-1]: module.sample_cell for module in (gibbs, sparselda, aliaslda, lightlda)}
+
+
+def mixed_rows(words: int, topics: int) -> Rows:
+    """Empty rows with room for all topics: dense for even words, tables for odd ones."""
+    slots = 2 ** int(np.ceil(np.log2(2 * topics)))
+    masks = np.where(np.arange(words) % 2, slots - 1, DENSE).astype(np.int32)
+    starts = np.arange(words) // 2 * np.where(masks == DENSE, topics, slots)
+    return Rows(
+        topics, masks, starts, np.zeros((words + 1) // 2 * topics, np.int32), np.zeros(words // 2 * slots, np.int64)
+    )
+
+
+def room_for_counts(topics: int, longest: int, mass: float) -> Counts:
+    """Working memory of nothing counted; mass: V*beta."""
+    summary = np.full(topics, mass)
+    ints = (np.zeros(topics, np.int32) for _ in range(3))
+    row = (np.zeros(topics + 1, np.int32) for _ in range(2))
+    return Counts(*ints, np.zeros(longest, np.int64), summary, np.zeros(topics), *row)
+
+
+def room_for_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
+    """Tables without entries for so many words, the one for smoothing made of the weights."""
+    sizes = np.full(words, topics)
+    arrays = {name: np.zeros(*spec) for name, spec in table_specs(sizes, topics).items()}
+    tables = WordTables(**arrays, starts=np.cumsum(sizes) - sizes)
+    scratch = TableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
+    tables.weights[:] = weights
+    make_smoothing(tables, scratch)
+    return tables, scratch
+
+
+@dataclass
+class Tokens:
+    """A corpus of one block, all of its tokens under topic 0, and what the kernels need to sample it.
+
+    offsets, positions: as in `Cell`. words: uint32 (N,), word at each position. weights: float64 (K,), of the tables
+    that are not made in place: any positive numbers will do, as a proposal corrects for them.
+    """
+
+    offsets: np.ndarray
+    positions: np.ndarray
+    words: np.ndarray
+    vocabulary: int
+    alpha: np.ndarray
+    beta: float
+    weights: np.ndarray | None = None
+    rows: Rows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.topics = self.alpha.size
+        self.mass = self.vocabulary * self.beta
+        for array in (self.offsets, self.positions):
+            array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
+        state = np.zeros((self.words.size, 2), np.uint16)
+        self.cell = Cell(state, 0, self.offsets, self.positions, self.words, 0, self.words.size)
+        self.rows = mixed_rows(self.vocabulary, self.topics)
+        self.counts = room_for_counts(self.topics, int(np.diff(self.offsets).max()), self.mass)
+        self.assign(np.zeros(self.words.size, np.int64))
+        weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
+        self.tables, self.scratch = room_for_tables(self.vocabulary, self.topics, weights)
+
+    def assign(self, z: np.ndarray) -> None:
+        """Give the tokens these topics, int64 (N,), at the beginning."""
+        self.cell.state[:] = z[:, None]
+        self.counts.summary[:] = np.bincount(z, minlength=self.topics) + self.mass
+        self.rows.dense[:], self.rows.tables[:] = 0, 0
+        for word, topic in zip(self.words, z, strict=True):
+            increase(self.rows, word, topic)
+
+    @property
+    def documents(self) -> np.ndarray:
+        """int64 (N,), document of each position."""
+        documents = np.empty(self.words.size, np.int64)
+        documents[self.positions] = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        return documents
+
+    def kernel(self, kernel: Kernel) -> tuple[Any, tuple]:
+        """`sample_cell` of a sampler and its arguments after the cell, but for `in_place` and `key`."""
+        arguments: tuple = (self.rows, self.counts)
+        if kernel.sampler in ("aliaslda", "lightlda"):
+            arguments = (self.rows, self.tables, self.scratch, self.counts)
+        if kernel.sampler == "lightlda":
+            arguments += (make_prior(self.topics, self.alpha),)
+        arguments += (self.alpha, self.beta)
+        if kernel.sampler == "lightlda":
+            arguments += (lightlda.PROPOSALS.index(kernel.proposal),)
+        if kernel.sampler in ("aliaslda", "lightlda"):
+            arguments += (kernel.steps,)
+        return _SAMPLE[kernel.sampler], arguments
+
+    def driven(self, kernel: Kernel, how: int) -> tuple:
+        """The first arguments of `sweep` and of the loops around it."""
+        return how, self.cell, *self.kernel(kernel), self.rows, self.tables, self.scratch
+
+
+def tokens_of(
+    path: Path, documents: list[list[int]], vocabulary: int, alpha: list[float], beta: float, slices: int = 2
+) -> Tokens:
+    """Documents as a dataset of one block and two slices lays them out."""
+    block = tiny_dataset(path, documents, vocabulary, slices=slices).block(0)
+    words = np.repeat(block.words, np.diff(block.word_offsets))
+    return Tokens(block.offsets.copy(), block.positions.copy(), words, vocabulary, np.array(alpha), beta)
+
+
+IMMEDIATE, FROZEN, OWN_LEFT_IN, DELAYED = range(4)
+"""How `sweep` goes: the product's way with rows updated in place; rows frozen while one token is sampled, from tables
+that were made of them with other weights; the same with the token's own count left in its word's row, a mistake; and
+rows frozen over a whole sweep."""
+
+
+@numba.njit
+def sweep(how, cell, sample, arguments, rows, tables, scratch, key):
+    """Sample every token once."""
+    if how == IMMEDIATE:
+        sample(*((cell,) + arguments + (True, key)))
+        return
+    each = np.arange(cell.words.size + 1)
+    if how == DELAYED:
+        for position in range(cell.words.size):
+            make_table(tables, cell.words[position], rows, cell.words[position], scratch)
+        sample(*((cell,) + arguments + (False, key)))
+        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+        return
+    for position in range(cell.words.size):
+        word, old = cell.words[position], np.int64(cell.state[position, 0])
+        if how == OWN_LEFT_IN:
+            increase(rows, word, old)
+        make_table(tables, word, rows, word, scratch)
+        one = Cell(cell.state, cell.base, cell.offsets, cell.positions, cell.words, position, position + 1)
+        sample(*((one,) + arguments + (False, bits(key, np.uint64(position)))))
+        if how == OWN_LEFT_IN:
+            decrease(rows, word, old)
+        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+
+
+@numba.njit
+def code_of(state, topics):
+    """The number of an assignment, in the order of `itertools.product`."""
+    code = 0
+    for row in range(state.shape[0]):
+        code = code * topics + state[row, 0]
+    return code
+
+
+@numba.njit
+def count_visits(how, cell, sample, arguments, rows, tables, scratch, batches, sweeps, thin, key):
+    """Visits of each assignment, int64 (batches, K^N), after every `thin` sweeps."""
+    visits = np.zeros((batches, rows.topics**cell.words.size), np.int64)
+    n = np.uint64(0)
+    for batch in range(batches):
+        for _ in range(sweeps):
+            for _ in range(thin):
+                sweep(how, cell, sample, arguments, rows, tables, scratch, bits(key, n))
+                n += np.uint64(1)
+            visits[batch, code_of(cell.state, rows.topics)] += 1
+    return visits
