@@ -36,8 +36,8 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
     weights, smoothing, total, sizes, masses, entries, table_starts = word_tables
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
-        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
-        last = first_above(words, first, offsets[d + 1], cell.last - 1)
+        first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(positions, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
         size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)

@@ -184,7 +184,7 @@ class DocMajor(Lda):
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
         """Sample the documents between two bounds: their tokens in one slice, or all; returns how many changed."""
-        words = self.dataset.index.slice_bounds[[0, -1] if slice_ is None else [slice_, slice_ + 1]]
+        first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
         cell = Cell(
             block.offsets[bounds[0] : bounds[1] + 1],
             job.shared["token_topics"],
@@ -192,7 +192,8 @@ class DocMajor(Lda):
             block.positions,
             job.state,
             int(job.bases[job.unit]),
-            *map(int, words),
+            first,
+            last,
         )
         self.counts.summary[:] = job.shared["summary"]
         changed = self.sample_cell(job, cell, key)

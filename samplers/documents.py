@@ -25,8 +25,8 @@ class Cell(NamedTuple):
     """Documents of a block, and which of their tokens are to be sampled.
 
     offsets: int64 (D+1,), where the tokens of each document begin in the arrays of the block. topics: topic type (N,),
-    topic of each token now, and words: uint32 (N,), its word, ascending inside a document. positions: uint32 (N,), its
-    word-major position. state: topic type (rows, 1 or 2), and base: row of position 0 in it. first, last: the words of
+    topic of each token now. words: uint32 (N,), its word. positions: uint32 (N,), its word-major position, ascending
+    inside a document. state: topic type (rows, 1 or 2); base: row of position 0 in it. first, last: the positions of
     the cell.
     """
 

@@ -26,8 +26,8 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     of_word = np.zeros(alpha.size)
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
-        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
-        last = first_above(words, first, offsets[d + 1], cell.last - 1)
+        first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(positions, first, offsets[d + 1], cell.last - 1)
         if first == last:
             continue
         count_document(token_topics, offsets[d], offsets[d + 1], topics)

@@ -34,11 +34,11 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
     prior: that of the topics in a document; alpha: the same as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps:
     for each token so many word proposals, document proposals, or both in turn. key: the random stream, 4 draws a step.
     """
-    offsets, words, token_topics, topics = cell.offsets, cell.words, cell.topics, counts.topics
+    offsets, positions, token_topics, topics = cell.offsets, cell.positions, cell.topics, counts.topics
     changed = 0
     for d in range(offsets.size - 1):
-        first = first_above(words, offsets[d], offsets[d + 1], cell.first - 1)
-        last = first_above(words, first, offsets[d + 1], cell.last - 1)
+        first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(positions, first, offsets[d + 1], cell.last - 1)
         if first < last:
             count_document(token_topics, offsets[d], offsets[d + 1], topics)
             changed += sample_document(

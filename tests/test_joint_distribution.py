@@ -10,9 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from token_chains import FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, sweep
+from token_chains import FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, decrease, increase, row_count, sweep
 
-from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, stream_key, uniform
 
 OFFSETS, VOCABULARY = np.array([0, 4, 5, 10, 12]), 4
@@ -80,29 +79,31 @@ def forward(documents, alpha, beta, vocabulary, batches, draws, key):
 
 
 @numba.njit
-def redraw_words(cell, rows, beta, vocabulary, key):
+def redraw_words(cell, words, rows, beta, vocabulary, key):
     """Draw each word given all topics and the other words."""
     weights = np.empty(vocabulary)
-    for p in range(cell.words.size):
+    for p in range(words.size):
         k = np.int64(cell.state[p, 0])
-        decrease(rows, cell.words[p], k)
+        decrease(rows, words[p], k)
         for word in range(vocabulary):
             weights[word] = row_count(rows, word, k) + beta
-        cell.words[p] = urn(weights, uniform(key, np.uint64(p)))
-        increase(rows, cell.words[p], k)
+        words[p] = urn(weights, uniform(key, np.uint64(p)))
+        increase(rows, words[p], k)
 
 
 @numba.njit
-def successive(how, cell, sample, arguments, rows, tables, scratch, documents, beta, vocabulary, batches, sweeps, key):
+def successive(
+    how, cell, words, sample, arguments, rows, tables, scratch, documents, beta, vocabulary, batches, sweeps, key
+):
     """Means of the functions over a chain, float64 (batches, 10)."""
     means = np.zeros((batches, 10))
     n = np.uint64(0)
     for batch in range(batches):
         for _ in range(sweeps):
-            sweep(how, cell, sample, arguments, rows, tables, scratch, bits(key, n))
-            redraw_words(cell, rows, beta, vocabulary, bits(key, n + np.uint64(1)))
+            sweep(how, cell, words, sample, arguments, rows, tables, scratch, bits(key, n))
+            redraw_words(cell, words, rows, beta, vocabulary, bits(key, n + np.uint64(1)))
             n += np.uint64(2)
-            means[batch] += measure(cell.state, cell.words, documents, rows.topics, vocabulary) / sweeps
+            means[batch] += measure(cell.state, words, documents, rows.topics, vocabulary) / sweeps
     return means
 
 

@@ -19,7 +19,7 @@ from test_exact_posterior import CORPORA, posterior, small_scratch, total_variat
 from token_chains import Kernel, Tokens, code_of, tokens_of
 
 from samplers import two_phase
-from samplers.documents import Cell, aggregate_words
+from samplers.documents import Cell, aggregate_words, lay_out
 from samplers.streams import bits, stream_key
 from samplers.word_tables import make_smoothing, make_table
 
@@ -44,13 +44,14 @@ def make_all(cell, rows, tables, scratch, numerators, summary):
 
 
 @numba.njit
-def iterate(update, cell, sample, arguments, rows, tables, scratch, counts, mass, grid, numerators, keys):
+def iterate(update, cell, words, sample, arguments, rows, tables, scratch, counts, mass, grid, numerators, keys):
     """One iteration of a program over one block, with one part in each unit.
 
     mass: V*beta. grid: int64 (S+1,), where slices begin, and int64 (S+1,), where shards of documents do. keys: uint64
     (S*S,), stream of each job in the order in which they are done.
     """
     ends, shards = grid
+    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words)
     each = np.arange(cell.words.size + 1)
     counts.summary[:] = np.rint(counts.summary - mass) + mass
     if update == IMMEDIATE:
@@ -61,7 +62,16 @@ def iterate(update, cell, sample, arguments, rows, tables, scratch, counts, mass
             for shard in range(ends.size - 1):
                 slice_ = (shard + turn) % (ends.size - 1)
                 offsets = cell.offsets[shards[shard] : shards[shard + 1] + 1]
-                mine = Cell(cell.state, cell.base, offsets, cell.positions, cell.words, ends[slice_], ends[slice_ + 1])
+                mine = Cell(
+                    offsets,
+                    cell.topics,
+                    cell.words,
+                    cell.positions,
+                    cell.state,
+                    cell.base,
+                    ends[slice_],
+                    ends[slice_ + 1],
+                )
                 counts.summary[:] = start
                 sample(*((mine,) + arguments + (True, keys[turn * (ends.size - 1) + shard])))
                 moved += np.rint(counts.summary - start)
@@ -71,10 +81,17 @@ def iterate(update, cell, sample, arguments, rows, tables, scratch, counts, mass
         bounds = ends if update == DELAYED else np.array([0, cell.words.size])
         for slice_ in range(bounds.size - 1):
             mine = Cell(
-                cell.state, cell.base, cell.offsets, cell.positions, cell.words, bounds[slice_], bounds[slice_ + 1]
+                cell.offsets,
+                cell.topics,
+                cell.words,
+                cell.positions,
+                cell.state,
+                cell.base,
+                bounds[slice_],
+                bounds[slice_ + 1],
             )
             sample(*((mine,) + arguments + (False, keys[slice_])))
-        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+        aggregate_words(cell.state, cell.base, words, each, rows)
 
 
 @numba.njit
@@ -107,11 +124,11 @@ def arguments_of(tokens: Tokens, kernel: Kernel, update: str, path: Path) -> tup
 def keys_of(update: str, iteration: int, tabled: bool) -> np.ndarray:
     """The streams of a program's jobs: (seed, iteration, phase, block, stage, part)."""
     if update == "rotation":
-        jobs = [(1, 0, turn, shard) for turn in range(2) for shard in range(2)]
+        jobs = [(1, 0, turn + 1, shard) for turn in range(2) for shard in range(2)]
     elif update == "delayed":
-        jobs = [(1, 0, 3 * slice_ + 1 if tabled else 2 * slice_, 0) for slice_ in range(2)]
+        jobs = [(1, 0, 3 * slice_ + 2 if tabled else 2 * slice_ + 1, 0) for slice_ in range(2)]
     else:
-        jobs = [(2 if update == "data-parallel" else 1, 0, 0, 0)]
+        jobs = [(2 if update == "data-parallel" else 1, 0, 1, 0)]
     return np.array([stream_key(7, iteration, *job) for job in jobs])
 
 

@@ -17,10 +17,41 @@ import numpy as np
 from corpora import make_prior, tiny_dataset
 
 from samplers import aliaslda, gibbs, lightlda, sparselda
-from samplers.documents import Cell, Counts, aggregate_words
-from samplers.rows import DENSE, Rows, decrease, increase
+from samplers import rows as kernels
+from samplers.documents import Cell, Counts, aggregate_words, lay_out
+from samplers.rows import DENSE, Rows
 from samplers.streams import bits
 from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, table_specs
+
+
+@numba.njit
+def increase(rows, word, topic):
+    """Add 1 to a count of rows."""
+    kernels.increase(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
+
+
+@numba.njit
+def decrease(rows, word, topic):
+    """Take 1 from a count of rows."""
+    kernels.decrease(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
+
+
+@numba.njit
+def row_count(rows, word, topic):
+    """A count of rows."""
+    return kernels.row_count(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
+
+
+@numba.njit
+def nonzeros(rows, word, topics, counts):
+    """The counts of a row that are not 0."""
+    return kernels.nonzeros(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word, topics, counts)
+
+
+@numba.njit
+def clear_row(rows, word):
+    """Set the counts of a row to 0."""
+    kernels.clear_row(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word)
 
 
 class Kernel(NamedTuple):
@@ -57,12 +88,12 @@ def mixed_rows(words: int, topics: int) -> Rows:
     )
 
 
-def room_for_counts(topics: int, longest: int, mass: float) -> Counts:
+def room_for_counts(topics: int, mass: float) -> Counts:
     """Working memory of nothing counted; mass: V*beta."""
     summary = np.full(topics, mass)
-    ints = (np.zeros(topics, np.int32) for _ in range(3))
+    ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
-    return Counts(*ints, np.zeros(longest, np.int64), summary, np.zeros(topics), *row)
+    return Counts(*ints, summary, np.zeros(topics), *row)
 
 
 def room_for_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
@@ -99,9 +130,10 @@ class Tokens:
         for array in (self.offsets, self.positions):
             array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
         state = np.zeros((self.words.size, 2), np.uint16)
-        self.cell = Cell(state, 0, self.offsets, self.positions, self.words, 0, self.words.size)
+        laid_out = np.zeros(self.words.size, np.uint16), np.zeros(self.words.size, np.uint32)
+        self.cell = Cell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
         self.rows = mixed_rows(self.vocabulary, self.topics)
-        self.counts = room_for_counts(self.topics, int(np.diff(self.offsets).max()), self.mass)
+        self.counts = room_for_counts(self.topics, self.mass)
         self.assign(np.zeros(self.words.size, np.int64))
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
         self.tables, self.scratch = room_for_tables(self.vocabulary, self.topics, weights)
@@ -137,7 +169,7 @@ class Tokens:
 
     def driven(self, kernel: Kernel, how: int) -> tuple:
         """The first arguments of `sweep` and of the loops around it."""
-        return how, self.cell, *self.kernel(kernel), self.rows, self.tables, self.scratch
+        return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.tables, self.scratch
 
 
 def tokens_of(
@@ -156,28 +188,29 @@ rows frozen over a whole sweep."""
 
 
 @numba.njit
-def sweep(how, cell, sample, arguments, rows, tables, scratch, key):
-    """Sample every token once."""
+def sweep(how, cell, words, sample, arguments, rows, tables, scratch, key):
+    """Sample every token once. words: uint32 (N,), word at each position."""
+    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words)
     if how == IMMEDIATE:
         sample(*((cell,) + arguments + (True, key)))
         return
     each = np.arange(cell.words.size + 1)
     if how == DELAYED:
         for position in range(cell.words.size):
-            make_table(tables, cell.words[position], rows, cell.words[position], scratch)
+            make_table(tables, words[position], rows, words[position], scratch)
         sample(*((cell,) + arguments + (False, key)))
-        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+        aggregate_words(cell.state, cell.base, words, each, rows)
         return
     for position in range(cell.words.size):
-        word, old = cell.words[position], np.int64(cell.state[position, 0])
+        word, old = words[position], np.int64(cell.state[position, 0])
         if how == OWN_LEFT_IN:
             increase(rows, word, old)
         make_table(tables, word, rows, word, scratch)
-        one = Cell(cell.state, cell.base, cell.offsets, cell.positions, cell.words, position, position + 1)
+        one = Cell(cell.offsets, cell.topics, cell.words, cell.positions, cell.state, cell.base, position, position + 1)
         sample(*((one,) + arguments + (False, bits(key, np.uint64(position)))))
         if how == OWN_LEFT_IN:
             decrease(rows, word, old)
-        aggregate_words(cell.state, cell.base, cell.words, each, rows)
+        aggregate_words(cell.state, cell.base, words, each, rows)
 
 
 @numba.njit
@@ -190,14 +223,14 @@ def code_of(state, topics):
 
 
 @numba.njit
-def count_visits(how, cell, sample, arguments, rows, tables, scratch, batches, sweeps, thin, key):
+def count_visits(how, cell, words, sample, arguments, rows, tables, scratch, batches, sweeps, thin, key):
     """Visits of each assignment, int64 (batches, K^N), after every `thin` sweeps."""
     visits = np.zeros((batches, rows.topics**cell.words.size), np.int64)
     n = np.uint64(0)
     for batch in range(batches):
         for _ in range(sweeps):
             for _ in range(thin):
-                sweep(how, cell, sample, arguments, rows, tables, scratch, bits(key, n))
+                sweep(how, cell, words, sample, arguments, rows, tables, scratch, bits(key, n))
                 n += np.uint64(1)
             visits[batch, code_of(cell.state, rows.topics)] += 1
     return visits
