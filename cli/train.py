@@ -44,6 +44,12 @@ def train_lda(
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
+    optimize_every: Annotated[
+        int, typer.Option(min=0, help="Iterations between estimations of the priors; 0: they stay as they are.")
+    ] = 0,
+    burn_in: Annotated[
+        int | None, typer.Option(min=0, help="Iterations before the first estimation of the priors [default: 20].")
+    ] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
     workers: Workers = None,
     memory: Memory = None,
@@ -70,6 +76,8 @@ def train_lda(
         update=update,
         alpha=alpha,
         beta=beta,
+        optimize_every=optimize_every,
+        burn_in=burn_in,
         seed=seed,
         workers=workers,
         memory_bytes=_bytes(memory),

@@ -19,6 +19,7 @@ from samplers.lda import check_options
 from samplers.programs import sampler_spec
 
 DEFAULT_BETA = 0.05
+DEFAULT_BURN_IN = 20
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
@@ -42,6 +43,8 @@ def train_lda(
     update: str | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
+    optimize_every: int = 0,
+    burn_in: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     memory_bytes: int | None = None,
@@ -56,13 +59,14 @@ def train_lda(
     """
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
-    check_options(topics, alpha, beta)
+    priors = {"alpha": alpha, "beta": beta} | _optimization(optimize_every, burn_in, iterations)
+    check_options(topics, **priors)
     for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
         if value < 1:
             raise RequestError(f"{option} {value}: at least 1 is needed")
     spec = sampler_spec(
         sampler,
-        {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed},
+        {"topics": topics, **priors, "seed": seed},
         {"mh_steps": mh_steps, "proposal": proposal, "update": update},
     )
     if update == "immediate":
@@ -74,6 +78,21 @@ def train_lda(
     check_dataset(dataset)
     run = create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every, overwrite=overwrite)
     return _train(run, plan, max_time, quiet)
+
+
+def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
+    """The program's options that say when hyper-parameters are estimated; none if they are not."""
+    if not optimize_every:
+        if burn_in is not None:
+            raise RequestError("--burn-in is for --optimize-every N", "Say how often, or leave --burn-in out.")
+        return {}
+    first = DEFAULT_BURN_IN if burn_in is None else burn_in
+    if first >= iterations:
+        raise RequestError(
+            f"--burn-in {first}: nothing would be optimised in {iterations} iterations",
+            "Give a smaller --burn-in or more --iterations.",
+        )
+    return {"optimize_every": optimize_every, "burn_in": first}
 
 
 def resume(

@@ -149,6 +149,7 @@ class InProcess:
 
     def iterate(self, iterations: int = 1) -> None:
         for _ in range(iterations):
+            self.program.adapt(self.iteration, self.sweep, self.shared)
             for phase in self.program.phases:
                 self._run(phase)
             self.iteration += 1
