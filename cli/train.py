@@ -51,6 +51,9 @@ def train_lda(
         int | None, typer.Option(min=0, help="Iterations before the first estimation of the priors [default: 20].")
     ] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Documents to evaluate on, ingested with --vocab-from DATA.")
+    ] = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
@@ -82,6 +85,7 @@ def train_lda(
         workers=workers,
         memory_bytes=_bytes(memory),
         evaluate_every=evaluate_every,
+        held_out=held_out,
         max_time=max_time,
         overwrite=overwrite,
         quiet=quiet,
@@ -117,8 +121,10 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), **last})
         return
+    held_out = last.get("held_out_log_likelihood_per_token")
     print(
         f"{run}: {last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
-        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, {last['memory_bytes'] / 1e6:.0f} MB\n"
+        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, "
+        f"{f'held-out {held_out:.4f}, ' if held_out else ''}{last['memory_bytes'] / 1e6:.0f} MB\n"
         f"Look at the topics with: ooc topics {run}"
     )

@@ -104,9 +104,19 @@ class Run:
 
 
 def create_run(
-    path: Path, dataset: Dataset, spec: ProgramSpec, *, iterations: int, evaluate_every: int, overwrite: bool = False
+    path: Path,
+    dataset: Dataset,
+    spec: ProgramSpec,
+    *,
+    iterations: int,
+    evaluate_every: int,
+    settings: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Run:
-    """Make a run directory with its configuration; raises RequestError if something is there already."""
+    """Make a run directory with its configuration; raises RequestError if something is there already.
+
+    settings: JSON values that the observer of the training needs to go on.
+    """
     config = {
         "schema": SCHEMA,
         "version": version("ooc"),
@@ -115,6 +125,7 @@ def create_run(
         "dataset": {"path": str(dataset.path.resolve()), "identity": dataset.identity},
         "iterations": iterations,
         "evaluate_every": evaluate_every,
+        "settings": settings or {},
     }
     if path.exists():
         if not (path / CONFIG).exists():

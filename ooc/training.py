@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -40,7 +40,26 @@ class Stop:
         return "--max-time" if time.monotonic() > self.deadline else None
 
 
-def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = False) -> dict[str, Any]:
+class Observer(Protocol):
+    """What the caller of a training adds to it."""
+
+    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        """More values for a line of the metrics that has the objective, by the present state.
+
+        A function of the state and of the lines before. `engine` can be asked for sweeps and exports; it is changed
+        by neither, and the time they take does not count.
+        """
+        ...
+
+
+def train(
+    run: Run,
+    plan: Plan,
+    *,
+    max_time: float | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+) -> dict[str, Any]:
     """Train a run to its configured iterations, from where its newest generation stands, then write its model.
 
     max_time: seconds after which to stop as if interrupted. Returns the last line of the metrics.
@@ -53,7 +72,7 @@ def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = 
         with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
             engine.start()
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            reason = Training(run, engine, dataset.tokens, quiet=quiet).iterate(stop)
+            reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
             if reason is None:
                 with publish_directory(run.path / "model", overwrite=True) as directory:
                     engine.export(directory)
@@ -69,9 +88,9 @@ def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = 
 class Training:
     """The iterations of one run in one process, and what is told of them."""
 
-    def __init__(self, run: Run, engine: StaticEngine, tokens: int, *, quiet: bool) -> None:
+    def __init__(self, run: Run, engine: StaticEngine, tokens: int, observer: Observer | None, *, quiet: bool) -> None:
         self._run, self._engine, self._tokens = run, engine, tokens
-        self._quiet = quiet
+        self._observer, self._quiet = observer, quiet
         run.keep_metrics(engine.cursor.iteration)
         self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": 0.0}
         if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
@@ -126,11 +145,15 @@ class Training:
         }
         if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
             line |= self._engine.objective()
+            if self._observer:
+                line |= self._observer.observe(self._engine, line)
         self._run.add_metrics(line)
         self._told = line
         shown = f"{line['tokens_per_s'] / 1e6:.1f}M tokens/s, {line['memory_bytes'] / 1e6:.0f} MB"
         if "log_likelihood_per_token" in line:
             shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"
+        if "held_out_log_likelihood_per_token" in line:
+            shown += f", held-out {line['held_out_log_likelihood_per_token']:.4f}"
         return shown
 
 

@@ -100,8 +100,8 @@ def _warm_up(kind: str, topics: fold_in.Topics, outputs: int) -> None:
         _infer(documents, [np.empty((1, 1), np.uint32), np.empty((1, 1), np.float32)], numbers)
 
 
-def run(task: Task, workers: int) -> Iterator[tuple[tuple[int, int], Any]]:
-    """Have the workers do a task; yields ((block, part), answer) as they come, with a progress bar."""
+def run(task: Task, workers: int, *, quiet: bool = False) -> Iterator[tuple[tuple[int, int], Any]]:
+    """Have the workers do a task; yields ((block, part), answer) as they come, with a progress bar unless quiet."""
     dataset = Dataset(task.dataset)
     parts = [
         (block, part)
@@ -109,16 +109,17 @@ def run(task: Task, workers: int) -> Iterator[tuple[tuple[int, int], Any]]:
         for part in range(unit_parts(dataset.block(block), dataset.part_tokens).size - 1)
     ]
     with Workers("samplers.inference:attach", task, min(workers, max(len(parts), 1))) as pool:
-        yield from tqdm(pool.map_unordered(parts), total=len(parts), unit="part", desc=task.kind, disable=None)
+        disable = True if quiet else None
+        yield from tqdm(pool.map_unordered(parts), total=len(parts), unit="part", desc=task.kind, disable=disable)
 
 
-def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0) -> dict[str, Any]:
+def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
     """Held-out predictive log-likelihood per token by document completion, and the perplexity exp(-that).
 
     Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
     """
     check_vocabulary(model, dataset)
-    answers = sorted(run(Task(str(model.path), str(dataset.path), "evaluate", seed), workers))
+    answers = sorted(run(Task(str(model.path), str(dataset.path), "evaluate", seed), workers, quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
     if not predicted:

@@ -11,10 +11,12 @@ from blocks import memory
 from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
-from ooc.plan import Plan, make_plan
+from ooc.engine import StaticEngine
+from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.held_out import check_held_out, held_out_likelihood, open_held_out, present_model
 from samplers.lda import check_options
 from samplers.programs import sampler_spec
 
@@ -49,6 +51,7 @@ def train_lda(
     workers: int | None = None,
     memory_bytes: int | None = None,
     evaluate_every: int = 10,
+    held_out: Path | None = None,
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -74,9 +77,18 @@ def train_lda(
             raise RequestError(f"--update immediate is for one worker, not for {workers}", "Leave --workers out.")
         workers = 1
     dataset = Dataset(data)
-    plan = _plan(dataset, spec, workers, memory_bytes)
+    settings = {"held_out": _held_out(held_out, dataset) if held_out else None}
+    plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
-    run = create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every, overwrite=overwrite)
+    run = create_run(
+        path,
+        dataset,
+        spec,
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        settings=settings,
+        overwrite=overwrite,
+    )
     return _train(run, plan, max_time, quiet)
 
 
@@ -95,6 +107,14 @@ def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> 
     return {"optimize_every": optimize_every, "burn_in": first}
 
 
+def _held_out(path: Path, dataset: Dataset) -> dict[str, str]:
+    """What a run remembers of its held-out documents, which must be whole and fit the dataset."""
+    held_out = Dataset(path)
+    check_held_out(held_out, dataset)
+    check_dataset(held_out)
+    return {"path": str(held_out.path.resolve()), "identity": held_out.identity}
+
+
 def resume(
     path: Path,
     *,
@@ -107,7 +127,7 @@ def resume(
     """Go on with a run, also with other workers, another budget, or more iterations; returns its last metrics."""
     run = Run(path)
     dataset = run.dataset()
-    plan = _plan(dataset, run.spec, workers, memory_bytes)
+    plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)
     check_dataset(dataset)
     if iterations is not None:
         done = max((line["iteration"] for line in run.metrics()), default=0)
@@ -125,17 +145,37 @@ def check_dataset(dataset: Dataset) -> None:
         )
 
 
-def _plan(dataset: Dataset, spec: ProgramSpec, workers: int | None, memory_bytes: int | None) -> Plan:
+def _plan(
+    dataset: Dataset, spec: ProgramSpec, settings: dict[str, Any], workers: int | None, memory_bytes: int | None
+) -> Plan:
     if workers is not None and workers < 1:
         raise RequestError(f"--workers {workers}: at least 1 is needed")
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    return make_plan(dataset, spec.build(dataset), workers or cores(), budget)
+    count = workers or cores()
+    beside = processes_bytes(count) if settings["held_out"] else 0
+    return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
 
 
 def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[str, Any]:
     if not quiet:
         print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
-    return train(run, plan, max_time=max_time, quiet=quiet)
+    return train(run, plan, max_time=max_time, quiet=quiet, observer=LdaObserver(run, plan.workers))
+
+
+class LdaObserver:
+    """Evaluates the present model of a run as its settings say."""
+
+    def __init__(self, run: Run, workers: int) -> None:
+        self._run, self._workers = run, workers
+        entry = run.config["settings"]["held_out"]
+        self._held_out = open_held_out(entry) if entry else None
+
+    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self._held_out:
+            with present_model(engine, self._run.path) as model:
+                found |= held_out_likelihood(model, self._held_out, self._workers)
+        return found
