@@ -54,6 +54,9 @@ def train_lda(
     held_out: Annotated[
         Path | None, typer.Option(help="Documents to evaluate on, ingested with --vocab-from DATA.")
     ] = None,
+    stop_when_converged: Annotated[
+        bool, typer.Option("--stop-when-converged", help="Stop when three evaluations gained less than 0.003 in all.")
+    ] = False,
     workers: Workers = None,
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
@@ -86,6 +89,7 @@ def train_lda(
         memory_bytes=_bytes(memory),
         evaluate_every=evaluate_every,
         held_out=held_out,
+        stop_when_converged=stop_when_converged,
         max_time=max_time,
         overwrite=overwrite,
         quiet=quiet,
@@ -123,7 +127,8 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         return
     held_out = last.get("held_out_log_likelihood_per_token")
     print(
-        f"{run}: {last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
+        f"{run}: {'converged after ' if last.get('converged') else ''}"
+        f"{last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
         f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, "
         f"{f'held-out {held_out:.4f}, ' if held_out else ''}{last['memory_bytes'] / 1e6:.0f} MB\n"
         f"Look at the topics with: ooc topics {run}"

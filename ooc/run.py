@@ -52,7 +52,10 @@ class Run:
         return dataset
 
     def set_iterations(self, iterations: int) -> None:
-        """Change how long to train."""
+        """Change how long to train; a convergence that ended the training does not end it again."""
+        lines = self.metrics()
+        if lines and lines[-1].get("converged"):
+            self.config["extended_at"] = lines[-1]["iteration"]
         self.config["iterations"] = iterations
         write_json(self.path / CONFIG, self.config)
 
@@ -125,6 +128,7 @@ def create_run(
         "dataset": {"path": str(dataset.path.resolve()), "identity": dataset.identity},
         "iterations": iterations,
         "evaluate_every": evaluate_every,
+        "extended_at": 0,
         "settings": settings or {},
     }
     if path.exists():

@@ -46,8 +46,8 @@ class Observer(Protocol):
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         """More values for a line of the metrics that has the objective, by the present state.
 
-        A function of the state and of the lines before. `engine` can be asked for sweeps and exports; it is changed
-        by neither, and the time they take does not count.
+        `converged`, if true, ends the training. A function of the state and of the lines before. `engine` can be asked
+        for sweeps and exports; it is changed by neither, and the time they take does not count.
         """
         ...
 
@@ -109,7 +109,7 @@ class Training:
             disable=True if self._quiet else None,
             file=sys.stderr,
         ) as progress:
-            while engine.cursor.iteration < iterations or engine.cursor.phase:
+            while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._converged()):
                 if engine.may_stop and (reason := stop.reason()):
                     break
                 engine.step()
@@ -123,6 +123,9 @@ class Training:
                     committed, cost = time.monotonic(), time.monotonic() - began
         self._commit()
         return reason
+
+    def _converged(self) -> bool:
+        return bool(self._told.get("converged")) and self._told["iteration"] > self._run.config["extended_at"]
 
     def _commit(self) -> None:
         self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does

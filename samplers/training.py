@@ -16,6 +16,7 @@ from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.convergence import evaluations, has_converged
 from samplers.held_out import check_held_out, held_out_likelihood, open_held_out, present_model
 from samplers.lda import check_options
 from samplers.programs import sampler_spec
@@ -52,6 +53,7 @@ def train_lda(
     memory_bytes: int | None = None,
     evaluate_every: int = 10,
     held_out: Path | None = None,
+    stop_when_converged: bool = False,
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -77,7 +79,10 @@ def train_lda(
             raise RequestError(f"--update immediate is for one worker, not for {workers}", "Leave --workers out.")
         workers = 1
     dataset = Dataset(data)
-    settings = {"held_out": _held_out(held_out, dataset) if held_out else None}
+    settings = {
+        "held_out": _held_out(held_out, dataset) if held_out else None,
+        "stop_when_converged": stop_when_converged,
+    }
     plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
     run = create_run(
@@ -178,4 +183,11 @@ class LdaObserver:
         if self._held_out:
             with present_model(engine, self._run.path) as model:
                 found |= held_out_likelihood(model, self._held_out, self._workers)
+        if self._run.config["settings"]["stop_when_converged"]:
+            values = self._evaluations([*self._run.metrics(), line | found])
+            found |= {"converged": True} if has_converged(values) else {}
         return found
+
+    def _evaluations(self, lines: list[dict[str, Any]]) -> list[float]:
+        config = self._run.config
+        return evaluations(lines, config["evaluate_every"], config["extended_at"])
