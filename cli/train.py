@@ -57,6 +57,9 @@ def train_lda(
     stop_when_converged: Annotated[
         bool, typer.Option("--stop-when-converged", help="Stop when three evaluations gained less than 0.003 in all.")
     ] = False,
+    average: Annotated[
+        int, typer.Option(help="The model is the average over so many states, one at each of the last evaluations.")
+    ] = 1,
     workers: Workers = None,
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
@@ -90,6 +93,7 @@ def train_lda(
         evaluate_every=evaluate_every,
         held_out=held_out,
         stop_when_converged=stop_when_converged,
+        average=average,
         max_time=max_time,
         overwrite=overwrite,
         quiet=quiet,

@@ -51,6 +51,16 @@ class Observer(Protocol):
         """
         ...
 
+    def finish(self, engine: StaticEngine) -> None:
+        """Publish the model of a training that is done; done again after a kill."""
+        ...
+
+
+def publish_model(run: Run, engine: StaticEngine) -> None:
+    """Publish the model of the engine's present state as the result of a run."""
+    with publish_directory(run.path / "model", overwrite=True) as directory:
+        engine.export(directory)
+
 
 def train(
     run: Run,
@@ -74,8 +84,7 @@ def train(
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
             reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
             if reason is None:
-                with publish_directory(run.path / "model", overwrite=True) as directory:
-                    engine.export(directory)
+                observer.finish(engine) if observer else publish_model(run, engine)
     run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
         raise Interrupted(

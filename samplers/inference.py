@@ -38,8 +38,9 @@ def model_topics(model: Model) -> fold_in.Topics:
     """A model as the kernels of `samplers.fold_in` read it."""
     words = model.words
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
-    prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, model.alpha, model.beta)
-    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, model.alpha, model.beta, prior)
+    alpha = model.alpha / model.states
+    prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)
+    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
 
 
 def check_vocabulary(model: Model, dataset: Dataset) -> None:

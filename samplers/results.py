@@ -89,7 +89,7 @@ def describe_topics(model: Model, *, top: int, documents: int) -> list[dict[str,
         size = int(model.topic_counts[k])
         topic: dict[str, Any] = {
             "topic": k,
-            "tokens": size,
+            "tokens": round(size / model.states),
             "share": size / max(int(model.topic_counts.sum()), 1),
             "words": [
                 {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
@@ -120,13 +120,15 @@ def topics_table(described: list[dict[str, Any]]) -> str:
 def export_npz(model: Model, path: Path) -> None:
     """Write the whole model as .npz: numeric and string arrays only, in the original order.
 
-    alpha float64 (K,), beta float64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,), word_topics, word_counts:
-    the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1]; document_offsets int64 (D+1,),
-    document_topics, document_counts likewise; vocabulary (V,) and, if documents have names, document_names (D,), str.
+    alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
+    word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
+    document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
+    names, document_names (D,), str.
     """
     arrays: dict[str, np.ndarray] = {
         "alpha": model.alpha,
         "beta": np.array(model.beta),
+        "states": np.array(model.states),
         "topic_tokens": model.topic_counts,
         "word_offsets": model.words.offsets,
         "word_topics": model.words.topics,

@@ -11,14 +11,14 @@ from blocks import memory
 from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
-from ooc.engine import StaticEngine
 from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.convergence import evaluations, has_converged
-from samplers.held_out import check_held_out, held_out_likelihood, open_held_out, present_model
+from samplers.averaging import check_average, check_more
+from samplers.held_out import check_held_out
 from samplers.lda import check_options
+from samplers.observer import LdaObserver
 from samplers.programs import sampler_spec
 
 DEFAULT_BETA = 0.05
@@ -54,6 +54,7 @@ def train_lda(
     evaluate_every: int = 10,
     held_out: Path | None = None,
     stop_when_converged: bool = False,
+    average: int = 1,
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -82,7 +83,9 @@ def train_lda(
     settings = {
         "held_out": _held_out(held_out, dataset) if held_out else None,
         "stop_when_converged": stop_when_converged,
+        "average": average,
     }
+    check_average(average, iterations, evaluate_every, dataset)
     plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
     run = create_run(
@@ -138,6 +141,7 @@ def resume(
         done = max((line["iteration"] for line in run.metrics()), default=0)
         if iterations < max(done, 1):
             raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+        check_more(run, iterations, done)
         run.set_iterations(iterations)
     return _train(run, plan, max_time, quiet)
 
@@ -168,26 +172,3 @@ def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[st
     if not quiet:
         print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
     return train(run, plan, max_time=max_time, quiet=quiet, observer=LdaObserver(run, plan.workers))
-
-
-class LdaObserver:
-    """Evaluates the present model of a run as its settings say."""
-
-    def __init__(self, run: Run, workers: int) -> None:
-        self._run, self._workers = run, workers
-        entry = run.config["settings"]["held_out"]
-        self._held_out = open_held_out(entry) if entry else None
-
-    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self._held_out:
-            with present_model(engine, self._run.path) as model:
-                found |= held_out_likelihood(model, self._held_out, self._workers)
-        if self._run.config["settings"]["stop_when_converged"]:
-            values = self._evaluations([*self._run.metrics(), line | found])
-            found |= {"converged": True} if has_converged(values) else {}
-        return found
-
-    def _evaluations(self, lines: list[dict[str, Any]]) -> list[float]:
-        config = self._run.config
-        return evaluations(lines, config["evaluate_every"], config["extended_at"])

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import leftovers, model_bytes, names_of_words, random_documents, small_dataset, tiny_dataset
-from test_training import kill_at_random_points
+from corpora import (
+    kill_while_resuming,
+    leftovers,
+    model_bytes,
+    names_of_words,
+    random_documents,
+    small_dataset,
+    tiny_dataset,
+)
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.run import Run
@@ -72,10 +78,11 @@ def test_what_a_kill_leaves_behind_is_removed(trained, tmp_path, data, held_out)
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         training.train_lda(data.path, run, iterations=7, held_out=held_out.path, max_time=1e-6, **OPTIONS)
-    (run / ".present.partial-0123abcd").mkdir()
-    (run / ".present.partial-0123abcd" / "words.h5").write_text("half a model")
-    kill_at_random_points(run, random.Random(), kills=1)
+    kill_while_resuming(run, ".present.partial-*")
+    assert leftovers(run)
     training.resume(run, quiet=True)
+    assert values(run) == values(trained)
+    assert model_bytes(run) == model_bytes(trained)
     assert leftovers(run) == []
 
 
