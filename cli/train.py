@@ -60,6 +60,9 @@ def train_lda(
     average: Annotated[
         int, typer.Option(help="The model is the average over so many states, one at each of the last evaluations.")
     ] = 1,
+    chains: Annotated[
+        int, typer.Option(help="Train so many models, from seeds that follow each other, and compare them by R-hat.")
+    ] = 1,
     workers: Workers = None,
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
@@ -94,6 +97,7 @@ def train_lda(
         held_out=held_out,
         stop_when_converged=stop_when_converged,
         average=average,
+        chains=chains,
         max_time=max_time,
         overwrite=overwrite,
         quiet=quiet,
@@ -129,6 +133,9 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), **last})
         return
+    if "best" in last:
+        r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
+        print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
     held_out = last.get("held_out_log_likelihood_per_token")
     print(
         f"{run}: {'converged after ' if last.get('converged') else ''}"

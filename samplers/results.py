@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ from blocks.npz import write_npz
 from blocks.verify import Report
 from ooc.run import Run
 from ooc.status import run_problems
+from samplers.chains import best_chain, chain_paths, is_chains
 from samplers.model import Model, Rows
 
 
 def open_model(path: Path) -> Model:
-    """The model of a run, or a model directory; raises RequestError if the run is not finished."""
+    """The model of a run, or a model directory; raises RequestError if the run is not finished.
+
+    Of several chains it is that of the best, which is said on standard error.
+    """
+    if is_chains(path):
+        path = best_chain(path)
+        print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
     if (path / "model.json").exists():
         return Model(path)
     run = Run(path)
@@ -28,6 +36,17 @@ def open_model(path: Path) -> Model:
             f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
         )
     return Model(path / "model")
+
+
+def verify_chains(path: Path) -> Report:
+    """Verify the run of each chain."""
+    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
+    return Report(
+        sum(report.files for report in reports),
+        sum(report.bytes for report in reports),
+        [problem for report in reports for problem in report.problems],
+        [remedy for report in reports for remedy in report.remedies],
+    )
 
 
 def verify_run(run: Run) -> Report:

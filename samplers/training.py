@@ -16,6 +16,7 @@ from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.averaging import check_average, check_more
+from samplers.chains import chain_paths, check_chains, create_chains, extend_chains, is_chains, train_chains
 from samplers.held_out import check_held_out
 from samplers.lda import check_options
 from samplers.observer import LdaObserver
@@ -55,13 +56,15 @@ def train_lda(
     held_out: Path | None = None,
     stop_when_converged: bool = False,
     average: int = 1,
+    chains: int = 1,
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    Returns the last line of its metrics. Raises RequestError, before anything is written, if an option is wrong.
+    Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
+    RequestError, before anything is written, if an option is wrong.
     """
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
@@ -70,6 +73,7 @@ def train_lda(
     for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
         if value < 1:
             raise RequestError(f"{option} {value}: at least 1 is needed")
+    check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
     spec = sampler_spec(
         sampler,
         {"topics": topics, **priors, "seed": seed},
@@ -88,15 +92,11 @@ def train_lda(
     check_average(average, iterations, evaluate_every, dataset)
     plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
-    run = create_run(
-        path,
-        dataset,
-        spec,
-        iterations=iterations,
-        evaluate_every=evaluate_every,
-        settings=settings,
-        overwrite=overwrite,
-    )
+    configured: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every, "settings": settings}
+    if chains > 1:
+        create_chains(path, dataset, spec, chains, overwrite=overwrite, **configured)
+        return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
+    run = create_run(path, dataset, spec, overwrite=overwrite, **configured)
     return _train(run, plan, max_time, quiet)
 
 
@@ -132,18 +132,35 @@ def resume(
     max_time: float | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Go on with a run, also with other workers, another budget, or more iterations; returns its last metrics."""
+    """Go on with a run, also with other workers, another budget, or more iterations; returns as `train_lda` does."""
+    if is_chains(path):
+        if iterations is not None:
+            for chain in chain_paths(path):
+                _check_iterations(Run(chain), iterations)
+            extend_chains(path, iterations)
+        return train_chains(
+            path,
+            lambda chain, planned, left: resume(
+                chain, iterations=planned, workers=workers, memory_bytes=memory_bytes, max_time=left, quiet=quiet
+            ),
+            max_time,
+        )
     run = Run(path)
     dataset = run.dataset()
     plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)
     check_dataset(dataset)
     if iterations is not None:
-        done = max((line["iteration"] for line in run.metrics()), default=0)
-        if iterations < max(done, 1):
-            raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
-        check_more(run, iterations, done)
+        _check_iterations(run, iterations)
         run.set_iterations(iterations)
     return _train(run, plan, max_time, quiet)
+
+
+def _check_iterations(run: Run, iterations: int) -> None:
+    """Raise RequestError unless a run can be trained to so many iterations."""
+    done = max((line["iteration"] for line in run.metrics()), default=0)
+    if iterations < max(done, 1):
+        raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+    check_more(run, iterations, done)
 
 
 def check_dataset(dataset: Dataset) -> None:
