@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +21,16 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.dataset import Dataset
     from blocks.describe import describe
     from blocks.describe import told as dataset_told
-    from ooc.run import CONFIG, Run
+    from ooc.run import CHAINS, CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
+    from samplers.chains import chain_paths, read_chains
 
-    if (path / CONFIG).exists():
+    if (path / CHAINS).exists():
+        runs = [describe_run(Run(run)) for run in chain_paths(path)]
+        facts = {"path": str(path), "kind": "chains", **read_chains(path), "runs": runs}
+        lines: Iterator[str] = chain.from_iterable(map(run_told, runs))
+    elif (path / CONFIG).exists():
         facts = describe_run(Run(path))
         lines = run_told(facts)
     else:
@@ -36,10 +43,15 @@ def verify(path: DataOrRun, json: Json = False) -> None:
     """Read all files again and compare them with their checksums and with each other."""
     from blocks.dataset import Dataset
     from blocks.verify import verify_dataset
-    from ooc.run import CONFIG, Run
-    from samplers.results import verify_run
+    from ooc.run import CHAINS, CONFIG, Run
+    from samplers.results import verify_chains, verify_run
 
-    report = verify_run(Run(path)) if (path / CONFIG).exists() else verify_dataset(Dataset(path), bar=progress_bar)
+    if (path / CHAINS).exists():
+        report = verify_chains(path)
+    elif (path / CONFIG).exists():
+        report = verify_run(Run(path))
+    else:
+        report = verify_dataset(Dataset(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)

@@ -44,7 +44,25 @@ def train_lda(
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
+    optimize_every: Annotated[
+        int, typer.Option(min=0, help="Iterations between estimations of the priors; 0: they stay as they are.")
+    ] = 0,
+    burn_in: Annotated[
+        int | None, typer.Option(min=0, help="Iterations before the first estimation of the priors [default: 20].")
+    ] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the likelihood.")] = 10,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Documents to evaluate on, ingested with --vocab-from DATA.")
+    ] = None,
+    stop_when_converged: Annotated[
+        bool, typer.Option("--stop-when-converged", help="Stop when three evaluations gained less than 0.003 in all.")
+    ] = False,
+    average: Annotated[
+        int, typer.Option(help="The model is the average over so many states, one at each of the last evaluations.")
+    ] = 1,
+    chains: Annotated[
+        int, typer.Option(help="Train so many models, from seeds that follow each other, and compare them by R-hat.")
+    ] = 1,
     workers: Workers = None,
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
@@ -70,10 +88,16 @@ def train_lda(
         update=update,
         alpha=alpha,
         beta=beta,
+        optimize_every=optimize_every,
+        burn_in=burn_in,
         seed=seed,
         workers=workers,
         memory_bytes=_bytes(memory),
         evaluate_every=evaluate_every,
+        held_out=held_out,
+        stop_when_converged=stop_when_converged,
+        average=average,
+        chains=chains,
         max_time=max_time,
         overwrite=overwrite,
         quiet=quiet,
@@ -109,8 +133,14 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), **last})
         return
+    if "best" in last:
+        r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
+        print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
+    held_out = last.get("held_out_log_likelihood_per_token")
     print(
-        f"{run}: {last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
-        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, {last['memory_bytes'] / 1e6:.0f} MB\n"
+        f"{run}: {'converged after ' if last.get('converged') else ''}"
+        f"{last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
+        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, "
+        f"{f'held-out {held_out:.4f}, ' if held_out else ''}{last['memory_bytes'] / 1e6:.0f} MB\n"
         f"Look at the topics with: ooc topics {run}"
     )

@@ -120,6 +120,9 @@ class StaticEngine:
         """Run the phase that the cursor points at and move the cursor; streamed state is committed."""
         if self.cursor.phase == 0:
             self.cursor.sums = {}
+            began = time.perf_counter()
+            self.program.adapt(self.cursor.iteration, self.sweep, self.shared_arrays())
+            self.cursor.elapsed_s += time.perf_counter() - began
         self._run(self.program.phases[self.cursor.phase])
 
     @property

@@ -42,10 +42,13 @@ class Plan:
         return Resident.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
-def make_plan(dataset: Dataset, program: Program, workers: int, memory: int) -> Plan:
-    """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do."""
+def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, beside: int = 0) -> Plan:
+    """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do.
+
+    beside: bytes of other processes that the training starts.
+    """
     layout = Layout(dataset.index.cells, program.local_state())
-    fixed = _fixed_bytes(dataset, program, workers)
+    fixed = _fixed_bytes(dataset, program, workers) + beside
     whole = sum(spec.bytes for spec in Resident.specs(layout).values())
     one = StreamedPass.specs(layout, 1)["buffer0"].bytes
     if fixed + whole <= memory:
@@ -68,7 +71,12 @@ def _fixed_bytes(dataset: Dataset, program: Program, workers: int) -> int:
     shared = sum(spec.bytes for spec in program.shared_arrays().values())
     deltas = sum(spec.bytes for spec in program.delta_arrays().values())
     index = sum(array.nbytes for array in dataset.index if isinstance(array, np.ndarray))
-    return _COORDINATOR + _TEMPLATE + index + shared + workers * (_WORKER + deltas + program.scratch_bytes())
+    return _COORDINATOR + processes_bytes(workers) + index + shared + workers * (deltas + program.scratch_bytes())
+
+
+def processes_bytes(workers: int) -> int:
+    """What worker processes take before they allocate anything."""
+    return _TEMPLATE + workers * _WORKER
 
 
 def _mb(size: int) -> str:

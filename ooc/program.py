@@ -123,6 +123,13 @@ class Program(Protocol):
         """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
         ...
 
+    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
+        """In the coordinator, after `iteration` iterations and before the next: change primary arrays as they call for.
+
+        A pure function of the primary state: after a kill that came before the next commit it is done again.
+        """
+        ...
+
     def begin(self, phase: Phase, shared: Arrays) -> None:
         """In the coordinator, before a phase: derive what workers read from the primary arrays."""
         ...

@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,7 @@ from ooc.worker import ProgramSpec
 
 SCHEMA = 1
 CONFIG = "config.json"
+CHAINS = "chains.json"  # in a directory of several runs of one model
 
 
 class Run:
@@ -52,27 +53,16 @@ class Run:
         return dataset
 
     def set_iterations(self, iterations: int) -> None:
-        """Change how long to train."""
+        """Change how long to train; a convergence that ended the training does not end it again."""
+        lines = self.metrics()
+        if lines and lines[-1].get("converged"):
+            self.config["extended_at"] = lines[-1]["iteration"]
         self.config["iterations"] = iterations
         write_json(self.path / CONFIG, self.config)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run's lock; raises RequestError if another process works on it. A killed process holds no lock."""
-        with disk_errors(self.path):
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-                raise RequestError(f"{self.path} is in use by process {holder}", "Wait for it, or stop it.") from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-            remove_leftovers(self.path)
-            yield
-        finally:
-            os.close(descriptor)
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the run's lock, see `locked`."""
+        return locked(self.path)
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
@@ -103,11 +93,53 @@ class Run:
             os.fsync(file.fileno())
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a run directory; raises RequestError if another process works on it.
+
+    A killed process holds no lock.
+    """
+    with disk_errors(path):
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode() or "unknown"
+            raise RequestError(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        remove_leftovers(path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def create_run(
-    path: Path, dataset: Dataset, spec: ProgramSpec, *, iterations: int, evaluate_every: int, overwrite: bool = False
+    path: Path,
+    dataset: Dataset,
+    spec: ProgramSpec,
+    *,
+    iterations: int,
+    evaluate_every: int,
+    settings: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Run:
-    """Make a run directory with its configuration; raises RequestError if something is there already."""
-    config = {
+    """Make a run directory with its configuration; raises RequestError if something is there already.
+
+    settings: JSON values that the observer of the training needs to go on.
+    """
+    config = run_config(dataset, spec, iterations=iterations, evaluate_every=evaluate_every, settings=settings or {})
+    with replacing(path, overwrite=overwrite), publish_directory(path, overwrite=True) as directory:
+        write_json(directory / CONFIG, config)
+    return Run(path)
+
+
+def run_config(
+    dataset: Dataset, spec: ProgramSpec, *, iterations: int, evaluate_every: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """The configuration of a new run."""
+    return {
         "schema": SCHEMA,
         "version": version("ooc"),
         "program": spec.target,
@@ -115,22 +147,23 @@ def create_run(
         "dataset": {"path": str(dataset.path.resolve()), "identity": dataset.identity},
         "iterations": iterations,
         "evaluate_every": evaluate_every,
+        "extended_at": 0,
+        "settings": settings,
     }
-    if path.exists():
-        if not (path / CONFIG).exists():
-            raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
-        if not overwrite:
-            raise RequestError(
-                f"{path} is a run already",
-                f"Go on with `ooc resume {path}`, choose another name, or replace it with --overwrite.",
-            )
-        with Run(path).locked():
-            _publish_config(path, config)
-    else:
-        _publish_config(path, config)
-    return Run(path)
 
 
-def _publish_config(path: Path, config: dict[str, Any]) -> None:
-    with publish_directory(path, overwrite=True) as directory:
-        write_json(directory / CONFIG, config)
+@contextmanager
+def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
+    """Hold the lock of the run, if any, that a new one replaces; raises RequestError if none may be made here."""
+    if not path.exists():
+        yield
+        return
+    if not any((path / name).exists() for name in (CONFIG, CHAINS)):
+        raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
+    if not overwrite:
+        raise RequestError(
+            f"{path} is a run already",
+            f"Go on with `ooc resume {path}`, choose another name, or replace it with --overwrite.",
+        )
+    with locked(path):
+        yield

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -40,7 +40,36 @@ class Stop:
         return "--max-time" if time.monotonic() > self.deadline else None
 
 
-def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = False) -> dict[str, Any]:
+class Observer(Protocol):
+    """What the caller of a training adds to it."""
+
+    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        """More values for a line of the metrics that has the objective, by the present state.
+
+        `converged`, if true, ends the training. A function of the state and of the lines before. `engine` can be asked
+        for sweeps and exports; it is changed by neither, and the time they take does not count.
+        """
+        ...
+
+    def finish(self, engine: StaticEngine) -> None:
+        """Publish the model of a training that is done; done again after a kill."""
+        ...
+
+
+def publish_model(run: Run, engine: StaticEngine) -> None:
+    """Publish the model of the engine's present state as the result of a run."""
+    with publish_directory(run.path / "model", overwrite=True) as directory:
+        engine.export(directory)
+
+
+def train(
+    run: Run,
+    plan: Plan,
+    *,
+    max_time: float | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+) -> dict[str, Any]:
     """Train a run to its configured iterations, from where its newest generation stands, then write its model.
 
     max_time: seconds after which to stop as if interrupted. Returns the last line of the metrics.
@@ -53,10 +82,9 @@ def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = 
         with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
             engine.start()
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            reason = Training(run, engine, dataset.tokens, quiet=quiet).iterate(stop)
+            reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
             if reason is None:
-                with publish_directory(run.path / "model", overwrite=True) as directory:
-                    engine.export(directory)
+                observer.finish(engine) if observer else publish_model(run, engine)
     run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
         raise Interrupted(
@@ -69,9 +97,9 @@ def train(run: Run, plan: Plan, *, max_time: float | None = None, quiet: bool = 
 class Training:
     """The iterations of one run in one process, and what is told of them."""
 
-    def __init__(self, run: Run, engine: StaticEngine, tokens: int, *, quiet: bool) -> None:
+    def __init__(self, run: Run, engine: StaticEngine, tokens: int, observer: Observer | None, *, quiet: bool) -> None:
         self._run, self._engine, self._tokens = run, engine, tokens
-        self._quiet = quiet
+        self._observer, self._quiet = observer, quiet
         run.keep_metrics(engine.cursor.iteration)
         self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": 0.0}
         if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
@@ -90,7 +118,7 @@ class Training:
             disable=True if self._quiet else None,
             file=sys.stderr,
         ) as progress:
-            while engine.cursor.iteration < iterations or engine.cursor.phase:
+            while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._converged()):
                 if engine.may_stop and (reason := stop.reason()):
                     break
                 engine.step()
@@ -104,6 +132,9 @@ class Training:
                     committed, cost = time.monotonic(), time.monotonic() - began
         self._commit()
         return reason
+
+    def _converged(self) -> bool:
+        return bool(self._told.get("converged")) and self._told["iteration"] > self._run.config["extended_at"]
 
     def _commit(self) -> None:
         self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
@@ -126,11 +157,15 @@ class Training:
         }
         if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
             line |= self._engine.objective()
+            if self._observer:
+                line |= self._observer.observe(self._engine, line)
         self._run.add_metrics(line)
         self._told = line
         shown = f"{line['tokens_per_s'] / 1e6:.1f}M tokens/s, {line['memory_bytes'] / 1e6:.0f} MB"
         if "log_likelihood_per_token" in line:
             shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"
+        if "held_out_log_likelihood_per_token" in line:
+            shown += f", held-out {line['held_out_log_likelihood_per_token']:.4f}"
         return shown
 
 

@@ -60,7 +60,11 @@ def read_documents(dataset: Dataset, part: Part) -> Documents:
     return Documents(offsets, ranks, block.documents[part.first : part.last])
 
 
-def deal(target: str, task: Any, work: list[Part], workers: int, *, title: str) -> Iterator[tuple[Part, Any]]:
-    """Have workers made by `target(task)` handle parts; yields (part, answer) as they come, with a progress bar."""
+def deal(
+    target: str, task: Any, work: list[Part], workers: int, *, title: str, quiet: bool = False
+) -> Iterator[tuple[Part, Any]]:
+    """Have workers made by `target(task)` handle parts; yields (part, answer) as they come, with a progress bar unless
+    quiet."""
     with Workers(target, task, min(workers, max(len(work), 1))) as pool:
-        yield from tqdm(pool.map_unordered(work), total=len(work), unit="part", desc=title, disable=None)
+        disable = True if quiet else None
+        yield from tqdm(pool.map_unordered(work), total=len(work), unit="part", desc=title, disable=disable)

@@ -43,8 +43,9 @@ def model_topics(model: Model) -> fold_in.Topics:
     """A model as the kernels of `samplers.fold_in` read it."""
     words = model.words
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
-    prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, model.alpha, model.beta)
-    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, model.alpha, model.beta, prior)
+    alpha = model.alpha / model.states
+    prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)
+    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
 
 
 def check_vocabulary(model: Model, dataset: Dataset) -> None:
@@ -95,14 +96,14 @@ def _warm_up(task: Task, topics: fold_in.Topics) -> None:
     _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
 
 
-def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0) -> dict[str, Any]:
+def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
     """Held-out predictive log-likelihood per token by document completion, and the perplexity exp(-that).
 
     Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
     """
     check_vocabulary(model, dataset)
     task = Task(str(model.path), str(dataset.path), "evaluate", seed)
-    answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate"))
+    answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
     if not predicted:

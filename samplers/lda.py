@@ -19,7 +19,7 @@ from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, LocalState, Phase, Sweep
 from ooc.shared import ArraySpec
-from samplers import groups
+from samplers import groups, hyperparameters
 from samplers.alias import alias_table
 from samplers.model import write_model
 from samplers.streams import stream_key
@@ -37,6 +37,8 @@ class Lda:
     """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and `update_phase`.
 
     topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.
+    optimize_every: iterations from one estimation of alpha and beta to the next (`samplers.hyperparameters`), 0 for
+    none; the first comes after `burn_in` iterations.
     """
 
     initial = Phase("initial topics", "block")
@@ -45,16 +47,36 @@ class Lda:
     document_likelihood = Phase("document likelihood", "block", writes=False)
     word_rows = Phase("topics of words", "slice", writes=False)
     document_rows = Phase("topics of documents", "block", writes=False)
-    reading_phases: Sequence[Phase] = (word_likelihood, document_likelihood, word_rows, document_rows)
+    document_histograms = Phase("histograms of documents", "block", writes=False)
+    word_histograms = Phase("histograms of words", "slice", writes=False)
+    reading_phases: Sequence[Phase] = (
+        word_likelihood,
+        document_likelihood,
+        word_rows,
+        document_rows,
+        document_histograms,
+        word_histograms,
+    )
     columns = 1  # of the local state: the topic, and what a sampler keeps with it
 
     def __init__(
-        self, dataset: Dataset, *, topics: int, alpha: float | Sequence[float], beta: float, seed: int
+        self,
+        dataset: Dataset,
+        *,
+        topics: int,
+        alpha: float | Sequence[float],
+        beta: float,
+        seed: int,
+        optimize_every: int = 0,
+        burn_in: int = 0,
     ) -> None:
-        check_options(topics, alpha, beta)
+        check_options(topics, alpha, beta, optimize_every, burn_in)
         self.dataset = dataset
         self.topics, self.seed = topics, seed
         self.first_alpha, self.first_beta = np.atleast_1d(np.asarray(alpha, np.float64)), float(beta)
+        self.optimize_every, self.burn_in = optimize_every, burn_in
+        if optimize_every:
+            self.first_alpha = np.broadcast_to(self.first_alpha, topics)
         self._scratch: groups.Scratch | None = None
 
     def local_state(self) -> LocalState:
@@ -139,6 +161,8 @@ class Lda:
                         Job(phase.name, 0, stage, part, ends, data, state, np.zeros(1, np.int64), shared, delta, stream)
                     )
         self._scratch = None
+        observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
+        hyperparameters.fit_prior(np.ones(1), 2, observed)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)]
@@ -151,6 +175,18 @@ class Lda:
             shared["alpha"][:], shared["beta"][:] = self.first_alpha, self.first_beta
             self._refresh_priors(shared)
         self._refresh_summary(shared)
+
+    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
+        since = iteration - max(self.burn_in, 1)
+        if not self.optimize_every or since < 0 or since % self.optimize_every:
+            return
+        rows, lengths = zip(*sweep(self.document_histograms), strict=True)
+        merge = hyperparameters.merge_histograms
+        documents = hyperparameters.observed_documents(merge(rows), merge(lengths), self.topics)
+        words = hyperparameters.observed_words(merge(sweep(self.word_histograms)), shared["topic_counts"])
+        shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents)
+        shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], self.dataset.vocabulary_size, words)
+        self._refresh_priors(shared)
 
     def _refresh_priors(self, shared: Arrays) -> None:
         alpha = shared["alpha"]
@@ -176,6 +212,9 @@ class Lda:
             return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
         if job.phase == self.document_rows.name:
             return groups.document_rows(*where, self.scratch, self.topics)
+        if job.phase == self.document_histograms.name:
+            rows = groups.document_rows(*where, self.scratch, self.topics)[1]
+            return hyperparameters.histogram(rows), hyperparameters.histogram(np.diff(offsets).astype(np.uint64))
         return self.sample_documents(job, block, key)
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
@@ -185,6 +224,9 @@ class Lda:
             return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior(job.shared))
         if job.phase == self.word_rows.name:
             return groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)
+        if job.phase == self.word_histograms.name:
+            rows = groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)[1]
+            return hyperparameters.histogram(rows & hyperparameters.COUNT)
         return self.sample_words(job, slice_, key)
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
@@ -209,11 +251,13 @@ class Lda:
         words = [*sweep(self.word_likelihood)]
         topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
         word_part = math.fsum(likelihood for likelihood, _ in words) + topics
+        priors = {"alpha_sum": float(shared["alpha_total"][0]), "beta": float(shared["beta"][0])}
         return {
             "log_likelihood_per_token": (documents + word_part) / tokens,
             "doc_log_likelihood_per_token": documents / tokens,
             "word_log_likelihood_per_token": word_part / tokens,
             "nonzeros": sum(nonzeros for _, nonzeros in words),
+            **(priors if self.optimize_every else {}),
         }
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
@@ -229,7 +273,9 @@ class Lda:
         )
 
 
-def check_options(topics: int, alpha: float | Sequence[float], beta: float) -> None:
+def check_options(
+    topics: int, alpha: float | Sequence[float], beta: float, optimize_every: int = 0, burn_in: int = 0
+) -> None:
     """Raise RequestError if no LDA model has these parameters."""
     if not 2 <= topics <= MOST_TOPICS:
         raise RequestError(f"--topics {topics}: a model has 2 to {MOST_TOPICS:,} topics")
@@ -239,3 +285,6 @@ def check_options(topics: int, alpha: float | Sequence[float], beta: float) -> N
     for option, value in (("--alpha", weights), ("--beta", np.float64(beta))):
         if not (np.all(np.isfinite(value)) and np.all(value > 0)):
             raise RequestError(f"{option}: a prior is a finite number above 0")
+    for option, number in (("--optimize-every", optimize_every), ("--burn-in", burn_in)):
+        if number < 0:
+            raise RequestError(f"{option} {number}: a number of iterations is 0 or more")

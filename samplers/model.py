@@ -1,17 +1,20 @@
 """A trained topic model on disk: counts, in the order of the vocabulary and of the documents as they were given.
 
-model.json      schema, K, beta, dataset identity, and the table of the files: the commit point
+model.json      schema, K, beta, dataset identity, averaged states, and the table of the files: the commit point
 topics.h5       alpha float64 (K,), topic_counts int64 (K,)
 words.h5        topics of each word: offsets int64 (V+1,), topics (n,), counts uint32 (n,); topics ascending
 documents.h5    topics of each document: the same with D
 vocabulary.txt  word i on line i
 documents.txt   name of document i on line i, if documents have names
+
+A model that is the average over several states of a chain holds the sums of their counts and of their alpha and beta:
+phi and theta are then ratios of sums by the same formulas. Only the prior of new documents is alpha over their number.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +43,7 @@ class Model:
     """A trained model opened for reading; its arrays are mapped.
 
     Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 (K,), `words` and `documents` Rows.
+    `averaged`: the iterations whose states were averaged; none for the model of one state. `states`: their number.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,6 +52,8 @@ class Model:
         self.topics: int = self.manifest["topics"]
         self.beta: float = self.manifest["beta"]
         self.dataset: str = self.manifest["dataset"]
+        self.averaged: list[int] = self.manifest["averaged"]
+        self.states = max(len(self.averaged), 1)
         arrays = self._map("topics")
         self.alpha, self.topic_counts = arrays["alpha"], arrays["topic_counts"]
         self.words = Rows(**self._map("words"))
@@ -89,18 +95,22 @@ def write_model(
     topic_type: str,
     word_rows: Iterator[Any],
     document_rows: Iterator[Any],
+    averaged: Sequence[int] = (),
 ) -> None:
     """Write a model into an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
-    give them. They are spooled to disk and put in order there, so memory does not grow with the model.
+    give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
+    memory does not grow with the model.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
     }
-    files["words"] = _write_rows(directory, "words", word_rows, dataset.index.word_ids, topic_type)
-    numbers = [dataset.block(block).documents for block in range(dataset.block_count)]
-    files["documents"] = _write_rows(directory, "documents", document_rows, np.concatenate(numbers), topic_type)
+    words, documents = dataset.index.word_ids, _document_order(dataset)
+    if averaged:
+        words, documents = (np.arange(order.size, dtype=order.dtype) for order in (words, documents))
+    files["words"] = _write_rows(directory, "words", word_rows, words, topic_type)
+    files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type)
     for entry in dataset.manifest["texts"].values():
         name = "vocabulary.txt" if entry is dataset.manifest["texts"]["vocabulary"] else "documents.txt"
         with publish(directory / name) as beside:
@@ -114,9 +124,15 @@ def write_model(
             "dataset": dataset.identity,
             "topics": int(alpha.size),
             "beta": beta,
+            "averaged": list(averaged),
             "files": files,
         },
     )
+
+
+def _document_order(dataset: Dataset) -> np.ndarray:
+    """uint64 (D,), original number of each document, block by block."""
+    return np.concatenate([dataset.block(block).documents for block in range(dataset.block_count)])
 
 
 def _write_rows(directory: Path, name: str, rows: Iterator[Any], order: np.ndarray, topic_type: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ from blocks.npz import write_npz
 from blocks.verify import Report
 from ooc.run import Run
 from ooc.status import run_problems
+from samplers.chains import best_chain, chain_paths, is_chains
 from samplers.model import Model, Rows
 
 
 def open_model(path: Path) -> Model:
-    """The model of a run, or a model directory; raises RequestError if the run is not finished."""
+    """The model of a run, or a model directory; raises RequestError if the run is not finished.
+
+    Of several chains it is that of the best, which is said on standard error.
+    """
+    if is_chains(path):
+        path = best_chain(path)
+        print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
     if (path / "model.json").exists():
         return Model(path)
     run = Run(path)
@@ -28,6 +36,17 @@ def open_model(path: Path) -> Model:
             f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
         )
     return Model(path / "model")
+
+
+def verify_chains(path: Path) -> Report:
+    """Verify the run of each chain."""
+    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
+    return Report(
+        sum(report.files for report in reports),
+        sum(report.bytes for report in reports),
+        [problem for report in reports for problem in report.problems],
+        [remedy for report in reports for remedy in report.remedies],
+    )
 
 
 def verify_run(run: Run) -> Report:
@@ -89,7 +108,7 @@ def describe_topics(model: Model, *, top: int, documents: int) -> list[dict[str,
         size = int(model.topic_counts[k])
         topic: dict[str, Any] = {
             "topic": k,
-            "tokens": size,
+            "tokens": round(size / model.states),
             "share": size / max(int(model.topic_counts.sum()), 1),
             "words": [
                 {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
@@ -120,13 +139,15 @@ def topics_table(described: list[dict[str, Any]]) -> str:
 def export_npz(model: Model, path: Path) -> None:
     """Write the whole model as .npz: numeric and string arrays only, in the original order.
 
-    alpha float64 (K,), beta float64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,), word_topics, word_counts:
-    the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1]; document_offsets int64 (D+1,),
-    document_topics, document_counts likewise; vocabulary (V,) and, if documents have names, document_names (D,), str.
+    alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
+    word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
+    document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
+    names, document_names (D,), str.
     """
     arrays: dict[str, np.ndarray] = {
         "alpha": model.alpha,
         "beta": np.array(model.beta),
+        "states": np.array(model.states),
         "topic_tokens": model.topic_counts,
         "word_offsets": model.words.offsets,
         "word_topics": model.words.topics,

@@ -11,14 +11,19 @@ from blocks import memory
 from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
-from ooc.plan import Plan, make_plan
+from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.averaging import check_average, check_more
+from samplers.chains import chain_paths, check_chains, create_chains, extend_chains, is_chains, train_chains
+from samplers.held_out import check_held_out
 from samplers.lda import check_options
+from samplers.observer import LdaObserver
 from samplers.programs import sampler_spec
 
 DEFAULT_BETA = 0.05
+DEFAULT_BURN_IN = 20
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
@@ -42,27 +47,36 @@ def train_lda(
     update: str | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
+    optimize_every: int = 0,
+    burn_in: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     memory_bytes: int | None = None,
     evaluate_every: int = 10,
+    held_out: Path | None = None,
+    stop_when_converged: bool = False,
+    average: int = 1,
+    chains: int = 1,
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    Returns the last line of its metrics. Raises RequestError, before anything is written, if an option is wrong.
+    Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
+    RequestError, before anything is written, if an option is wrong.
     """
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
-    check_options(topics, alpha, beta)
+    priors = {"alpha": alpha, "beta": beta} | _optimization(optimize_every, burn_in, iterations)
+    check_options(topics, **priors)
     for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
         if value < 1:
             raise RequestError(f"{option} {value}: at least 1 is needed")
+    check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
     spec = sampler_spec(
         sampler,
-        {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed},
+        {"topics": topics, **priors, "seed": seed},
         {"mh_steps": mh_steps, "proposal": proposal, "update": update},
     )
     if update == "immediate":
@@ -70,10 +84,43 @@ def train_lda(
             raise RequestError(f"--update immediate is for one worker, not for {workers}", "Leave --workers out.")
         workers = 1
     dataset = Dataset(data)
-    plan = _plan(dataset, spec, workers, memory_bytes)
+    settings = {
+        "held_out": _held_out(held_out, dataset) if held_out else None,
+        "stop_when_converged": stop_when_converged,
+        "average": average,
+    }
+    check_average(average, iterations, evaluate_every, dataset)
+    plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
-    run = create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every, overwrite=overwrite)
+    configured: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every, "settings": settings}
+    if chains > 1:
+        create_chains(path, dataset, spec, chains, overwrite=overwrite, **configured)
+        return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
+    run = create_run(path, dataset, spec, overwrite=overwrite, **configured)
     return _train(run, plan, max_time, quiet)
+
+
+def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
+    """The program's options that say when hyper-parameters are estimated; none if they are not."""
+    if not optimize_every:
+        if burn_in is not None:
+            raise RequestError("--burn-in is for --optimize-every N", "Say how often, or leave --burn-in out.")
+        return {}
+    first = DEFAULT_BURN_IN if burn_in is None else burn_in
+    if first >= iterations:
+        raise RequestError(
+            f"--burn-in {first}: nothing would be optimised in {iterations} iterations",
+            "Give a smaller --burn-in or more --iterations.",
+        )
+    return {"optimize_every": optimize_every, "burn_in": first}
+
+
+def _held_out(path: Path, dataset: Dataset) -> dict[str, str]:
+    """What a run remembers of its held-out documents, which must be whole and fit the dataset."""
+    held_out = Dataset(path)
+    check_held_out(held_out, dataset)
+    check_dataset(held_out)
+    return {"path": str(held_out.path.resolve()), "identity": held_out.identity}
 
 
 def resume(
@@ -85,17 +132,35 @@ def resume(
     max_time: float | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Go on with a run, also with other workers, another budget, or more iterations; returns its last metrics."""
+    """Go on with a run, also with other workers, another budget, or more iterations; returns as `train_lda` does."""
+    if is_chains(path):
+        if iterations is not None:
+            for chain in chain_paths(path):
+                _check_iterations(Run(chain), iterations)
+            extend_chains(path, iterations)
+        return train_chains(
+            path,
+            lambda chain, planned, left: resume(
+                chain, iterations=planned, workers=workers, memory_bytes=memory_bytes, max_time=left, quiet=quiet
+            ),
+            max_time,
+        )
     run = Run(path)
     dataset = run.dataset()
-    plan = _plan(dataset, run.spec, workers, memory_bytes)
+    plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)
     check_dataset(dataset)
     if iterations is not None:
-        done = max((line["iteration"] for line in run.metrics()), default=0)
-        if iterations < max(done, 1):
-            raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+        _check_iterations(run, iterations)
         run.set_iterations(iterations)
     return _train(run, plan, max_time, quiet)
+
+
+def _check_iterations(run: Run, iterations: int) -> None:
+    """Raise RequestError unless a run can be trained to so many iterations."""
+    done = max((line["iteration"] for line in run.metrics()), default=0)
+    if iterations < max(done, 1):
+        raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+    check_more(run, iterations, done)
 
 
 def check_dataset(dataset: Dataset) -> None:
@@ -106,17 +171,21 @@ def check_dataset(dataset: Dataset) -> None:
         )
 
 
-def _plan(dataset: Dataset, spec: ProgramSpec, workers: int | None, memory_bytes: int | None) -> Plan:
+def _plan(
+    dataset: Dataset, spec: ProgramSpec, settings: dict[str, Any], workers: int | None, memory_bytes: int | None
+) -> Plan:
     if workers is not None and workers < 1:
         raise RequestError(f"--workers {workers}: at least 1 is needed")
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    return make_plan(dataset, spec.build(dataset), workers or cores(), budget)
+    count = workers or cores()
+    beside = processes_bytes(count) if settings["held_out"] else 0
+    return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
 
 
 def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[str, Any]:
     if not quiet:
         print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
-    return train(run, plan, max_time=max_time, quiet=quiet)
+    return train(run, plan, max_time=max_time, quiet=quiet, observer=LdaObserver(run, plan.workers))

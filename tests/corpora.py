@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +152,7 @@ class InProcess:
 
     def iterate(self, iterations: int = 1) -> None:
         for _ in range(iterations):
+            self.program.adapt(self.iteration, self.sweep, self.shared)
             for phase in self.program.phases:
                 self._run(phase)
             self.iteration += 1
@@ -195,6 +199,28 @@ def open_engine(run: Run, chosen: Plan) -> StaticEngine:
     dataset = run.dataset()
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
     return StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), chosen)
+
+
+RESUME = """
+import sys
+from pathlib import Path
+from ooc import training as engine
+from samplers import training
+
+engine.CHECKPOINT_S, engine.CHECKPOINT_SHARE = 0.0, 1.0
+training.resume(Path(sys.argv[1]), workers=1, quiet=True)
+"""
+
+
+def kill_while_resuming(run: Path, until: str) -> None:
+    """Resume a run in a process of its own, committing after each iteration; kill it once a file `until` is there."""
+    process = subprocess.Popen([sys.executable, "-c", RESUME, str(run)])
+    deadline = time.monotonic() + 60
+    while not any(run.glob(until)) and process.poll() is None:
+        assert time.monotonic() < deadline, f"waited in vain for {until}"
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
 
 
 def model_bytes(run: Path) -> dict[str, bytes]:

@@ -140,6 +140,15 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--memory", "1MB"), "at least"),
         (("--workers", 0), "workers"),
         (("--iterations", 0), "iterations"),
+        (("--optimize-every", -1), "optimize-every"),
+        (("--optimize-every", 5, "--burn-in", -1), "burn-in"),
+        (("--optimize-every", 5, "--burn-in", 30), "--burn-in 30"),
+        (("--burn-in", 5), "--optimize-every"),
+        (("--held-out", "nowhere"), "nowhere"),
+        (("--average", 4), "--average 4"),
+        (("--average", 0), "--average 0"),
+        (("--chains", 2), "R-hat needs 4"),
+        (("--chains", 2, "--evaluate-every", 2, "--stop-when-converged"), "--stop-when-converged"),
         (("--no-such-option",), "no-such-option"),
     ],
 )
@@ -153,6 +162,24 @@ def test_a_wrong_request_is_refused_and_writes_nothing(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_training_with_everything(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """Priors, held-out documents, an average, chains: told, and used by the commands for results."""
+    assert ooc("ingest", "jsonl", "texts.jsonl", "again", "--vocab-from", "corpus").returncode == 0
+    options = ("--optimize-every", 4, "--burn-in", 6, "--held-out", "again", "--evaluate-every", 2, "--average", 3)
+    told = json.loads(train(ooc, *options, "--chains", 2, "--json").stdout)
+    assert told["r_hat"] > 0
+    assert -3 < told["held_out_log_likelihood_per_token"] < -1.5
+    assert told["alpha_sum"] > 0
+    for command in (("topics", "run"), ("export", "run", "out.npz"), ("evaluate", "run", "again"), ("verify", "run")):
+        done = ooc(*command)
+        assert done.returncode == 0, done.stderr
+        assert command[0] == "verify" or told["best"] in done.stderr
+    assert "chain-2" in ooc("info", "run").stdout
+    said = ooc("resume", "run").stdout
+    assert "R-hat" in said
+    assert "held-out" in said
 
 
 def test_wrong_paths_are_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:

@@ -1,0 +1,149 @@
+"""Hyper-parameters of LDA by maximum likelihood of the present topics: asymmetric alpha, symmetric beta.
+
+Given the topics of all tokens, documents are draws from a Dirichlet-multinomial distribution with parameters alpha, and
+topics are draws from one with parameter beta for every word. Minka's fixed point ("Estimating a Dirichlet
+distribution", 2000, eq. 55) maximises such a likelihood; no round of it lowers the likelihood:
+
+    alpha_k <- alpha_k * sum_d (psi(n_kd + alpha_k) - psi(alpha_k)) / sum_d (psi(N_d + abar) - psi(abar))
+    beta    <- beta * sum_kw (psi(n_kw + beta) - psi(beta)) / (V * sum_k (psi(n_k + V*beta) - psi(V*beta)))
+
+The sums go over histograms of the counts, as in Wallach ("Structured topic models for language", 2008, section 2.3):
+whole numbers, so that they do not depend on the order in which they were gathered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import kernel
+
+LEAST, MOST = 1e-6, 1e6  # a prior's weight stays between them: a topic without tokens would get 0
+TOLERANCE = 1e-6  # relative change of every weight at which the fixed point is found
+MOST_ROUNDS = 200
+COUNT = np.uint64(0xFFFFFFFF)
+_MERGE_AT = 1 << 20  # values that may wait until they are merged
+
+
+class Histogram(NamedTuple):
+    """How often each value occurs: uint64 (n,), ascending, and int64 (n,)."""
+
+    values: np.ndarray
+    times: np.ndarray
+
+
+class Observed(NamedTuple):
+    """Counts drawn from a Dirichlet-multinomial distribution, as histograms. All arrays are int64.
+
+    starts: (P+1,), where the counts of each parameter begin in `counts`, (n,), which occur `times`, (n,). totals: (m,),
+    sums of the counts of each draw, which occur `total_times`, (m,).
+    """
+
+    starts: np.ndarray
+    counts: np.ndarray
+    times: np.ndarray
+    totals: np.ndarray
+    total_times: np.ndarray
+
+
+def histogram(values: np.ndarray) -> Histogram:
+    """The histogram of uint64 (n,) values."""
+    found, times = np.unique(values, return_counts=True)
+    return Histogram(found, times.astype(np.int64))
+
+
+def add_histograms(histograms: list[Histogram]) -> Histogram:
+    """The histogram of all that some histograms count."""
+    values = np.concatenate([part.values for part in histograms])
+    times = np.concatenate([part.times for part in histograms])
+    found, places = np.unique(values, return_inverse=True)
+    summed = np.zeros(found.size, np.int64)
+    np.add.at(summed, places, times)
+    return Histogram(found, summed)
+
+
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    """The same, of histograms that come one by one; memory grows with the different values only."""
+    merged = Histogram(np.empty(0, np.uint64), np.empty(0, np.int64))
+    waiting: list[Histogram] = []
+    for part in histograms:
+        waiting.append(part)
+        if sum(other.values.size for other in waiting) > max(_MERGE_AT, merged.values.size):
+            merged, waiting = add_histograms([merged, *waiting]), []
+    return add_histograms([merged, *waiting])
+
+
+def observed_documents(rows: Histogram, lengths: Histogram, topics: int) -> Observed:
+    """What alpha is estimated from: a histogram of topic << 32 | n_kd, and one of the documents' lengths."""
+    starts = np.searchsorted(rows.values, np.arange(topics + 1, dtype=np.uint64) << np.uint64(32))
+    return Observed(
+        starts.astype(np.int64),
+        (rows.values & COUNT).astype(np.int64),
+        rows.times,
+        lengths.values.astype(np.int64),
+        lengths.times,
+    )
+
+
+def observed_words(counts: Histogram, topic_counts: np.ndarray) -> Observed:
+    """What beta is estimated from: a histogram of n_kw over all words and topics, and n_k, int64 (K,)."""
+    totals = histogram(topic_counts.astype(np.uint64))
+    return Observed(
+        np.array([0, counts.values.size]),
+        counts.values.astype(np.int64),
+        counts.times,
+        totals.values.astype(np.int64),
+        totals.times,
+    )
+
+
+@kernel
+def digamma(x):
+    """psi(x) for x > 0, to about 1e-14: the recurrence up to 10, then the asymptotic series."""
+    shift = 0.0
+    while x < 10.0:
+        shift += 1.0 / x
+        x += 1.0
+    y = 1.0 / (x * x)
+    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y * (1 / 132 - y * (691 / 32760 - y / 12))))))
+    return math.log(x) - 0.5 / x - series - shift
+
+
+@kernel
+def digamma_rise(counts, times, weight):
+    """sum_i times_i * (psi(counts_i + weight) - psi(weight)); counts, times: int64 (n,)."""
+    base, rise = digamma(weight), 0.0
+    for i in range(counts.size):
+        rise += times[i] * (digamma(counts[i] + weight) - base)
+    return rise
+
+
+@kernel
+def improve_prior(prior, outcomes, observed):
+    """One round of Minka's fixed point; returns the largest relative change.
+
+    prior: float64 (P,), changed: a weight for each of the outcomes, or (1,) for all of them alike. observed: Observed,
+    with the counts of P parameters.
+    """
+    share = outcomes / prior.size
+    fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)
+    largest = 0.0
+    for k in range(prior.size):
+        mine = slice(observed.starts[k], observed.starts[k + 1])
+        rise = digamma_rise(observed.counts[mine], observed.times[mine], prior[k])
+        weight = min(max(prior[k] * rise / fall, LEAST), MOST)
+        largest = max(largest, abs(weight - prior[k]) / prior[k])
+        prior[k] = weight
+    return largest
+
+
+def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed) -> np.ndarray:
+    """The prior at which the fixed point that begins at `prior` ends, see `improve_prior`; at most MOST_ROUNDS."""
+    fitted = np.array(prior, np.float64)
+    for _ in range(MOST_ROUNDS):
+        if improve_prior(fitted, outcomes, observed) <= TOLERANCE:
+            break
+    return fitted
