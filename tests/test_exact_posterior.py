@@ -80,7 +80,7 @@ def named(value: object) -> str:
 @by_name
 def test_a_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kernel):
     """128 or 243 assignments, 100,000 sweeps in 250 batches: 20 chi-square tests, false alarm of any below 1e-4, and a
-    total variation below 0.02 (floor: 0.009 to 0.015).
+    total variation below 0.025 (floor: 0.009 to 0.02).
 
     Rows updated in place, as `--update immediate` does it; and frozen while one token is sampled, from tables made with
     weights that have nothing to do with the summary row: what Metropolis-Hastings has to correct.
@@ -95,11 +95,11 @@ def test_a_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kernel):
 @pytest.mark.parametrize(("corpus", "how"), LONG, ids=named)
 @by_name
 def test_a_long_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kernel):
-    """The same with 1,000,000 sweeps, every other one counted, on both corpora; false alarm of any below 1e-4."""
+    """The same with 500,000 sweeps, every other one counted, on both corpora; false alarm of any below 1e-4."""
     tokens = tokens_for(tmp_path, corpus)
-    visits, expected = visits_of(tokens, kernel, how, 2000, 2), posterior(tokens)
+    visits, expected = visits_of(tokens, kernel, how, 1000, 2), posterior(tokens)
     assert p_value(visits, expected) > ALARM
-    assert total_variation(visits, expected) < 0.01
+    assert total_variation(visits, expected) < 0.02
 
 
 @pytest.mark.parametrize(
