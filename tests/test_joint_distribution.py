@@ -139,7 +139,7 @@ def test_a_sweep_and_new_words_leave_the_joint_distribution_as_it_is(independent
 @pytest.mark.parametrize("how", [IMMEDIATE, FROZEN], ids=["immediate", "frozen"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_long_chain_leaves_the_joint_distribution_as_it_is(independent, kernel, how):
-    """1,000,000 sweeps, all kernels, also with rows frozen while a token is sampled and stale weights; false alarm below 1e-4."""
+    """1,000,000 sweeps, all kernels, also with rows frozen while a token is sampled; false alarm below 1e-4."""
     assert largest_z(chain_means(kernel, how, 5 * SWEEPS), independent) < ALARM
 
 
