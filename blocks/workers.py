@@ -100,7 +100,7 @@ class Workers:
             self.dump_stacks()
             raise WorkFailed(
                 f"no worker has answered for {timeout:.0f} seconds; "
-                f"they are at {[asked[0] for asked in self._asked if asked]}",
+                f"they are at {'; '.join(str(asked[0]) for asked in self._asked if asked)}",
                 "Their stacks are above. What was committed can be resumed.",
             )
         for connection in ready:

@@ -47,6 +47,10 @@ class Message(NamedTuple):
     part: int
     buffer: str
 
+    def __str__(self) -> str:
+        where = f"part {self.part} of unit {self.unit}, stage {self.stage}, phase {self.phase}"
+        return f"{where} of iteration {self.iteration + 1}"
+
 
 def all_phases(program: Program) -> list[Phase]:
     """Every phase of a program; a phase goes by its place in this list."""
