@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/ooc demo
 
 test: .venv/tested lint
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist worksteal
 
 test-long: .venv/tested
 	$(BIN)/python -m pytest

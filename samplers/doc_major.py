@@ -26,6 +26,7 @@ from samplers.documents import Cell, Counts, aggregate_words, count_words, lay_o
 from samplers.lda import Lda, topic_type
 from samplers.rows import Rows, row_layout
 
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
 
 
@@ -138,7 +139,8 @@ class DocMajor(Lda):
         if job.phase != self.documents.name:
             return super().update_documents(job, block, key)
         if job.stage == 0:
-            return self._lay_out(job, block)
+            self._lay_out(job, block)
+            return (0, *_NOTHING) if self.update_mode == "rotation" else 0
         if self.update_mode == "delayed":
             slice_, step = divmod(job.stage - 1, len(self.steps()))
             return self.do_step(self.steps()[step], job, block, slice_, key)
@@ -155,13 +157,12 @@ class DocMajor(Lda):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def _lay_out(self, job: Job, block: Block) -> int:
+    def _lay_out(self, job: Job, block: Block) -> None:
         if self._words is None or self._words[0] is not block:
             self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
         mine = slice(int(block.offsets[job.first]), int(block.offsets[job.last]))
         topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
         lay_out(job.state, int(job.bases[job.unit]), block.positions[mine], self._words[1], topics, words)
-        return 0
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
@@ -207,7 +208,7 @@ class DocMajor(Lda):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        if phase is not self.documents or self.update_mode != "rotation" or answers == [0] * len(answers):
+        if phase is not self.documents or self.update_mode != "rotation":
             return super().aggregate(phase, shared, deltas, answers)
         sums = super().aggregate(phase, shared, deltas, [changed for changed, _, _ in answers])
         share = self.dataset.tokens / (self.dataset.block_count * self.dataset.slice_count)
