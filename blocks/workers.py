@@ -159,8 +159,9 @@ class Workers:
             for pid in self.pids[1:]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._process.kill()
-            self._process.wait()
+            if not self.pids:  # it is still preparing
+                self._process.kill()
+            self._process.wait()  # it ends once all of them have
 
     def __enter__(self) -> Workers:
         return self

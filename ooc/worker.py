@@ -65,7 +65,8 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
     dataset = Dataset(attachment.dataset)
     program = attachment.program.build(dataset)
-    prepare("-".join([type(program).__name__, *map(str, program.local_state())]), program.warm_up)
+    options = [value for value in attachment.program.options.values() if isinstance(value, str)]
+    prepare("-".join([type(program).__name__, *map(str, program.local_state()), *options]), program.warm_up)
     shared = SharedArrays(attachment.specs, attachment.descriptor)
     return JobHandler(dataset, program, shared)
 

@@ -86,7 +86,8 @@ def fold_in(words, times, model, place):
     n_k, float64 (A,), which sum to the document's tokens (to 0 if A is 0).
     """
     active = active_topics(words, model, place)
-    phi = np.empty((words.size, active.size), np.float32)
+    work = np.zeros((2 * words.size + 3, active.size), np.float32)
+    phi, expected, alpha = work[: words.size], work[-3], work[-2]
     for j in range(words.size):
         for a in range(active.size):
             phi[j, a] = model.beta * model.scale[active[a]]
@@ -94,34 +95,39 @@ def fold_in(words, times, model, place):
             k = model.topics[entry]
             phi[j, place[k]] = (model.counts[entry] + model.beta) * model.scale[k]
     place[active] = -1
-    alpha = model.alpha[active].astype(np.float32)
-    gamma = np.zeros((words.size, active.size), np.float32)
-    expected = np.zeros(active.size, np.float32)
+    for a in range(active.size):
+        alpha[a] = model.alpha[active[a]]
     if active.size:
-        _iterate(phi, times.astype(np.float32), alpha, gamma, expected)
+        _iterate(work, times.astype(np.float32))
     return active, expected.astype(np.float64)
 
 
 @reordered_kernel
-def _iterate(phi, times, alpha, gamma, expected):
-    """CVB0 to convergence. phi, gamma: float32 (U, A). expected: float32 (A,), n_k. gamma and expected are set."""
-    fresh = np.empty(alpha.size, np.float32)
+def _iterate(work, times):
+    """CVB0 to convergence.
+
+    work: float32 (2U + 3, A): phi (U rows), gamma (U rows, zero), n_k (zero), alpha, and one to work in; gamma and n_k
+    are set. All in one array: whether a loop runs as vectors, and so the order of its sums, depends on how far its
+    arrays are from one another (the compiler tests at run time whether they overlap), which must not be chance.
+    """
+    expected, alpha, fresh = work[-3], work[-2], work[-1]
     tolerance = np.float32(TOLERANCE) * times.sum()
     for sweep in range(MOST_ROUNDS):
         moved = np.float32(0.0)
         for j in range(times.size):
+            phi, gamma, repeats = work[j], work[times.size + j], times[j]
             total = np.float32(0.0)
             for a in range(alpha.size):
-                fresh[a] = phi[j, a] * (max(expected[a] - gamma[j, a], np.float32(0.0)) + alpha[a])
+                fresh[a] = phi[a] * (max(expected[a] - gamma[a], np.float32(0.0)) + alpha[a])
                 total += fresh[a]
             factor = np.float32(1.0) / total
             change = np.float32(0.0)
             for a in range(alpha.size):
-                difference = fresh[a] * factor - gamma[j, a]
-                gamma[j, a] += difference
-                expected[a] += times[j] * difference
+                difference = fresh[a] * factor - gamma[a]
+                gamma[a] += difference
+                expected[a] += repeats * difference
                 change += abs(difference)
-            moved += times[j] * change
+            moved += repeats * change
         if sweep and moved < tolerance:
             break
 

@@ -135,6 +135,26 @@ def test_evaluation_does_not_depend_on_the_workers(model: Model, held_out: Datas
     assert evaluate(model, held_out, workers=1) == evaluate(model, held_out, workers=3)
 
 
+@pytest.mark.parametrize("topics", [3, 5, 7, 9, 17, 40])
+def test_the_result_does_not_depend_on_where_memory_lies(topics: int) -> None:
+    """Sums over arrays that chance had put close to each other were once taken in another order."""
+    rng, different = np.random.default_rng(topics), 5
+    phi, times = rng.random((different, topics)), rng.integers(1, 4, different)
+    memory, found = np.zeros(2000, np.float32), set()
+    for place in range(64):
+        for distance in range(-different - 20, (2 * different + 3) * topics + 20):
+            if -different < distance < (2 * different + 3) * topics:
+                continue
+            work = memory[place + 30 :][: (2 * different + 3) * topics].reshape(-1, topics)
+            work[:] = 0
+            work[:different], work[-2] = phi, 0.1
+            there = memory[place + 30 + distance :][:different]
+            there[:] = times
+            fold_in._iterate(work, there)
+            found.add(work[-3].tobytes())
+    assert len(found) == 1
+
+
 def test_a_model_without_counts_predicts_uniformly() -> None:
     """Every word then has probability 1 / V, whatever is observed: perplexity V exactly."""
     vocabulary, alpha = 50, np.array([0.2, 0.3, 0.5])
