@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 from samplers.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, uniform
-from samplers.word_tables import draw_word, make_smoothing, make_table
+from samplers.word_tables import choose_word_entry, make_smoothing, make_table, settle_word
 
 
-@kernel
+@unmanaged_kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
     """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.documents`.
 
@@ -32,8 +32,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
-    _, masks, starts, dense, tables = rows
-    weights, smoothing, total, sizes, masses, entries, table_starts = word_tables
+    weights = word_tables.weights
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
         first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
@@ -45,42 +44,32 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
             old, word = np.int64(token_topics[token]), words[token]
             size = take_out(topics, present, places, size, summary, old)
             if in_place:
-                decrease(masks, starts, dense, tables, word, old)
-                weights[:] = alpha / summary
+                decrease(rows, word, old)
+                for k in range(alpha.size):
+                    weights[k] = alpha[k] / summary[k]
                 make_smoothing(word_tables, scratch)
                 make_table(word_tables, 0, rows, word, scratch)
-                own, own_count, place, mass = np.int64(-1), np.int64(0), 0, masses[0]
+                own, own_count, place, mass = np.int64(-1), np.int64(0), np.int64(0), word_tables.masses[0]
             else:
-                own, own_count = old, row_count(masks, starts, dense, tables, word, old)
-                place, mass = word, masses[word] - weights[old]
-            of_document = document_part(
-                topics, present, size, summary, masks, starts, dense, tables, word, own, beta, cumulated
-            )
-            of_word = mass + beta * total[0]
+                own, own_count, place = old, row_count(rows, word, old), np.int64(word)
+                mass = word_tables.masses[word] - weights[old]
+            of_document = document_part(topics, present, size, summary, rows, word, own, beta, cumulated)
+            smoothing_mass = beta * word_tables.masses[-1]
             new, importance_new = old, importance(topics, summary, weights, alpha, old)
             for _ in range(steps):
-                x = uniform(key, draw) * (of_document + of_word)
+                x = uniform(key, draw) * (of_document + mass + smoothing_mass)
                 if x < of_document:
                     proposed = np.int64(present[min(first_above(cumulated, 0, size, x), size - 1)])
                 else:
                     stream = bits(key, draw + np.uint64(1))
-                    proposed = draw_word(
-                        entries,
-                        table_starts[place],
-                        sizes[place],
-                        mass,
-                        own,
-                        own_count,
-                        smoothing,
-                        beta * total[0],
-                        stream,
-                    )
+                    chosen = choose_word_entry(word_tables, place, mass, smoothing_mass, stream)
+                    proposed = settle_word(word_tables, place, chosen, own, own_count, stream)
                 importance_proposed = importance(topics, summary, weights, alpha, proposed)
                 if uniform(key, draw + np.uint64(2)) * importance_new < importance_proposed:
                     new, importance_new = proposed, importance_proposed
                 draw += np.uint64(3)
             if in_place:
-                increase(masks, starts, dense, tables, word, new)
+                increase(rows, word, new)
             size = put_back(topics, present, places, size, summary, new)
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
@@ -96,12 +85,12 @@ def importance(topics, summary, weights, alpha, k):
 
 
 @inlined
-def document_part(topics, present, size, summary, masks, starts, dense, tables, word, own, beta, cumulated):
+def document_part(topics, present, size, summary, rows, word, own, beta, cumulated):
     """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics; returns the sum."""
     total = 0.0
     for i in range(size):
         k = np.int64(present[i])
-        of_word = row_count(masks, starts, dense, tables, word, k) - (k == own) + beta
+        of_word = row_count(rows, word, k) - (k == own) + beta
         total += topics[k] * of_word / summary[k]
         cumulated[i] = total
     return total

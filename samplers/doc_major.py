@@ -78,6 +78,7 @@ class DocMajor(Lda):
             "places": ArraySpec((k,), "int32"),
             "summary": ArraySpec((k,), "float64"),
             "weights": ArraySpec((k,), "float64"),
+            "of_topics": ArraySpec((k,), "float64"),
             "row_topics": ArraySpec((k + 1,), "int32"),
             "row_counts": ArraySpec((k + 1,), "int32"),
         }

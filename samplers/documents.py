@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 from samplers.rows import clear_row, decrease, increase
 
 
@@ -45,7 +45,7 @@ class Counts(NamedTuple):
 
     topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), those that are not 0, in its first entries;
     places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a
-    sampler's cumulated weights.
+    sampler's cumulated weights; of_topics: float64 (K,), for what it keeps of each topic.
     row_topics, row_counts: int32 (K+1,), for the row of a word.
     """
 
@@ -54,11 +54,9 @@ class Counts(NamedTuple):
     places: np.ndarray
     summary: np.ndarray
     weights: np.ndarray
+    of_topics: np.ndarray
     row_topics: np.ndarray
     row_counts: np.ndarray
-
-
-# Like those of `samplers.rows`, the kernels for one token take arrays, not tuples.
 
 
 @inlined
@@ -125,7 +123,7 @@ def put_back(topics, present, places, size, summary, topic):
     return size
 
 
-@kernel
+@unmanaged_kernel
 def lay_out(state, base, positions, words_at, topics, words):
     """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position."""
     for token in range(positions.size):
@@ -133,28 +131,26 @@ def lay_out(state, base, positions, words_at, topics, words):
         topics[token] = state[base + positions[token], 0]
 
 
-@kernel
+@unmanaged_kernel
 def aggregate_words(state, base, words, word_offsets, rows):
     """Bring the rows of some words of a block up to date with the topics of its tokens.
 
     state: column 1 is set to column 0. words: uint32 (n,). word_offsets: int64 (n+1,), their word-major positions.
     """
-    _, masks, starts, dense, tables = rows
     for i in range(words.size):
         for row in range(base + word_offsets[i], base + word_offsets[i + 1]):
             if state[row, 0] != state[row, 1]:
-                decrease(masks, starts, dense, tables, words[i], state[row, 1])
-                increase(masks, starts, dense, tables, words[i], state[row, 0])
+                decrease(rows, words[i], state[row, 1])
+                increase(rows, words[i], state[row, 0])
                 state[row, 1] = state[row, 0]
 
 
-@kernel
+@unmanaged_kernel
 def count_words(state, bases, run_offsets, blocks, starts, lengths, rows, first):
     """Count the rows of some words anew; see `samplers.groups` for their runs. first: rank of the first word."""
-    topics, masks, row_starts, dense, tables = rows
     for w in range(run_offsets.size - 1):
-        clear_row(topics, masks, row_starts, dense, tables, first + w)
+        clear_row(rows, first + w)
         for run in range(run_offsets[w], run_offsets[w + 1]):
             row = bases[blocks[run]] + starts[run]
             for i in range(row, row + lengths[run]):
-                increase(masks, row_starts, dense, tables, first + w, state[i, 0])
+                increase(rows, first + w, state[i, 0])

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 from samplers.documents import clear_document, count_document, first_above
 from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
 
-@kernel
+@unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.documents`.
 
@@ -21,9 +21,8 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary
-    weights, row_topics, row_counts = counts.weights, counts.row_topics, counts.row_counts
-    _, masks, starts, dense, tables = rows
-    of_word = np.zeros(alpha.size)
+    weights, of_word, row_topics, row_counts = counts.weights, counts.of_topics, counts.row_topics, counts.row_counts
+    of_word[:] = 0.0
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
         first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
@@ -36,8 +35,8 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             topics[old] -= 1
             summary[old] -= 1.0
             if in_place:
-                decrease(masks, starts, dense, tables, word, old)
-            occurring = nonzeros(alpha.size, masks, starts, dense, tables, word, row_topics, row_counts)
+                decrease(rows, word, old)
+            occurring = nonzeros(rows, word, row_topics, row_counts)
             for i in range(occurring):
                 of_word[row_topics[i]] = row_counts[i]
             of_word[old] -= not in_place  # the row counts the token still
@@ -46,7 +45,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             for i in range(occurring):
                 of_word[row_topics[i]] = 0.0
             if in_place:
-                increase(masks, starts, dense, tables, word, new)
+                increase(rows, word, new)
             topics[new] += 1
             summary[new] += 1.0
             token_topics[token] = new

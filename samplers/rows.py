@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 
 DENSE = -1
 _COUNT = (1 << 32) - 1
@@ -62,58 +62,54 @@ def _home(topic, mask):
     return ((topic * 0x9E3779B1) >> 15) & mask
 
 
-# The kernels below take the arrays of Rows one by one: numba counts references whenever a field of a tuple is used, and
-# in a sampler's loop over tokens that took three times as long as the sampling.
-
-
 @inlined
-def row_count(masks, starts, dense, tables, word, topic):
+def row_count(rows, word, topic):
     """n_kw."""
-    mask, start = masks[word], starts[word]
+    mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
-        return np.int64(dense[start + topic])
+        return np.int64(rows.dense[start + topic])
     slot = _home(topic, mask)
-    entry = tables[start + slot]
+    entry = rows.tables[start + slot]
     while entry >> 32 > topic:
         slot = (slot + 1) & mask
-        entry = tables[start + slot]
+        entry = rows.tables[start + slot]
     return entry & _COUNT if entry >> 32 == topic else 0
 
 
 @inlined
-def increase(masks, starts, dense, tables, word, topic):
+def increase(rows, word, topic):
     """Add 1 to n_kw."""
-    mask, start = masks[word], starts[word]
+    mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
-        dense[start + topic] += 1
+        rows.dense[start + topic] += 1
     else:
         entry = np.int64(topic) << 32 | 1
         slot = _home(np.int64(topic), mask)
-        there = tables[start + slot]
+        there = rows.tables[start + slot]
         while there and there >> 32 != entry >> 32:
             if there >> 32 < entry >> 32:  # makes room and goes on to the next slot itself
-                tables[start + slot], entry = entry, there
+                rows.tables[start + slot], entry = entry, there
             slot = (slot + 1) & mask
-            there = tables[start + slot]
-        tables[start + slot] = there + 1 if there else entry
+            there = rows.tables[start + slot]
+        rows.tables[start + slot] = there + 1 if there else entry
 
 
 @inlined
-def decrease(masks, starts, dense, tables, word, topic):
+def decrease(rows, word, topic):
     """Take 1 from n_kw, which is above 0."""
-    mask, start = masks[word], starts[word]
+    mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
-        dense[start + topic] -= 1
+        rows.dense[start + topic] -= 1
     else:
         slot = _home(np.int64(topic), mask)
-        while tables[start + slot] >> 32 != topic:
+        while rows.tables[start + slot] >> 32 != topic:
             slot = (slot + 1) & mask
-        tables[start + slot] -= 1
-        if tables[start + slot] & _COUNT == 0:
-            close_gap(tables, start, slot, mask)
+        rows.tables[start + slot] -= 1
+        if rows.tables[start + slot] & _COUNT == 0:
+            close_gap(rows.tables, start, slot, mask)
 
 
-@kernel
+@unmanaged_kernel
 def close_gap(tables, start, hole, mask):
     """Take an entry out of a table: the first entry behind the hole that may lie in it is the largest that may."""
     slot = hole
@@ -129,30 +125,30 @@ def close_gap(tables, start, hole, mask):
 
 
 @inlined
-def clear_row(topics, masks, starts, dense, tables, word):
-    """Set all counts of a word to 0; topics: K."""
-    mask, start = masks[word], starts[word]
+def clear_row(rows, word):
+    """Set all counts of a word to 0."""
+    mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
-        for k in range(start, start + topics):
-            dense[k] = 0
+        for k in range(start, start + rows.topics):
+            rows.dense[k] = 0
     else:
         for slot in range(start, start + mask + 1):
-            tables[slot] = 0
+            rows.tables[slot] = 0
 
 
 @inlined
-def nonzeros(topics, masks, starts, dense, tables, word, row_topics, row_counts):
+def nonzeros(rows, word, row_topics, row_counts):
     """Copy the topics of a word that are not 0, and their counts, to int32 (K+1,) arrays; returns how many."""
-    mask, start = masks[word], starts[word]
+    mask, start = rows.masks[word], rows.starts[word]
     size = 0
     if mask == DENSE:
-        for k in range(topics):
+        for k in range(rows.topics):
             row_topics[size] = k
-            row_counts[size] = dense[start + k]
-            size += dense[start + k] > 0
+            row_counts[size] = rows.dense[start + k]
+            size += rows.dense[start + k] > 0
     else:
         for slot in range(start, start + mask + 1):
-            entry = tables[slot]
+            entry = rows.tables[slot]
             row_topics[size] = entry >> 32
             row_counts[size] = entry & _COUNT
             size += entry != 0

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 from samplers.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.rows import decrease, increase, nonzeros
 from samplers.streams import uniform
 
 
-@kernel
+@unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.documents`.
 
@@ -28,9 +28,10 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
     weights, row_topics, row_counts = counts.weights, counts.row_topics, counts.row_counts
-    _, masks, starts, dense, tables = rows
-    coefficients = alpha / summary
-    smoothing = beta * coefficients.sum()
+    coefficients, smoothing = counts.of_topics, 0.0
+    for k in range(alpha.size):
+        coefficients[k] = alpha[k] / summary[k]
+        smoothing += beta * coefficients[k]
     changed, draw = 0, np.uint64(0)
     for d in range(offsets.size - 1):
         first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
@@ -48,9 +49,9 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             document += topics[old] * beta / summary[old]
             coefficients[old] = (topics[old] + alpha[old]) / summary[old]
             if in_place:
-                decrease(masks, starts, dense, tables, word, old)
+                decrease(rows, word, old)
 
-            occurring = nonzeros(alpha.size, masks, starts, dense, tables, word, row_topics, row_counts)
+            occurring = nonzeros(rows, word, row_topics, row_counts)
             own = -1 if in_place else old
             of_word = word_bucket(row_topics, row_counts, occurring, own, coefficients, weights)
             x = uniform(key, draw) * (of_word + document + smoothing)
@@ -68,7 +69,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             document += topics[new] * beta / summary[new]
             coefficients[new] = (topics[new] + alpha[new]) / summary[new]
             if in_place:
-                increase(masks, starts, dense, tables, word, new)
+                increase(rows, word, new)
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
             changed += new != old

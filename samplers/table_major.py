@@ -14,7 +14,7 @@ from blocks.dataset import Block, Dataset
 from ooc.program import Arrays, Job, Phase
 from ooc.shared import ArraySpec
 from samplers.doc_major import DocMajor
-from samplers.word_tables import TABLE_ARRAYS, TableScratch, WordTables, make_smoothing, make_tables, table_specs
+from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_tables, room_for_tables
 
 
 class TableMajor(DocMajor):
@@ -22,8 +22,8 @@ class TableMajor(DocMajor):
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, **options)
-        self._sizes = np.minimum(dataset.index.frequencies, self.topics)
-        self._starts = np.cumsum(self._sizes) - self._sizes
+        sizes = np.array([self.topics]) if self.in_place else np.minimum(dataset.index.frequencies, self.topics)
+        self._table_specs, self._table_starts = room_for_tables(sizes, self.topics)
         self._own_tables: WordTables | None = None
         self._scratch_of_tables: TableScratch | None = None
 
@@ -32,11 +32,11 @@ class TableMajor(DocMajor):
         raise NotImplementedError
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        return super().shared_arrays() | ({} if self.in_place else table_specs(self._sizes, self.topics))
+        return super().shared_arrays() | ({} if self.in_place else self._table_specs)
 
     def scratch_bytes(self) -> int:
-        own = sum(spec.bytes for spec in table_specs(np.array([self.topics]), self.topics).values())
-        return super().scratch_bytes() + (own if self.in_place else 0) + 20 * (self.topics + 1)
+        own = sum(spec.bytes for spec in self._table_specs.values()) if self.in_place else 0
+        return super().scratch_bytes() + own + 20 * (self.topics + 1)
 
     @property
     def table_scratch(self) -> TableScratch:
@@ -49,11 +49,10 @@ class TableMajor(DocMajor):
     def tables(self, shared: Arrays) -> WordTables:
         """The tables of all words, or, in place, this worker's own room for one."""
         if not self.in_place:
-            return WordTables(**{name: shared[name] for name in TABLE_ARRAYS}, starts=self._starts)
+            return WordTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
         if self._own_tables is None:
-            specs = table_specs(np.array([self.topics]), self.topics)
-            arrays = {name: np.zeros(*spec) for name, spec in specs.items()}
-            self._own_tables = WordTables(**arrays, starts=np.zeros(1, np.int64))
+            arrays = {name: np.zeros(*spec) for name, spec in self._table_specs.items()}
+            self._own_tables = WordTables(**arrays, starts=self._table_starts)
         return self._own_tables
 
     def steps(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel
+from blocks.compiled import inlined, unmanaged_kernel
 from ooc.shared import ArraySpec
 from samplers.rows import nonzeros
 from samplers.streams import bits, uniform
@@ -28,23 +28,17 @@ _CERTAIN = _CUT - 1  # stands for probability 1: such an entry turns into itself
 
 
 class WordTables(NamedTuple):
-    """The tables of the words in `rows`, and the one for smoothing.
+    """The tables of the words in `rows`; the last place is that of smoothing.
 
-    weights: float64 (K,). smoothing: uint64 (K,) entries. total: float64 (1,), sum of the weights. sizes: int32 (V,),
-    entries of each word's table. masses: float64 (V,), sum of n_kw * weights_k. entries: uint64 (E,), and starts: int64
-    (V,), where each table begins in it.
+    weights: float64 (K,). sizes: int32 (V+1,), entries of each table. masses: float64 (V+1,), sum of n_kw * weights_k
+    of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), where each table begins in it.
     """
 
     weights: np.ndarray
-    smoothing: np.ndarray
-    total: np.ndarray
     sizes: np.ndarray
     masses: np.ndarray
     entries: np.ndarray
     starts: np.ndarray
-
-
-TABLE_ARRAYS = ("weights", "smoothing", "total", "sizes", "masses", "entries")  # all but starts
 
 
 class TableScratch(NamedTuple):
@@ -56,19 +50,19 @@ class TableScratch(NamedTuple):
     order: np.ndarray
 
 
-def table_specs(sizes: np.ndarray, topics: int) -> dict[str, ArraySpec]:
-    """The arrays of tables of up to `sizes`, int64 (V,), entries."""
-    return {
+def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec], np.ndarray]:
+    """The arrays of tables of up to `sizes`, int64 (V,), entries and of that of smoothing; and `starts`."""
+    sizes = np.append(sizes, topics)
+    specs = {
         "weights": ArraySpec((topics,), "float64"),
-        "smoothing": ArraySpec((topics,), "uint64"),
-        "total": ArraySpec((1,), "float64"),
         "sizes": ArraySpec(sizes.shape, "int32"),
         "masses": ArraySpec(sizes.shape, "float64"),
         "entries": ArraySpec((int(sizes.sum()),), "uint64"),
     }
+    return specs, np.cumsum(sizes) - sizes
 
 
-@kernel
+@unmanaged_kernel
 def fill_table(topics, shares, order, size, entries):
     """Write the alias table (Vose 1991) of the first `size` of `shares`, which are used up, to `entries`.
 
@@ -110,41 +104,47 @@ def _entry(topic, other, probability):
 
 
 @inlined
-def draw_entry(entries, start, size, random):
-    """A topic from the table of `size` entries at `start`, by 64 random bits."""
-    place = ((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40)
-    entry = entries[start + np.int64(place)]
+def choose_entry(start, size, random):
+    """One of the `size` entries of the table at `start`, by 64 random bits."""
+    return start + np.int64(((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40))
+
+
+@inlined
+def topic_of(entry, random):
+    """What an entry chosen by these 64 random bits gives."""
     turns = (random & np.uint64(_CERTAIN)) >= entry >> np.uint64(2 * _TOPIC_BITS)
     return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # no branch: it could not be foreseen
 
 
-@kernel
+@unmanaged_kernel
 def make_smoothing(tables, scratch):
-    """Make the smoothing table and the total of `tables.weights`; `smoothing` and `total` are set."""
-    size = tables.weights.size
-    tables.total[0] = tables.weights.sum()
-    scratch.shares[:size] = tables.weights
-    for k in range(size):
-        scratch.topics[k] = k
-    fill_table(scratch.topics, scratch.shares, scratch.order, size, tables.smoothing)
+    """Make the table of smoothing from `tables.weights`; `entries`, `sizes` and `masses` are set."""
+    place, mass = tables.sizes.size - 1, 0.0
+    for k in range(tables.weights.size):
+        scratch.topics[k], scratch.shares[k] = k, tables.weights[k]
+        mass += tables.weights[k]
+    _fill_place(tables, place, tables.weights.size, mass, scratch)
 
 
-@kernel
+@unmanaged_kernel
 def make_table(tables, place, rows, word, scratch):
     """Make the table of a word as number `place`; `entries`, `sizes` and `masses` are set."""
-    weights, topics, counts, shares = tables.weights, scratch.topics, scratch.counts, scratch.shares
-    size = nonzeros(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word, topics, counts)
-    mass = 0.0
+    size, mass = nonzeros(rows, word, scratch.topics, scratch.counts), 0.0
     for i in range(size):
-        shares[i] = counts[i] * weights[topics[i]]
-        mass += shares[i]
+        scratch.shares[i] = scratch.counts[i] * tables.weights[scratch.topics[i]]
+        mass += scratch.shares[i]
+    _fill_place(tables, place, size, mass, scratch)
+
+
+@inlined
+def _fill_place(tables, place, size, mass, scratch):
     tables.sizes[place] = size
     tables.masses[place] = mass
     if size:
-        fill_table(topics, shares, scratch.order, size, tables.entries[tables.starts[place] :])
+        fill_table(scratch.topics, scratch.shares, scratch.order, size, tables.entries[tables.starts[place] :])
 
 
-@kernel
+@unmanaged_kernel
 def make_tables(tables, rows, words, scratch):
     """Make the tables of some words, uint32 (n,), each in the place of its word."""
     for word in words:
@@ -152,19 +152,28 @@ def make_tables(tables, rows, words, scratch):
 
 
 @inlined
-def draw_word(entries, start, size, mass, own, own_count, smoothing, smoothing_mass, key):
-    """A topic from q_w; key: a random stream.
+def choose_word_entry(tables, place, mass, smoothing_mass, key):
+    """The entry from which `settle_word` draws a topic from q_w; key: a random stream.
 
-    start, size: the word's table in `entries`. mass, smoothing_mass: of its sparse part and of smoothing. own: a topic
-    of which the table holds one token too many, `mass` no more (-1: there is none); own_count: its n_kw in the table. A
-    draw of that topic is drawn again with probability 1 / own_count.
+    place: of the word's table. mass, smoothing_mass: of its sparse part, the token itself taken out, and of smoothing.
     """
-    if uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass:
-        topic = draw_entry(smoothing, 0, smoothing.size, bits(key, np.uint64(1)))
-    else:
-        n = np.uint64(1)
-        topic = draw_entry(entries, start, size, bits(key, n))
-        while topic == own and uniform(key, n + np.uint64(1)) * own_count < 1.0:
-            n += np.uint64(2)
-            topic = draw_entry(entries, start, size, bits(key, n))
+    smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
+    source = tables.sizes.size - 1 if smooth else place
+    return choose_entry(tables.starts[source], tables.sizes[source], bits(key, np.uint64(1)))
+
+
+@inlined
+def settle_word(tables, place, chosen, own, own_count, key):
+    """A topic from q_w, given the entry that `choose_word_entry` has chosen. The entry may be far: its read is all that
+    it takes to go on.
+
+    own: a topic of which the table holds one token too many (-1: there is none); own_count: its n_kw in the table. A
+    draw of that topic from the table is drawn again with probability 1 / own_count.
+    """
+    n = np.uint64(1)
+    topic = topic_of(tables.entries[chosen], bits(key, n))
+    while (topic == own) & (chosen < tables.starts[-1]) & (uniform(key, n + np.uint64(1)) * own_count < 1.0):
+        n += np.uint64(2)
+        chosen = choose_entry(tables.starts[place], tables.sizes[place], bits(key, n))
+        topic = topic_of(tables.entries[chosen], bits(key, n))
     return topic

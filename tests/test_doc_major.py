@@ -6,11 +6,12 @@ import numpy as np
 from corpora import InProcess, corpora, program_spec, small_dataset, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from token_chains import nonzeros
 
 from samplers.doc_major import UPDATES, s_error
+from samplers.rows import nonzeros
 
 SAMPLERS = ["Gibbs", "SparseLda", "AliasLda", "LightLda"]
+
 slow_disk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from token_chains import EXACT, PROPOSING, Kernel, Tokens, decrease, increase
+from token_chains import EXACT, PROPOSING, Kernel, Tokens
 
 from samplers.documents import lay_out
+from samplers.rows import decrease, increase
 from samplers.streams import bits, stream_key
 from samplers.word_tables import make_table
 

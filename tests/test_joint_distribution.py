@@ -18,12 +18,10 @@ from token_chains import (
     OWN_LEFT_IN,
     Kernel,
     Tokens,
-    decrease,
-    increase,
-    row_count,
     sweep,
 )
 
+from samplers.rows import decrease, increase, row_count
 from samplers.streams import bits, stream_key, uniform
 
 OFFSETS, VOCABULARY = np.array([0, 3, 4, 6]), 3

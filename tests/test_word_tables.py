@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from token_chains import increase, mixed_rows, room_for_tables, row_count
+from token_chains import empty_tables, mixed_rows
 
-from samplers.rows import Rows
+from samplers.rows import Rows, increase, row_count
 from samplers.streams import bits, stream_key
-from samplers.word_tables import draw_entry, draw_word, fill_table, make_table, make_tables
+from samplers.word_tables import (
+    choose_entry,
+    choose_word_entry,
+    fill_table,
+    make_table,
+    make_tables,
+    settle_word,
+    topic_of,
+)
 
 ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 
@@ -60,20 +68,23 @@ def test_an_entry_is_drawn_by_the_high_bits_and_kept_by_the_low(place, low):
     expected = topics[place] if low < cuts[place] else topics[place] ^ 5
     first, last = -(-(place << 40) // 3), -(-((place + 1) << 40) // 3) - 1
     for high in (first, last):
-        assert draw_entry(table, 4, 3, np.uint64(high << 24 | low)) == expected
+        random = np.uint64(high << 24 | low)
+        assert choose_entry(4, 3, random) == 4 + place
+        assert topic_of(table[4 + place], random) == expected
 
 
 @numba.njit
 def drawn(tables, place, rows, word, beta, own, draws, key):
-    """How often `draw_word` gives each topic."""
+    """How often `settle_word` gives each topic."""
     found = np.zeros(rows.topics, np.int64)
-    start, size, mass, own_count = tables.starts[place], tables.sizes[place], tables.masses[place], 0
+    mass, own_count = tables.masses[place], 0
     if own >= 0:
         mass, own_count = mass - tables.weights[own], row_count(rows, word, own)
-    entries, smoothing, smoothing_mass = tables.entries, tables.smoothing, beta * tables.total[0]
+    smoothing_mass = beta * tables.masses[-1]
     for n in range(draws):
         stream = bits(key, np.uint64(n))
-        found[draw_word(entries, start, size, mass, own, own_count, smoothing, smoothing_mass, stream)] += 1
+        chosen = choose_word_entry(tables, place, mass, smoothing_mass, stream)
+        found[settle_word(tables, place, chosen, own, own_count, stream)] += 1
     return found
 
 
@@ -95,7 +106,7 @@ def test_a_word_proposal_is_drawn_from_its_row_without_the_token(word, own):
     """Chi-square of 400,000 draws against (n_kw^- + beta) * weights_k, where the token is one of many, of two, or the
     word's only one. 8 tests, false alarm of any below 1e-5."""
     rows, beta = counted_rows(), 0.4
-    tables, scratch = room_for_tables(4, 6, np.array([0.5, 0.1, 0.9, 0.3, 1.4, 0.2]))
+    tables, scratch = empty_tables(4, 6, np.array([0.5, 0.1, 0.9, 0.3, 1.4, 0.2]))
     make_tables(tables, rows, np.arange(4, dtype=np.uint32), scratch)
     weights = (COUNTS[word] - (np.arange(6) == own) + beta) * tables.weights
     found = drawn(tables, word, rows, word, beta, own, 400_000, stream_key(5, word))
@@ -108,8 +119,8 @@ def test_a_word_proposal_is_drawn_from_its_row_without_the_token(word, own):
 def test_a_table_in_another_place_is_the_same(tmp_path):
     """In place, the one table there is room for is that of whatever word."""
     rows = counted_rows()
-    tables, scratch = room_for_tables(4, 6, np.array([0.5, 0.1, 0.9, 0.3, 1.4, 0.2]))
-    one, _ = room_for_tables(1, 6, tables.weights)
+    tables, scratch = empty_tables(4, 6, np.array([0.5, 0.1, 0.9, 0.3, 1.4, 0.2]))
+    one, _ = empty_tables(1, 6, tables.weights)
     for word in range(4):
         make_table(tables, word, rows, word, scratch)
         make_table(one, 0, rows, word, scratch)
@@ -121,7 +132,7 @@ def test_a_table_in_another_place_is_the_same(tmp_path):
 
 def test_the_smoothing_table_has_the_weights():
     weights = np.random.default_rng(2).uniform(0.1, 3, 1000)
-    tables, _ = room_for_tables(1, 1000, weights)
-    given = probabilities(tables.smoothing)
-    assert tables.total[0] == pytest.approx(weights.sum(), rel=1e-12)
+    tables, _ = empty_tables(1, 1000, weights)
+    given = probabilities(tables.entries[tables.starts[-1] :])
+    assert tables.masses[-1] == pytest.approx(weights.sum(), rel=1e-12)
     assert max(abs(given[k] - weights[k] / weights.sum()) for k in range(1000)) < 2**-23

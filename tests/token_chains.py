@@ -17,41 +17,10 @@ import numpy as np
 from corpora import make_prior, tiny_dataset
 
 from samplers import aliaslda, gibbs, lightlda, sparselda
-from samplers import rows as kernels
 from samplers.documents import Cell, Counts, aggregate_words, lay_out
-from samplers.rows import DENSE, Rows
+from samplers.rows import DENSE, Rows, decrease, increase
 from samplers.streams import bits
-from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, table_specs
-
-
-@numba.njit
-def increase(rows, word, topic):
-    """Add 1 to a count of rows."""
-    kernels.increase(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
-
-
-@numba.njit
-def decrease(rows, word, topic):
-    """Take 1 from a count of rows."""
-    kernels.decrease(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
-
-
-@numba.njit
-def row_count(rows, word, topic):
-    """A count of rows."""
-    return kernels.row_count(rows.masks, rows.starts, rows.dense, rows.tables, word, topic)
-
-
-@numba.njit
-def nonzeros(rows, word, topics, counts):
-    """The counts of a row that are not 0."""
-    return kernels.nonzeros(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word, topics, counts)
-
-
-@numba.njit
-def clear_row(rows, word):
-    """Set the counts of a row to 0."""
-    kernels.clear_row(rows.topics, rows.masks, rows.starts, rows.dense, rows.tables, word)
+from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
 
 
 class Kernel(NamedTuple):
@@ -93,14 +62,13 @@ def room_for_counts(topics: int, mass: float) -> Counts:
     summary = np.full(topics, mass)
     ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
-    return Counts(*ints, summary, np.zeros(topics), *row)
+    return Counts(*ints, summary, np.zeros(topics), np.zeros(topics), *row)
 
 
-def room_for_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
+def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
     """Tables without entries for so many words, the one for smoothing made of the weights."""
-    sizes = np.full(words, topics)
-    arrays = {name: np.zeros(*spec) for name, spec in table_specs(sizes, topics).items()}
-    tables = WordTables(**arrays, starts=np.cumsum(sizes) - sizes)
+    specs, starts = room_for_tables(np.full(words, topics), topics)
+    tables = WordTables(**{name: np.zeros(*spec) for name, spec in specs.items()}, starts=starts)
     scratch = TableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
     tables.weights[:] = weights
     make_smoothing(tables, scratch)
@@ -136,7 +104,7 @@ class Tokens:
         self.counts = room_for_counts(self.topics, self.mass)
         self.assign(np.zeros(self.words.size, np.int64))
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
-        self.tables, self.scratch = room_for_tables(self.vocabulary, self.topics, weights)
+        self.tables, self.scratch = empty_tables(self.vocabulary, self.topics, weights)
 
     def assign(self, z: np.ndarray) -> None:
         """Give the tokens these topics, int64 (N,), at the beginning."""
