@@ -49,6 +49,14 @@ class Corpus(NamedTuple):
         return pairs
 
 
+def load_any(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
+    """Read a dataset, or a UCI file with its words; if those are not given, vocab.X.txt beside docword.X.txt[.gz]."""
+    if path.is_dir():
+        return load_dataset(path)
+    beside = path.with_name(path.name.partition(".txt")[0].replace("docword", "vocab") + ".txt")
+    return load_uci(path, vocabulary or (beside if beside.exists() else None))
+
+
 def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
     """Read a UCI bag-of-words file; without a file of words, they are called w1, w2, ..."""
     source = Source(str(path))

@@ -73,10 +73,7 @@ class Benchmark:
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
-        if args.corpus.is_dir():
-            corpus, vocabulary = corpora.load_dataset(args.corpus)
-        else:
-            corpus, vocabulary = corpora.load_uci(args.corpus, args.vocab or guess_vocabulary(args.corpus))
+        corpus, vocabulary = corpora.load_any(args.corpus, args.vocab)
         if args.shuffle:
             corpus = corpora.shuffled(corpus, args.seed)
         corpus = corpus.head(args.documents or corpus.documents)
@@ -185,11 +182,6 @@ class Benchmark:
         best = max(speed, key=lambda scheme: speed[scheme])
         tried = ", ".join(f"{scheme} {rate / 1e6:.2f}M tokens/s" for scheme, rate in speed.items())
         return replace(spec, variant=best), f"parallel scheme {best} ({tried} in {TRIAL_ITERATIONS} iterations)"
-
-
-def guess_vocabulary(docword: Path) -> Path | None:
-    guess = docword.with_name(docword.name.partition(".txt")[0].replace("docword", "vocab") + ".txt")
-    return guess if guess.exists() else None
 
 
 def say(text: str) -> None:

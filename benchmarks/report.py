@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,23 +81,29 @@ def _against(result: Result, reference: Result) -> Result:
     }
 
 
-def describe(facts: dict[str, Any], settings: dict[str, Any], results: list[Result]) -> str:
-    """The whole report as text."""
+def describe_machine(facts: dict[str, Any]) -> list[str]:
     versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
-    lines = [
+    return [
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_bytes'] / 1e9:.0f} GB; "
         f"load before the run {facts['load_before']:.1f}",
         f"{facts['system']}, Python {facts['python']}; {versions}",
+    ]
+
+
+def describe(facts: dict[str, Any], settings: dict[str, Any], results: list[Result]) -> str:
+    """The whole report as text."""
+    lines = [
+        *describe_machine(facts),
         f"{settings['corpus']}: {settings['documents']:,} documents, {settings['tokens']:,} tokens, "
         f"{settings['vocabulary']:,} words; {settings['held_out_documents']:,} more documents held out",
     ]
     for topics in dict.fromkeys(result["topics"] for result in results):
         of_topics = [result for result in results if result["topics"] == topics]
         priors = f"alpha {of_topics[0]['alpha']:g}, beta {of_topics[0]['beta']:g}"
-        lines += ["", f"K = {topics}, {priors}", "", *_table(_speed_rows(of_topics))]
+        lines += ["", f"K = {topics}, {priors}", "", *table(_speed_rows(of_topics))]
         lines += ["", "held-out log-likelihood per token, and the training seconds it took (contestant, workers)", ""]
         whole = [result for result in of_topics if not result["subset"]]
-        lines += [*_table(_likelihood_rows(whole)), *map(_subset_line, (r for r in of_topics if r["subset"]))]
+        lines += [*table(_likelihood_rows(whole)), *map(_subset_line, (r for r in of_topics if r["subset"]))]
     return "\n".join([*lines, "", *_remarks(results)])
 
 
@@ -157,7 +163,8 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _table(rows: Iterator[list[str]]) -> list[str]:
+def table(rows: Iterable[list[str]]) -> list[str]:
+    """Rows of cells as lines of text, in columns."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
