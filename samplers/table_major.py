@@ -1,7 +1,8 @@
 """Document-major LDA with proposals from alias tables of the rows of words, see `samplers.word_tables`.
 
 Tables are made for each cell, or each iteration, from rows that stay as they are while proposals are drawn from them.
-Where rows are updated in place they are made anew for every token, O(K).
+Those of a cell are forgotten with it: there is room for one slice's. Where rows are updated in place they are made anew
+for every token, O(K).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from blocks.dataset import Block, Dataset
 from ooc.program import Arrays, Job, Phase
 from ooc.shared import ArraySpec
 from samplers.doc_major import DocMajor
+from samplers.rows import per_slice
 from samplers.word_tables import TABLE_ARRAYS, TableScratch, WordTables, make_smoothing, make_tables, table_specs
 
 
@@ -24,6 +26,9 @@ class TableMajor(DocMajor):
         super().__init__(dataset, **options)
         self._sizes = np.minimum(dataset.index.frequencies, self.topics)
         self._starts = np.cumsum(self._sizes) - self._sizes
+        self._of_slices = per_slice(self._sizes, dataset.index.slice_bounds)
+        if self.update_mode == "delayed":
+            self._starts -= np.repeat(np.cumsum(self._of_slices) - self._of_slices, np.diff(dataset.index.slice_bounds))
         self._own_tables: WordTables | None = None
         self._scratch_of_tables: TableScratch | None = None
 
@@ -32,7 +37,18 @@ class TableMajor(DocMajor):
         raise NotImplementedError
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        return super().shared_arrays() | ({} if self.in_place else table_specs(self._sizes, self.topics))
+        if self.in_place:
+            return super().shared_arrays()
+        most = self._of_slices.max() if self.update_mode == "delayed" else self._of_slices.sum()
+        entries = {"entries": ArraySpec((int(most),), "uint64")}
+        return super().shared_arrays() | table_specs(self._sizes, self.topics) | entries
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        entries = {"entries": self._of_slices} if self.update_mode == "data-parallel" else {}
+        return super().sliced_arrays() | entries
+
+    def own_bytes(self) -> int:
+        return super().own_bytes() + 2 * (self._sizes.nbytes + self._starts.nbytes)
 
     def scratch_bytes(self) -> int:
         own = sum(spec.bytes for spec in table_specs(np.array([self.topics]), self.topics).values())
