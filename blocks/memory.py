@@ -36,10 +36,11 @@ def available() -> int:
 
 
 def held(pids: list[int]) -> int:
-    """Bytes of anonymous and shared memory that some processes hold together, shared pages counted once.
+    """Bytes that some processes hold together and the kernel cannot drop, shared pages counted once: anonymous and
+    shared memory, and pages of mapped files that were changed and not written yet.
 
-    Read from `Pss_Anon` and `Pss_Shmem` of smaps_rollup, so clean pages of mapped files do not count; where the system
-    has no smaps_rollup, the resident sets are added up.
+    Read from smaps_rollup, so clean pages of mapped files do not count; where the system has none, the resident sets
+    are added up. Linux before 6.0 does not tell the changed pages of files.
     """
     return sum(map(_held, pids))
 
@@ -52,4 +53,5 @@ def _held(pid: int) -> int:
             return psutil.Process(pid).memory_info().rss if not Path("/proc/self/smaps_rollup").exists() else 0
         except psutil.NoSuchProcess:
             return 0
-    return 1024 * sum(int(kilobytes) for kilobytes in re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", text, re.MULTILINE))
+    kilobytes = {name: int(size) for name, size in re.findall(r"^Pss_(\w+):\s+(\d+)", text, re.MULTILINE)}
+    return 1024 * max(kilobytes["Anon"] + kilobytes["Shmem"], kilobytes.get("Dirty", 0))  # the first two are dirty, too

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
 from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.shared import SharedArrays
+from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout
 from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
 
@@ -40,23 +41,39 @@ class StaticEngine:
         self._parts: dict[tuple[str, int], int] = {}
         self.cursor = Cursor()
         self._committed = False  # whether the last phase was, as it ended
-        specs = plan.buffer_specs(self._layout) | self.program.shared_arrays()
-        for worker in range(plan.workers):
-            specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
-        self.shared = SharedArrays(specs)
-        try:
-            attachment = Attachment(str(dataset.path), spec, specs, self.shared.descriptor)
-            self._workers = Workers("ooc.worker:attach", attachment, plan.workers, inherit=(self.shared.descriptor,))
-        except BaseException:
-            self.shared.close()
-            raise
-        self._deltas = [
-            {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
-            for worker in range(plan.workers)
-        ]
+        with ExitStack() as stack:
+            self._share(spec, stack)
+            self._closing = stack.pop_all()
         for worker in range(plan.workers):
             self._workers.send(worker, worker)
         self._count_down(plan.workers)
+
+    def _share(self, spec: ProgramSpec, stack: ExitStack) -> None:
+        """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
+        specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
+        for worker in range(self._plan.workers):
+            specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
+        sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
+        self.shared = stack.enter_context(closing(SharedArrays(specs)))
+        known = [(specs, self.shared.descriptor)]
+        self._slices = None
+        if sliced:
+            self._slices = stack.enter_context(
+                closing(SliceFile(self._generations.directory.with_name(SLICES), sliced))
+            )
+            known.append((sliced, self._slices.arrays.descriptor))
+        self._workers = stack.enter_context(
+            Workers(
+                "ooc.worker:attach",
+                Attachment(str(self._dataset.path), spec, known),
+                self._plan.workers,
+                inherit=[descriptor for _, descriptor in known],
+            )
+        )
+        self._deltas = [
+            {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
+            for worker in range(self._plan.workers)
+        ]
 
     def _count_down(self, expected: int) -> None:
         while expected:
@@ -66,8 +83,7 @@ class StaticEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workers.close()
-        self.shared.close()
+        self._closing.close()
         self._generations.remove_uncommitted()
 
     @property
@@ -158,7 +174,8 @@ class StaticEngine:
             self.cursor.samples_processed += self._dataset.tokens
 
     def shared_arrays(self) -> dict[str, Any]:
-        return {name: self.shared[name] for name in self.program.shared_arrays()}
+        known = {**self.shared, **(self._slices.arrays if self._slices else {})}
+        return {name: known[name] for name in self.program.shared_arrays()}
 
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
@@ -216,8 +233,15 @@ class StaticEngine:
                 units.wake.recv_bytes()
             for stage, parts in enumerate(self._schedule(phase, unit)):
                 if parts:
-                    yield self._deal([self._message(phase, loaded, stage, part) for part in parts])
+                    answers = self._deal([self._message(phase, loaded, stage, part) for part in parts])
+                    self._leave_slice(phase, stage)
+                    yield answers
             units.release(loaded)
+
+    def _leave_slice(self, phase: Phase, stage: int) -> None:
+        """The workers are done with a stage or unit: have what it changed in the file of slices written."""
+        if self._slices and self.program.writes_slice(phase, stage):
+            self._slices.write_back()
 
     def _deal(self, messages: list[Message]) -> list[Any]:
         """Have the workers handle messages, whoever is free the next; returns the answers in the same order."""
@@ -231,8 +255,9 @@ class StaticEngine:
         waiting: dict[int, tuple[Loaded, dict[int, Any]]] = {}  # answers of units that are not complete
         finished: dict[int, list[Any]] = {}
         following = 0  # unit whose answers are due next
+        most = 1 if self._slices and self.program.writes_slice(phase, 0) else self._layout.units(phase.order)
         while following < self._layout.units(phase.order):
-            while len(jobs) < _AHEAD * len(busy) and (loaded := units.poll()):
+            while len(jobs) < _AHEAD * len(busy) and len(waiting) < most and (loaded := units.poll()):
                 waiting[loaded.unit] = (loaded, {})
                 messages = [self._message(phase, loaded, 0, part) for part in self._schedule(phase, loaded.unit)[0]]
                 jobs.extend(messages)
@@ -250,6 +275,7 @@ class StaticEngine:
                     answers[message.part] = answer
                     if len(answers) == self._part_count(phase, message.unit):
                         units.release(waiting.pop(message.unit)[0])
+                        self._leave_slice(phase, 0)
                         finished[message.unit] = [answers[part] for part in sorted(answers)]
             elif units.wake and following not in finished:
                 units.wake.recv_bytes()

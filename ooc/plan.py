@@ -16,11 +16,11 @@ from ooc.program import Program
 from ooc.shared import ArraySpec
 from ooc.state import Layout
 
-# Measured (anonymous memory with numpy, h5py and the command line; with numba and its compiled kernels; of a fork of
-# the latter that has worked for a while), rounded up.
-_COORDINATOR = 60_000_000
-_TEMPLATE = 110_000_000
-_WORKER = 25_000_000
+# Measured (anonymous memory of the process that has trained and written a model; of the one that has loaded the
+# kernels; of a fork of the latter that has worked for a while: up to 72, 70 and 7 MB), rounded up.
+_COORDINATOR = 90_000_000
+_TEMPLATE = 90_000_000
+_WORKER = 20_000_000
 _MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
 
 
@@ -28,7 +28,8 @@ _MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
 class Plan:
     """workers: processes. resident: whether all local state stays in memory; otherwise `buffers` units of it do.
 
-    bytes: what the process tree will hold. reasons: why, for people.
+    bytes: what the process tree will hold. reasons: why, for people. mapped: whether the arrays that the program keeps
+    by slices lie in a file.
     """
 
     workers: int
@@ -36,6 +37,7 @@ class Plan:
     buffers: int
     bytes: int
     reasons: tuple[str, ...]
+    mapped: bool = False
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """The shared arrays that hold local state."""
@@ -45,33 +47,51 @@ class Plan:
 def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, beside: int = 0) -> Plan:
     """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do.
 
-    beside: bytes of other processes that the training starts.
+    The arrays kept by slices come first: in a file they are read and written once for each block, local state once a
+    phase. beside: bytes of other processes that the training starts.
     """
     layout = Layout(dataset.index.cells, program.local_state())
-    fixed = _fixed_bytes(dataset, program, workers) + beside
+    fixed = _fixed_bytes(program, workers) + beside
     whole = sum(spec.bytes for spec in Resident.specs(layout).values())
     one = StreamedPass.specs(layout, 1)["buffer0"].bytes
-    if fixed + whole <= memory:
-        reason = f"all topics and proposals stay in memory ({_mb(whole)})"
-        return Plan(workers, True, 0, fixed + whole, (reason, f"processes and their scratch take {_mb(fixed)}"))
-    if (buffers := min(_MOST_BUFFERS, (memory - fixed) // one)) < 2:
-        least = -(-(fixed + 2 * one) // 10**6) * 10**6  # rounded up: the number that is told must do
+    model, two = _sliced_bytes(program)
+    choices = [
+        (mapped, buffers, int(fixed + (two if mapped else model) + (buffers * one or whole)))
+        for mapped in ((False, True) if two < model else (False,))
+        for buffers in (0, *range(_MOST_BUFFERS, 1, -1))
+    ]
+    fitting = [choice for choice in choices if choice[-1] <= memory]
+    if not fitting:
+        least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the number that is told must do
         raise RequestError(
             f"--memory {_mb(memory)} is too little: {workers} workers need at least {_mb(least)}",
             "Give more memory, or fewer --workers.",
         )
-    reasons = (
-        f"topics and proposals ({_mb(whole)}) do not fit beside the processes ({_mb(fixed)}): they are streamed",
-        f"{buffers} buffers of {_mb(one)}, each for one slice or block, are filled and written back in the background",
-    )
-    return Plan(workers, False, int(buffers), int(fixed + buffers * one), reasons)
+    mapped, buffers, size = fitting[0]
+    state = f"all topics and proposals stay in memory ({_mb(whole)})"
+    if buffers:
+        state = f"topics and proposals ({_mb(whole)}) are streamed through {buffers} buffers of {_mb(one)}"
+    rows = f"rows of words stay in memory ({_mb(model)})"
+    if mapped:
+        rows = f"rows of words ({_mb(model)}) lie in a file, up to {_mb(two)} of them not written yet"
+    reasons = (state, *([rows] if model else []), f"processes and their scratch take {_mb(fixed)}")
+    return Plan(workers, not buffers, buffers, size, reasons, mapped)
 
 
-def _fixed_bytes(dataset: Dataset, program: Program, workers: int) -> int:
-    shared = sum(spec.bytes for spec in program.shared_arrays().values())
+def _sliced_bytes(program: Program) -> tuple[int, int]:
+    """Bytes of the arrays kept by slices: all, and two slices, of which one is being written, the other changed."""
+    specs = program.shared_arrays()
+    sizes = [count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items()]
+    slices = np.sort(np.sum(sizes, axis=0)) if sizes else np.zeros(1, np.int64)
+    return int(slices.sum()), int(slices[-2:].sum())
+
+
+def _fixed_bytes(program: Program, workers: int) -> int:
+    sliced = program.sliced_arrays()
+    shared = sum(spec.bytes for name, spec in program.shared_arrays().items() if name not in sliced)
     deltas = sum(spec.bytes for spec in program.delta_arrays().values())
-    index = sum(array.nbytes for array in dataset.index if isinstance(array, np.ndarray))
-    return _COORDINATOR + processes_bytes(workers) + index + shared + workers * (deltas + program.scratch_bytes())
+    own = program.own_bytes() + workers * (deltas + program.scratch_bytes())
+    return _COORDINATOR + processes_bytes(workers) + shared + own
 
 
 def processes_bytes(workers: int) -> int:

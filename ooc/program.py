@@ -100,8 +100,24 @@ class Program(Protocol):
         """Those of the shared arrays that belong to a generation."""
         ...
 
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        """Those of the shared arrays that may lie in a file: derived, one-dimensional, kept slice after slice.
+
+        For each, int64 (S,), its elements in each slice. A stage, or a unit of a phase that is not staged, changes them
+        in one slice at most.
+        """
+        ...
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        """Whether a stage (0 for a phase that is not staged) changes the sliced arrays."""
+        ...
+
     def delta_arrays(self) -> dict[str, ArraySpec]:
         """Arrays that each worker has of its own, zero when a phase or stage begins, and adds to."""
+        ...
+
+    def own_bytes(self) -> int:
+        """Memory that the program takes in the coordinator and in the process that the workers are forked from."""
         ...
 
     def scratch_bytes(self) -> int:

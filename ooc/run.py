@@ -2,6 +2,7 @@
 
 config.json     the program, its options, the dataset with its identity, how long to train
 state/          generations of the local state, see `ooc.state`
+slices/         what a program keeps by slices while it runs, if memory does not hold it, see `ooc.slices`
 metrics.jsonl   one line for each iteration
 log.txt         what happened when
 model/          the result, once the training is done
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -23,6 +25,7 @@ from typing import Any
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import disk_errors, publish, publish_directory, read_json, remove_leftovers, write_json
+from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
 
 SCHEMA = 1
@@ -110,6 +113,7 @@ def locked(path: Path) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         remove_leftovers(path)
+        shutil.rmtree(path / SLICES, ignore_errors=True)
         yield
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Named arrays in anonymous shared memory: no name in the file system, so nothing can be left behind."""
+"""Named arrays that processes share, by default in anonymous memory: without a name, nothing can be left behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,18 +27,17 @@ class ArraySpec(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-class SharedArrays:
+class SharedArrays(Mapping[str, np.ndarray]):
     """Arrays that a process and the workers that inherit `descriptor` see alike, all zero at first.
 
-    Give the descriptor to attach to arrays that exist; without one they are allocated, every page of them, so that a
-    lack of memory is an error here and not a signal later.
+    Give the descriptor to attach to arrays that exist, or to map those of a file of `total_bytes(specs)` zeros; without
+    one they are allocated, every page of them, so that a lack of memory is an error here and not a signal later.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None) -> None:
-        size = sum(_aligned(spec.bytes) for spec in specs.values())
-        self.bytes = size
+        size = total_bytes(specs)
         self.descriptor = _allocate(size) if descriptor is None else descriptor
-        whole = mmap.mmap(self.descriptor, max(size, _ALIGN))
+        whole = mmap.mmap(self.descriptor, size)
         self._arrays: dict[str, np.ndarray] = {}
         offset = 0
         for name, spec in specs.items():
@@ -49,10 +48,21 @@ class SharedArrays:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
     def close(self) -> None:
         """Let go of the memory; it is freed when the last process that has it mapped lets go too."""
         self._arrays.clear()
         os.close(self.descriptor)
+
+
+def total_bytes(specs: Mapping[str, ArraySpec]) -> int:
+    """What arrays take one after the other, each on pages of its own; at least one page."""
+    return max(sum(_aligned(spec.bytes) for spec in specs.values()), _ALIGN)
 
 
 def _aligned(size: int) -> int:
@@ -67,9 +77,9 @@ def _allocate(size: int) -> int:
             descriptor = os.dup(file.fileno())
     try:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, max(size, _ALIGN))
+            os.posix_fallocate(descriptor, 0, size)
         else:
-            os.ftruncate(descriptor, max(size, _ALIGN))
+            os.ftruncate(descriptor, size)
     except OSError as error:
         os.close(descriptor)
         raise WorkFailed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -33,8 +33,7 @@ class Attachment(NamedTuple):
 
     dataset: str
     program: ProgramSpec
-    specs: dict[str, ArraySpec]
-    descriptor: int
+    arrays: list[tuple[dict[str, ArraySpec], int]]  # arguments of the SharedArrays
 
 
 class Message(NamedTuple):
@@ -67,19 +66,19 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
     program = attachment.program.build(dataset)
     options = [value for value in attachment.program.options.values() if isinstance(value, str)]
     prepare("-".join([type(program).__name__, *map(str, program.local_state()), *options]), program.warm_up)
-    shared = SharedArrays(attachment.specs, attachment.descriptor)
-    return JobHandler(dataset, program, shared)
+    arrays = {name: array for known in attachment.arrays for name, array in SharedArrays(*known).items()}
+    return JobHandler(dataset, program, arrays)
 
 
 class JobHandler:
     """Handles the messages of one worker."""
 
-    def __init__(self, dataset: Dataset, program: Program, shared: SharedArrays) -> None:
+    def __init__(self, dataset: Dataset, program: Program, arrays: Mapping[str, np.ndarray]) -> None:
         self._dataset, self._program = dataset, program
         self._layout = Layout(dataset.index.cells, program.local_state())
         self._phases = all_phases(program)
-        self._arrays = shared
-        self._shared = {name: shared[name] for name in program.shared_arrays()}
+        self._arrays = arrays
+        self._shared = {name: arrays[name] for name in program.shared_arrays()}
         self._delta: dict[str, np.ndarray] = {}
         self.unit = lru_cache(maxsize=4)(self._unit)
 

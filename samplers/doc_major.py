@@ -24,7 +24,7 @@ from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from samplers.documents import Cell, Counts, aggregate_words, count_words, lay_out
 from samplers.lda import Lda, topic_type
-from samplers.rows import Rows, row_layout
+from samplers.rows import Rows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
@@ -62,9 +62,29 @@ class DocMajor(Lda):
             "token_words": ArraySpec((self._most_tokens,), "uint32"),
         }
 
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        """The rows, unless they are updated in place: then every stage changes those of all slices."""
+        if self.in_place:
+            return {}
+        dense, tables = row_sizes(self.layout, self.topics, self.dataset.index.slice_bounds)
+        return {"dense_rows": dense, "row_tables": tables}
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        if phase is self.word_counts:
+            return True
+        return self.update_mode == "delayed" and stage > 0 and self._step(stage)[1] == "aggregate"
+
+    def _step(self, stage: int) -> tuple[int, str]:
+        """The slice of a stage, and what is done to its cell."""
+        slice_, step = divmod(stage - 1, len(self.steps()))
+        return slice_, self.steps()[step]
+
     def rows(self, shared: Arrays) -> Rows:
         """The rows of all words."""
         return Rows(self.topics, self.layout.masks, self.layout.starts, shared["dense_rows"], shared["row_tables"])
+
+    def own_bytes(self) -> int:
+        return super().own_bytes() + 2 * (self.layout.masks.nbytes + self.layout.starts.nbytes)
 
     def scratch_bytes(self) -> int:
         counts = sum(spec.bytes for spec in self._count_specs().values())
@@ -143,8 +163,8 @@ class DocMajor(Lda):
             self._lay_out(job, block)
             return (0, *_NOTHING) if self.update_mode == "rotation" else 0
         if self.update_mode == "delayed":
-            slice_, step = divmod(job.stage - 1, len(self.steps()))
-            return self.do_step(self.steps()[step], job, block, slice_, key)
+            slice_, step = self._step(job.stage)
+            return self.do_step(step, job, block, slice_, key)
         if self.update_mode == "data-parallel":
             return self._sample(job, block, job.bounds[job.part : job.part + 2], None, key)
         if self.update_mode == "immediate":

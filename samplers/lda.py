@@ -97,6 +97,12 @@ class Lda:
     def primary_arrays(self) -> Sequence[str]:
         return ("topic_counts", "alpha", "beta")
 
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return False
+
     def document_prior(self, shared: Arrays) -> groups.Prior:
         """The prior of the topics in a document."""
         total = float(shared["alpha_total"][0])
@@ -114,6 +120,9 @@ class Lda:
         """Tokens of the largest group that is gathered: the longest document, or a word that fits in a part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_tokens), self.dataset.longest_document, 1)
+
+    def own_bytes(self) -> int:
+        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)  # of `write_model`, to order the rows
 
     def scratch_bytes(self) -> int:
         return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
@@ -148,7 +157,13 @@ class Lda:
         for array in (*block, *slice_):
             array.setflags(write=False)  # as mapped files are; to numba that is another type
         state = np.zeros((1, self.columns), topic_type(self.topics))
-        shared = {name: np.zeros(*spec) for name, spec in self.shared_arrays().items()}
+        sliced = (
+            self.sliced_arrays()
+        )  # may be larger than memory; here are one word and what all share, K elements each
+        shared = {
+            name: np.zeros(2 * self.topics if name in sliced else spec.shape, spec.dtype)
+            for name, spec in self.shared_arrays().items()
+        }
         delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
         self._scratch = self.make_scratch(2)
         for phase in (self.initial, *self.reading_phases, *self.phases):

@@ -53,6 +53,18 @@ def row_layout(frequencies: np.ndarray, topics: int) -> RowLayout:
     return RowLayout(masks, starts, int(sizes[dense].sum()), int(sizes[~dense].sum()))
 
 
+def row_sizes(layout: RowLayout, topics: int, slice_bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Elements of `dense` and of `tables` that the rows of each slice take: int64 (S,) both."""
+    dense = layout.masks == DENSE
+    slots = layout.masks.astype(np.int64) + 1  # 0 where dense
+    return per_slice(topics * dense, slice_bounds), per_slice(slots, slice_bounds)
+
+
+def per_slice(sizes: np.ndarray, slice_bounds: np.ndarray) -> np.ndarray:
+    """int64 (S,): sums of `sizes`, (V,), over the words of each slice; slice_bounds: int64 (S+1,)."""
+    return np.diff(np.concatenate(([0], np.cumsum(sizes)))[slice_bounds])
+
+
 def _before(sizes: np.ndarray) -> np.ndarray:
     return np.cumsum(sizes) - sizes
 

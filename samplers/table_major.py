@@ -1,7 +1,8 @@
 """Document-major LDA with proposals from alias tables of the rows of words, see `samplers.word_tables`.
 
 Tables are made for each cell, or each iteration, from rows that stay as they are while proposals are drawn from them.
-Where rows are updated in place they are made anew for every token, O(K).
+Those of a cell are forgotten with it: there is room for one slice's. Where rows are updated in place they are made anew
+for every token, O(K).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from blocks.dataset import Block, Dataset
 from ooc.program import Arrays, Job, Phase
 from ooc.shared import ArraySpec
 from samplers.doc_major import DocMajor
+from samplers.rows import per_slice
 from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_tables, room_for_tables
 
 
@@ -24,6 +26,12 @@ class TableMajor(DocMajor):
         super().__init__(dataset, **options)
         sizes = np.array([self.topics]) if self.in_place else np.minimum(dataset.index.frequencies, self.topics)
         self._table_specs, self._table_starts = room_for_tables(sizes, self.topics)
+        if not self.in_place:
+            self._of_slices = per_slice(sizes, dataset.index.slice_bounds)
+        if self.update_mode == "delayed":
+            before = np.cumsum(self._of_slices) - self._of_slices
+            self._table_starts[:-1] -= np.repeat(before, np.diff(dataset.index.slice_bounds))
+            self._table_specs["entries"] = ArraySpec((self.topics + int(self._of_slices.max()),), "uint64")
         self._own_tables: WordTables | None = None
         self._scratch_of_tables: TableScratch | None = None
 
@@ -33,6 +41,16 @@ class TableMajor(DocMajor):
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | ({} if self.in_place else self._table_specs)
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        if self.update_mode != "data-parallel":
+            return super().sliced_arrays()
+        entries = self._of_slices.copy()
+        entries[0] += self.topics  # smoothing
+        return super().sliced_arrays() | {"entries": entries}
+
+    def own_bytes(self) -> int:
+        return super().own_bytes() + 4 * self._table_starts.nbytes
 
     def scratch_bytes(self) -> int:
         own = sum(spec.bytes for spec in self._table_specs.values()) if self.in_place else 0

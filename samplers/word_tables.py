@@ -28,7 +28,7 @@ _CERTAIN = _CUT - 1  # stands for probability 1: such an entry turns into itself
 
 
 class WordTables(NamedTuple):
-    """The tables of the words in `rows`; the last place is that of smoothing.
+    """The tables of the words in `rows`; the last place is that of smoothing, whose entries come first.
 
     weights: float64 (K,). sizes: int32 (V+1,), entries of each table. masses: float64 (V+1,), sum of n_kw * weights_k
     of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), where each table begins in it.
@@ -51,15 +51,14 @@ class TableScratch(NamedTuple):
 
 
 def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec], np.ndarray]:
-    """The arrays of tables of up to `sizes`, int64 (V,), entries and of that of smoothing; and `starts`."""
-    sizes = np.append(sizes, topics)
+    """The arrays of the tables of words, up to `sizes`, int64 (V,), entries each, and of smoothing; and `starts`."""
     specs = {
         "weights": ArraySpec((topics,), "float64"),
-        "sizes": ArraySpec(sizes.shape, "int32"),
-        "masses": ArraySpec(sizes.shape, "float64"),
-        "entries": ArraySpec((int(sizes.sum()),), "uint64"),
+        "sizes": ArraySpec((sizes.size + 1,), "int32"),
+        "masses": ArraySpec((sizes.size + 1,), "float64"),
+        "entries": ArraySpec((topics + int(sizes.sum()),), "uint64"),
     }
-    return specs, np.cumsum(sizes) - sizes
+    return specs, np.append(topics + np.cumsum(sizes) - sizes, 0)
 
 
 @unmanaged_kernel
@@ -172,7 +171,7 @@ def settle_word(tables, place, chosen, own, own_count, key):
     """
     n = np.uint64(1)
     topic = topic_of(tables.entries[chosen], bits(key, n))
-    while (topic == own) & (chosen < tables.starts[-1]) & (uniform(key, n + np.uint64(1)) * own_count < 1.0):
+    while (topic == own) & (chosen >= tables.sizes[-1]) & (uniform(key, n + np.uint64(1)) * own_count < 1.0):
         n += np.uint64(2)
         chosen = choose_entry(tables.starts[place], tables.sizes[place], bits(key, n))
         topic = topic_of(tables.entries[chosen], bits(key, n))

@@ -55,10 +55,13 @@ def alive(process: psutil.Process) -> bool:
 class Training:
     """A training in a process of its own."""
 
-    def __init__(self, run: Path, workers: int, buffers: int, checkpoint_s: float = 0.0) -> None:
+    def __init__(
+        self, run: Path, workers: int, buffers: int, *, mapped: bool = False, checkpoint_s: float = 0.0
+    ) -> None:
         self.run = run
+        arguments = map(str, (SCRIPT, run, workers, buffers, int(mapped), checkpoint_s))
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(SCRIPT), str(run), str(workers), str(buffers), str(checkpoint_s)],
+            [sys.executable, "-W", "error", *arguments],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -141,6 +144,25 @@ def test_killed_at_any_point_a_run_ends_with_the_same_bytes(corpus, expected, tm
     kill_at_random_points(run.path, random.Random(), 8)
     train(run, plan(2, STREAMED), quiet=True)
     check_finished(run.path, expected)
+
+
+@pytest.mark.parametrize("sampler", ["Gibbs", "LightLda"])
+def test_slices_in_a_file_are_made_anew_after_a_kill(corpus, tmp_path, sampler):
+    """Killed twice while its rows lay in a file: the next to hold the run removes or replaces what the killed left, and
+    the model is that of a run that had them in memory and was left alone."""
+    spec = program_spec(sampler, topics=200)
+    undisturbed = new_run(tmp_path / "undisturbed", corpus, spec, 6)
+    train(undisturbed, plan(), quiet=True)
+    run = new_run(tmp_path / "run", corpus, spec, 6)
+    for workers, told in ((1, 2), (2, 4)):
+        killed = Training(run.path, workers, RESIDENT, mapped=True)
+        killed.wait_for(told)
+        killed.end(signal.SIGKILL)
+        assert (run.path / "slices" / "arrays").stat().st_size > 0
+    with run.locked():
+        assert not (run.path / "slices").exists()
+    train(run, plan(2, STREAMED, mapped=True), quiet=True)
+    check_finished(run.path, model_bytes(undisturbed.path), 6)
 
 
 @pytest.mark.long

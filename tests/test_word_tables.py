@@ -126,13 +126,13 @@ def test_a_table_in_another_place_is_the_same(tmp_path):
         make_table(one, 0, rows, word, scratch)
         size, start = tables.sizes[word], tables.starts[word]
         assert one.sizes[0] == size == np.count_nonzero(COUNTS[word])
-        assert np.array_equal(tables.entries[start : start + size], one.entries[:size])
+        assert np.array_equal(tables.entries[start : start + size], one.entries[one.starts[0] :][:size])
         assert one.masses[0] == tables.masses[word] == pytest.approx((COUNTS[word] * tables.weights).sum())
 
 
 def test_the_smoothing_table_has_the_weights():
     weights = np.random.default_rng(2).uniform(0.1, 3, 1000)
     tables, _ = empty_tables(1, 1000, weights)
-    given = probabilities(tables.entries[tables.starts[-1] :])
+    given = probabilities(tables.entries[:1000])
     assert tables.masses[-1] == pytest.approx(weights.sum(), rel=1e-12)
     assert max(abs(given[k] - weights[k] / weights.sum()) for k in range(1000)) < 2**-23
