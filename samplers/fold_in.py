@@ -5,9 +5,17 @@ zero-order collapsed variational update (CVB0: Asuncion, Welling, Smyth and Teh,
 
     gamma_jk ~ phi_kj * (n_k^- + alpha_k),   n_k = sum_j c_j * gamma_jk
 
-over the document's different words j, c_j times each, until the counts move by less than a tolerance. It draws no
-random numbers. Only topics that some word of the document has been seen in take part; the others keep n_k = 0 (their
-phi is below beta / (n_k + V*beta)), but their prior counts in full wherever a probability is computed.
+over the document's different words j, c_j times each, swept one after the other from n = 0. It draws no random
+numbers. Few topics matter to a document, so most are left out early; these keep n_k = 0, but their prior counts in full
+wherever a probability is computed:
+
+- before the first sweep, topics with less than LEAST_EVIDENCE of the largest evidence. The evidence is n_k after one
+  step from n = 0, of the words each on its own: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, prior_j being
+  sum_k alpha_k * phi_kj. It is 0 for topics that none of the words has been seen in;
+- after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE of the largest n_k.
+
+The sweeps end when one has moved less than TOLERANCE of the tokens. These values were chosen by the likelihood of
+held-out documents, which is a little lower with more topics and sweeps: docs/evaluation.md has the measurements.
 """
 
 from __future__ import annotations
@@ -20,8 +28,12 @@ import numpy as np
 from blocks.compiled import kernel, reordered_kernel
 from samplers.streams import bits
 
-MOST_ROUNDS = 100
-TOLERANCE = 1e-3  # of a document's tokens
+LEAST_EVIDENCE = 0.05
+FIRST_SWEEPS = 2
+LEAST_SHARE = 0.01
+TOLERANCE = 0.1
+MOST_SWEEPS = 100
+LANES = 32  # columns are a multiple of it: a loop over them is vectors and nothing else
 
 
 class Topics(NamedTuple):
@@ -38,6 +50,19 @@ class Topics(NamedTuple):
     alpha: np.ndarray
     beta: float
     prior: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """What `fold_in` works with and leaves as it was. place: int32 (K,), all -1. evidence: float32 (K,), all 0."""
+
+    place: np.ndarray
+    evidence: np.ndarray
+
+
+@kernel
+def new_scratch(topics):
+    """A Scratch for K topics."""
+    return Scratch(np.full(topics, -1, np.int32), np.zeros(topics, np.float32))
 
 
 @kernel
@@ -78,58 +103,132 @@ def active_topics(words, model, place):
 
 
 @kernel
-def fold_in(words, times, model, place):
-    """Expected topic counts of a document.
-
-    words: uint32 (U,), its different words. times: int64 (U,), how often each occurs. model: Topics. place: int32
-    (K,), all -1, as it is again afterwards. Returns the topics that take part, int64 (A,) ascending, and their counts
-    n_k, float64 (A,), which sum to the document's tokens (to 0 if A is 0).
-    """
-    active = active_topics(words, model, place)
-    work = np.zeros((2 * words.size + 3, active.size), np.float32)
-    phi, expected, alpha = work[: words.size], work[-3], work[-2]
+def likely_topics(words, times, model, scratch):
+    """The topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to each one's place among them."""
+    place, evidence = scratch
+    entries = 0
+    for word in words:
+        entries += model.offsets[word + 1] - model.offsets[word]
+    seen = np.empty(min(entries, place.size) + 1, np.int64)
+    size = 0
     for j in range(words.size):
-        for a in range(active.size):
-            phi[j, a] = model.beta * model.scale[active[a]]
+        weight = np.float32(times[j] / model.prior[words[j]])
         for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
             k = model.topics[entry]
-            phi[j, place[k]] = (model.counts[entry] + model.beta) * model.scale[k]
-    place[active] = -1
+            seen[size] = k  # kept if it is new
+            size += evidence[k] == 0
+            evidence[k] += weight * np.float32(model.counts[entry])
+    seen = seen[:size]
+    largest = np.float32(0.0)
+    for k in seen:
+        evidence[k] *= np.float32(model.alpha[k] * model.scale[k])
+        largest = max(largest, evidence[k])
+    likely = np.empty(size, np.int64)
+    size = 0
+    for k in seen:
+        likely[size] = k  # kept if its evidence is enough
+        size += evidence[k] >= np.float32(LEAST_EVIDENCE) * largest
+        evidence[k] = 0
+    likely = np.sort(likely[:size])
+    for a in range(size):
+        place[likely[a]] = a
+    return likely
+
+
+@kernel
+def document_arrays(words, model, active, place):
+    """What `_sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
+
+    words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; the others have -1,
+    so what is theirs goes to the last column, which has no topic and a scale of 0.
+    """
+    work = np.zeros((2 * words.size + 3, (active.size // LANES + 1) * LANES), np.float32)
+    alpha, scale, beta = work[-2], work[-1], np.float32(model.beta)
     for a in range(active.size):
         alpha[a] = model.alpha[active[a]]
+        scale[a] = model.scale[active[a]]
+    for j in range(words.size):
+        phi = work[j]
+        row = slice(model.offsets[words[j]], model.offsets[words[j] + 1])
+        topics, counts = model.topics[row], model.counts[row]
+        for entry in range(topics.size):
+            phi[place[topics[entry]]] = counts[entry]
+        for a in range(phi.size):
+            phi[a] = (phi[a] + beta) * scale[a]
+    return work
+
+
+@kernel
+def drop_topics(work, active):
+    """Drop the topics with too small a share; the columns of the others move to the left.
+
+    work: float32 (2U + 3, W) of `_sweep`, changed. active: int64 (A,). Returns the rest of `active` and how many
+    columns are in use now, a multiple of LANES.
+    """
+    expected = work[-3]
+    least = np.float32(LEAST_SHARE) * expected.max()
+    keep = np.empty(active.size, np.int64)
+    size = 0
+    for a in range(active.size):
+        keep[size] = a
+        size += expected[a] >= least
+    width = -(-size // LANES) * LANES
+    for row in work:
+        for a in range(size):
+            row[a] = row[keep[a]]
+        row[size:width] = 0
+    return active[keep[:size]], width
+
+
+@kernel
+def fold_in(words, times, model, scratch):
+    """Expected topic counts of a document.
+
+    words: uint32 (U,), its different words. times: int64 (U,), how often each occurs. model: Topics. scratch: Scratch.
+    Returns the topics that take part, int64 (A,) ascending, and their counts n_k, float64 (A,), which sum to the
+    document's tokens (to 0 if A is 0).
+    """
+    active = likely_topics(words, times, model, scratch)
+    work = document_arrays(words, model, active, scratch.place)
+    scratch.place[active] = -1
     if active.size:
-        _iterate(work, times.astype(np.float32))
-    return active, expected.astype(np.float64)
+        repeats = times.astype(np.float32)
+        for _ in range(FIRST_SWEEPS):
+            _sweep(work, work.shape[1], repeats)
+        active, width = drop_topics(work, active)
+        enough = np.float32(TOLERANCE) * repeats.sum()
+        for _ in range(MOST_SWEEPS):
+            if _sweep(work, width, repeats) < enough:
+                break
+    return active, work[-3, : active.size].astype(np.float64)
 
 
 @reordered_kernel
-def _iterate(work, times):
-    """CVB0 to convergence.
+def _sweep(work, width, times):
+    """One CVB0 update of each of a document's words, in turn; returns how far tokens moved, in tokens.
 
-    work: float32 (2U + 3, A): phi (U rows), gamma (U rows, zero), n_k (zero), alpha, and one to work in; gamma and n_k
-    are set. All in one array: whether a loop runs as vectors, and so the order of its sums, depends on how far its
-    arrays are from one another (the compiler tests at run time whether they overlap), which must not be chance.
+    work: float32 (2U + 3, W), the first `width` columns of which are in use: phi (U rows), gamma (U rows) and n_k, both
+    updated, alpha, and a row to work in. times: float32 (U,). All in one array: whether a loop runs as vectors, and so
+    the order of its sums, depends on how far its arrays are from one another (the compiler tests at run time whether
+    they overlap), which must not be chance.
     """
     expected, alpha, fresh = work[-3], work[-2], work[-1]
-    tolerance = np.float32(TOLERANCE) * times.sum()
-    for sweep in range(MOST_ROUNDS):
-        moved = np.float32(0.0)
-        for j in range(times.size):
-            phi, gamma, repeats = work[j], work[times.size + j], times[j]
-            total = np.float32(0.0)
-            for a in range(alpha.size):
-                fresh[a] = phi[a] * (max(expected[a] - gamma[a], np.float32(0.0)) + alpha[a])
-                total += fresh[a]
-            factor = np.float32(1.0) / total
-            change = np.float32(0.0)
-            for a in range(alpha.size):
-                difference = fresh[a] * factor - gamma[a]
-                gamma[a] += difference
-                expected[a] += repeats * difference
-                change += abs(difference)
-            moved += repeats * change
-        if sweep and moved < tolerance:
-            break
+    moved = np.float32(0.0)
+    for j in range(times.size):
+        phi, gamma, repeats = work[j], work[times.size + j], times[j]
+        total = np.float32(0.0)
+        for a in range(width):
+            fresh[a] = phi[a] * (max(expected[a] - gamma[a], np.float32(0.0)) + alpha[a])
+            total += fresh[a]
+        factor = np.float32(1.0) / total
+        change = np.float32(0.0)
+        for a in range(width):
+            difference = fresh[a] * factor - gamma[a]
+            gamma[a] += difference
+            expected[a] += repeats * difference
+            change += abs(difference)
+        moved += repeats * change
+    return moved
 
 
 @kernel
@@ -156,13 +255,13 @@ def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
     offsets: int64 (D+1,), where each document begins in `ranks`, uint32. mixtures: float32 (all documents, K), set in
     the rows that `rows`, uint64 (D,), names.
     """
-    place = np.full(model.scale.size, -1, np.int32)
+    scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
     mass = model.alpha.sum()
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
-        active, expected = fold_in(words[:size], times[:size], model, place)
+        active, expected = fold_in(words[:size], times[:size], model, scratch)
         total = expected.sum() + mass
         row = mixtures[rows[d]]
         for k in range(row.size):
@@ -177,15 +276,16 @@ def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
 
     topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows that `rows` names.
     """
-    place = np.full(model.scale.size, -1, np.int32)
+    scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
     mass = model.alpha.sum()
+    place = scratch.place
     by_prior = np.argsort(-model.alpha, kind="mergesort")
     top = topics.shape[1]
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
-        active, expected = fold_in(words[:size], times[:size], model, place)
+        active, expected = fold_in(words[:size], times[:size], model, scratch)
         total = expected.sum() + mass
         # A topic with no count of its own can only be among the first T by its prior.
         place[active] = 0
@@ -207,7 +307,7 @@ def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
     numbers: uint64 (D,), original number of each document: with `key` it decides which words are observed. Returns
     the log-likelihood of the predicted tokens, and their number.
     """
-    place = np.full(model.scale.size, -1, np.int32)
+    scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
     mixture = np.zeros(model.scale.size)
@@ -220,7 +320,7 @@ def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
             j = bits(bits(key, numbers[d]), np.uint64(i)) % np.uint64(i + 1)
             words[i], words[j] = words[j], words[i]
             times[i], times[j] = times[j], times[i]
-        active, expected = fold_in(words[:observed], times[:observed], model, place)
+        active, expected = fold_in(words[:observed], times[:observed], model, scratch)
         total = expected.sum() + mass
         mixture[active] = expected
         for i in range(observed, size):
