@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,17 +17,6 @@ from samplers.inference import evaluate
 from samplers.model import Model
 
 FIELD = "held_out_log_likelihood_per_token"
-
-
-def open_held_out(entry: dict[str, Any]) -> Dataset:
-    """The held-out dataset that a run was started with; raises RequestError if another one lies in its place now."""
-    held_out = Dataset(entry["path"])
-    if held_out.identity != entry["identity"]:
-        raise RequestError(
-            f"{held_out.path} is not the held-out dataset that the run was started with: it was made again",
-            "Restore that dataset, or train a new run.",
-        )
-    return held_out
 
 
 def check_held_out(held_out: Dataset, dataset: Dataset) -> None:

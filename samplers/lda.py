@@ -204,8 +204,7 @@ class Lda:
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         """Do a part of a block-outer phase."""
-        offsets = block.offsets[job.first : job.last + 1]
-        where = (job.state, job.bases[job.unit], offsets, block.positions)
+        where = tokens_of_documents(job, block)
         if job.phase == self.initial.name:
             return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
         if job.phase == self.document_likelihood.name:
@@ -214,18 +213,19 @@ class Lda:
             return groups.document_rows(*where, self.scratch, self.topics)
         if job.phase == self.document_histograms.name:
             rows = groups.document_rows(*where, self.scratch, self.topics)[1]
-            return hyperparameters.histogram(rows), hyperparameters.histogram(np.diff(offsets).astype(np.uint64))
+            lengths = np.diff(block.offsets[job.first : job.last + 1])
+            return hyperparameters.histogram(rows), hyperparameters.histogram(lengths.astype(np.uint64))
         return self.sample_documents(job, block, key)
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         """Do a part of a slice-outer phase."""
-        runs = (slice_.run_offsets[job.first : job.last + 1], slice_.blocks, slice_.starts, slice_.lengths)
+        where = tokens_of_words(job, slice_)
         if job.phase == self.word_likelihood.name:
-            return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior(job.shared))
+            return groups.word_likelihood(*where, self.scratch, self.word_prior(job.shared))
         if job.phase == self.word_rows.name:
-            return groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)
+            return groups.word_rows(*where, self.scratch, self.topics)
         if job.phase == self.word_histograms.name:
-            rows = groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)[1]
+            rows = groups.word_rows(*where, self.scratch, self.topics)[1]
             return hyperparameters.histogram(rows & hyperparameters.COUNT)
         return self.sample_words(job, slice_, key)
 
@@ -271,6 +271,17 @@ class Lda:
             word_rows=sweep(self.word_rows),
             document_rows=sweep(self.document_rows),
         )
+
+
+def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
+    """Where the tokens of a part's documents are: state, base, offsets, positions as `samplers.groups` takes them."""
+    return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
+
+
+def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
+    """Where the tokens of a part's words are: state, bases and runs as `samplers.groups` takes them."""
+    run_offsets = slice_.run_offsets[job.first : job.last + 1]
+    return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
 
 
 def check_options(

@@ -12,7 +12,7 @@ from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
 from ooc.plan import Plan, make_plan, processes_bytes
-from ooc.run import Run, create_run
+from ooc.run import Run, create_run, dataset_entry
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.averaging import check_average, check_more
@@ -120,7 +120,7 @@ def _held_out(path: Path, dataset: Dataset) -> dict[str, str]:
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
-    return {"path": str(held_out.path.resolve()), "identity": held_out.identity}
+    return dataset_entry(held_out)
 
 
 def resume(
