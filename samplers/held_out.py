@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import temporary_name
 from ooc.engine import StaticEngine
-from samplers.inference import evaluate
+from samplers.inference import check_predictable, evaluate
 from samplers.model import Model
 
 FIELD = "held_out_log_likelihood_per_token"
@@ -27,17 +25,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
             f"--held-out {held_out.path} has another vocabulary than {dataset.path}",
             f"Ingest the held-out documents with --vocab-from {dataset.path}.",
         )
-    if not any(_predictable(held_out, block) for block in range(held_out.block_count)):
-        raise RequestError(f"--held-out {held_out.path}: no document has two different words: nothing to predict")
-
-
-def _predictable(dataset: Dataset, number: int) -> bool:
-    """Whether a document of a block has two different words; a document's positions ascend, and so do their words."""
-    block = dataset.block(number)
-    filled = np.flatnonzero(np.diff(block.offsets))
-    ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
-    first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
-    return bool((first != last).any())
+    check_predictable(held_out)
 
 
 @contextmanager

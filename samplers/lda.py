@@ -26,6 +26,7 @@ from samplers.streams import stream_key
 from samplers.topic_counts import table_mask
 
 MOST_TOPICS = 1_000_000
+LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
 
 
 def topic_type(topics: int) -> str:
@@ -293,9 +294,10 @@ def check_options(
     weights = np.atleast_1d(np.asarray(alpha, np.float64))
     if weights.size not in (1, topics):
         raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")
-    for option, value in (("--alpha", weights), ("--beta", np.float64(beta))):
-        if not (np.all(np.isfinite(value)) and np.all(value > 0)):
-            raise RequestError(f"{option}: a prior is a finite number above 0")
+    for option, value in (("--alpha", weights), ("--beta", np.array([beta]))):
+        wrong = value[~((value >= LEAST_PRIOR) & (value <= MOST_PRIOR))]
+        if wrong.size:
+            raise RequestError(f"{option} {wrong[0]:g}: a prior is a number from {LEAST_PRIOR:g} to {MOST_PRIOR:g}")
     for option, number in (("--optimize-every", optimize_every), ("--burn-in", burn_in)):
         if number < 0:
             raise RequestError(f"{option} {number}: a number of iterations is 0 or more")
