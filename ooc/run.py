@@ -46,14 +46,7 @@ class Run:
 
     def dataset(self) -> Dataset:
         """The dataset of the run; raises RequestError if another one lies in its place now."""
-        expected = self.config["dataset"]
-        dataset = Dataset(expected["path"])
-        if dataset.identity != expected["identity"]:
-            raise RequestError(
-                f"{dataset.path} is not the dataset that {self.path} was started on: it was made again, or appended to",
-                "Restore that dataset, or train a new run on this one.",
-            )
-        return dataset
+        return remembered_dataset(self.config["dataset"], f"the dataset that {self.path} was started on")
 
     def set_iterations(self, iterations: int) -> None:
         """Change how long to train; a convergence that ended the training does not end it again."""
@@ -94,6 +87,22 @@ class Run:
         path = self.path / "metrics.jsonl"
         with disk_errors(path), path.open("ab") as file:
             os.fsync(file.fileno())
+
+
+def dataset_entry(dataset: Dataset) -> dict[str, str]:
+    """What the configuration of a run remembers of a dataset."""
+    return {"path": str(dataset.path.resolve()), "identity": dataset.identity}
+
+
+def remembered_dataset(entry: dict[str, str], name: str) -> Dataset:
+    """The dataset of an entry, called `name` where RequestError is raised because another lies in its place now."""
+    dataset = Dataset(entry["path"])
+    if dataset.identity != entry["identity"]:
+        raise RequestError(
+            f"{dataset.path} is not {name}: it was made again, or appended to",
+            "Restore that dataset, or train a new run.",
+        )
+    return dataset
 
 
 @contextmanager
@@ -148,7 +157,7 @@ def run_config(
         "version": version("ooc"),
         "program": spec.target,
         "options": spec.options,
-        "dataset": {"path": str(dataset.path.resolve()), "identity": dataset.identity},
+        "dataset": dataset_entry(dataset),
         "iterations": iterations,
         "evaluate_every": evaluate_every,
         "extended_at": 0,

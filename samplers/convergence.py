@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from blocks.errors import RequestError
 from samplers.held_out import FIELD as HELD_OUT
 
 JOINT = "log_likelihood_per_token"
 WINDOW = 3  # evaluations
 TOLERANCE = 0.003  # nats per token, over the window
+
+
+def check_convergence(iterations: int, every: int) -> None:
+    """Raise RequestError if a training is over before any evaluation that the rule counts.
+
+    With fewer than the rule needs it may make sense: a resumed run that is given more iterations goes on counting.
+    """
+    if iterations < every:
+        raise RequestError(
+            f"--stop-when-converged: {iterations} iterations end before the first evaluation that counts, at {every}",
+            "Give more --iterations, or fewer to --evaluate-every.",
+        )
 
 
 def measure(lines: Sequence[dict[str, Any]]) -> str:

@@ -23,7 +23,7 @@ from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from samplers.documents import Cell, Counts, aggregate_words, count_words, lay_out
-from samplers.lda import Lda, topic_type
+from samplers.lda import Lda, tokens_of_words, topic_type
 from samplers.rows import Rows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
@@ -140,16 +140,7 @@ class DocMajor(Lda):
         if job.phase != self.word_counts.name:
             return super().update_words(job, slice_, key)
         first = int(self.dataset.index.slice_bounds[job.unit])
-        count_words(
-            job.state,
-            job.bases,
-            slice_.run_offsets[job.first : job.last + 1],
-            slice_.blocks,
-            slice_.starts,
-            slice_.lengths,
-            self.rows(job.shared),
-            first + job.first,
-        )
+        count_words(*tokens_of_words(job, slice_), self.rows(job.shared), first + job.first)
         self.rows_counted(job, np.arange(first + job.first, first + job.last, dtype=np.uint32))
         return 0
 

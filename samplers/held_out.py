@@ -6,29 +6,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import temporary_name
 from ooc.engine import StaticEngine
-from samplers.inference import evaluate
+from samplers.inference import check_predictable, evaluate
 from samplers.model import Model
 
 FIELD = "held_out_log_likelihood_per_token"
-
-
-def open_held_out(entry: dict[str, Any]) -> Dataset:
-    """The held-out dataset that a run was started with; raises RequestError if another one lies in its place now."""
-    held_out = Dataset(entry["path"])
-    if held_out.identity != entry["identity"]:
-        raise RequestError(
-            f"{held_out.path} is not the held-out dataset that the run was started with: it was made again",
-            "Restore that dataset, or train a new run.",
-        )
-    return held_out
 
 
 def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
@@ -39,17 +25,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
             f"--held-out {held_out.path} has another vocabulary than {dataset.path}",
             f"Ingest the held-out documents with --vocab-from {dataset.path}.",
         )
-    if not any(_predictable(held_out, block) for block in range(held_out.block_count)):
-        raise RequestError(f"--held-out {held_out.path}: no document has two different words: nothing to predict")
-
-
-def _predictable(dataset: Dataset, number: int) -> bool:
-    """Whether a document of a block has two different words; a document's positions ascend, and so do their words."""
-    block = dataset.block(number)
-    filled = np.flatnonzero(np.diff(block.offsets))
-    ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
-    first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
-    return bool((first != last).any())
+    check_predictable(held_out)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import prepare
-from blocks.dataset import Dataset
+from blocks.dataset import Block, Dataset
 from blocks.errors import RequestError
 from blocks.files import allocate
 from samplers import fold_in
@@ -58,6 +58,20 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
         )
 
 
+def check_predictable(dataset: Dataset) -> None:
+    """Raise RequestError if no document has a word to predict from another."""
+    if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
+        raise RequestError(f"{dataset.path}: no document has two different words of the vocabulary: nothing to predict")
+
+
+def _different_words(block: Block) -> bool:
+    """Whether a document has two different words; a document's positions ascend, and so do their words."""
+    filled = np.flatnonzero(np.diff(block.offsets))
+    ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
+    first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
+    return bool((first != last).any())
+
+
 def attach(task: Task) -> Callable[[Part], Any]:
     """Load the model and return what handles a part; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
@@ -102,12 +116,11 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
     Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
     """
     check_vocabulary(model, dataset)
+    check_predictable(dataset)
     task = Task(str(model.path), str(dataset.path), "evaluate", seed)
     answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
-    if not predicted:
-        raise RequestError(f"{dataset.path}: no document has two different words of the vocabulary: nothing to predict")
     return {
         "predictive_log_likelihood_per_token": likelihood / predicted,
         "perplexity": math.exp(-likelihood / predicted),

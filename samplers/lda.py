@@ -26,6 +26,7 @@ from samplers.streams import stream_key
 from samplers.topic_counts import table_mask
 
 MOST_TOPICS = 1_000_000
+LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
 
 
 def topic_type(topics: int) -> str:
@@ -219,8 +220,7 @@ class Lda:
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         """Do a part of a block-outer phase."""
-        offsets = block.offsets[job.first : job.last + 1]
-        where = (job.state, job.bases[job.unit], offsets, block.positions)
+        where = tokens_of_documents(job, block)
         if job.phase == self.initial.name:
             return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
         if job.phase == self.document_likelihood.name:
@@ -229,18 +229,19 @@ class Lda:
             return groups.document_rows(*where, self.scratch, self.topics)
         if job.phase == self.document_histograms.name:
             rows = groups.document_rows(*where, self.scratch, self.topics)[1]
-            return hyperparameters.histogram(rows), hyperparameters.histogram(np.diff(offsets).astype(np.uint64))
+            lengths = np.diff(block.offsets[job.first : job.last + 1])
+            return hyperparameters.histogram(rows), hyperparameters.histogram(lengths.astype(np.uint64))
         return self.sample_documents(job, block, key)
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         """Do a part of a slice-outer phase."""
-        runs = (slice_.run_offsets[job.first : job.last + 1], slice_.blocks, slice_.starts, slice_.lengths)
+        where = tokens_of_words(job, slice_)
         if job.phase == self.word_likelihood.name:
-            return groups.word_likelihood(job.state, job.bases, *runs, self.scratch, self.word_prior(job.shared))
+            return groups.word_likelihood(*where, self.scratch, self.word_prior(job.shared))
         if job.phase == self.word_rows.name:
-            return groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)
+            return groups.word_rows(*where, self.scratch, self.topics)
         if job.phase == self.word_histograms.name:
-            rows = groups.word_rows(job.state, job.bases, *runs, self.scratch, self.topics)[1]
+            rows = groups.word_rows(*where, self.scratch, self.topics)[1]
             return hyperparameters.histogram(rows & hyperparameters.COUNT)
         return self.sample_words(job, slice_, key)
 
@@ -288,6 +289,17 @@ class Lda:
         )
 
 
+def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
+    """Where the tokens of a part's documents are: state, base, offsets, positions as `samplers.groups` takes them."""
+    return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
+
+
+def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
+    """Where the tokens of a part's words are: state, bases and runs as `samplers.groups` takes them."""
+    run_offsets = slice_.run_offsets[job.first : job.last + 1]
+    return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
+
+
 def check_options(
     topics: int, alpha: float | Sequence[float], beta: float, optimize_every: int = 0, burn_in: int = 0
 ) -> None:
@@ -297,9 +309,10 @@ def check_options(
     weights = np.atleast_1d(np.asarray(alpha, np.float64))
     if weights.size not in (1, topics):
         raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")
-    for option, value in (("--alpha", weights), ("--beta", np.float64(beta))):
-        if not (np.all(np.isfinite(value)) and np.all(value > 0)):
-            raise RequestError(f"{option}: a prior is a finite number above 0")
+    for option, value in (("--alpha", weights), ("--beta", np.array([beta]))):
+        wrong = value[~((value >= LEAST_PRIOR) & (value <= MOST_PRIOR))]
+        if wrong.size:
+            raise RequestError(f"{option} {wrong[0]:g}: a prior is a number from {LEAST_PRIOR:g} to {MOST_PRIOR:g}")
     for option, number in (("--optimize-every", optimize_every), ("--burn-in", burn_in)):
         if number < 0:
             raise RequestError(f"{option} {number}: a number of iterations is 0 or more")

@@ -57,6 +57,8 @@ def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, worker
 
 
 def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int) -> dict[str, Any]:
+    if request.top > model.vocabulary_size:
+        raise RequestError(f"--top {request.top}: the vocabulary has {model.vocabulary_size} words")
     words, _ = top_entries(model.words, model.alpha, request.top, per_row=False)
     if (words < 0).all():
         raise RequestError(f"{model.path}: no topic has a word")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ooc.engine import StaticEngine
-from ooc.run import Run
+from ooc.run import Run, remembered_dataset
 from ooc.training import publish_model
 from samplers.averaging import keep_state, publish_average
 from samplers.convergence import evaluations, has_converged
-from samplers.held_out import held_out_likelihood, open_held_out, present_model
+from samplers.held_out import held_out_likelihood, present_model
 
 
 class LdaObserver:
@@ -20,7 +20,8 @@ class LdaObserver:
         self._settings: dict[str, Any] = run.config["settings"]
         self._every: int = run.config["evaluate_every"]
         entry = self._settings["held_out"]
-        self._held_out = open_held_out(entry) if entry else None
+        name = "the held-out dataset that the run was started with"
+        self._held_out = remembered_dataset(entry, name) if entry else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}

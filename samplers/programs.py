@@ -13,7 +13,7 @@ from ooc.worker import ProgramSpec
 from samplers import aliaslda, gibbs, lightlda, sparselda, two_phase
 from samplers.doc_major import DocMajor
 from samplers.documents import Cell
-from samplers.lda import Lda
+from samplers.lda import Lda, tokens_of_documents, tokens_of_words
 from samplers.table_major import TableMajor
 
 
@@ -32,10 +32,7 @@ class TwoPhase(Lda):
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         return two_phase.document_phase(
-            job.state,
-            job.bases[job.unit],
-            block.offsets[job.first : job.last + 1],
-            block.positions,
+            *tokens_of_documents(job, block),
             self.scratch,
             self.document_prior(job.shared),
             job.shared["summary"],
@@ -45,12 +42,7 @@ class TwoPhase(Lda):
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         return two_phase.word_phase(
-            job.state,
-            job.bases,
-            slice_.run_offsets[job.first : job.last + 1],
-            slice_.blocks,
-            slice_.starts,
-            slice_.lengths,
+            *tokens_of_words(job, slice_),
             self.scratch,
             self.word_prior(job.shared),
             job.shared["summary"],

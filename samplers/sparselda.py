@@ -42,11 +42,9 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
         document = open_buckets(topics, present, size, summary, alpha, beta, coefficients)
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
-            smoothing -= alpha[old] * beta / summary[old]
-            document -= topics[old] * beta / summary[old]
+            smoothing, document = add_terms(-beta, topics, summary, alpha, old, smoothing, document)
             size = take_out(topics, present, places, size, summary, old)
-            smoothing += alpha[old] * beta / summary[old]
-            document += topics[old] * beta / summary[old]
+            smoothing, document = add_terms(beta, topics, summary, alpha, old, smoothing, document)
             coefficients[old] = (topics[old] + alpha[old]) / summary[old]
             if in_place:
                 decrease(rows, word, old)
@@ -62,11 +60,9 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             else:
                 new = draw_smoothing(summary, alpha, beta, x - of_word - document)
 
-            smoothing -= alpha[new] * beta / summary[new]
-            document -= topics[new] * beta / summary[new]
+            smoothing, document = add_terms(-beta, topics, summary, alpha, new, smoothing, document)
             size = put_back(topics, present, places, size, summary, new)
-            smoothing += alpha[new] * beta / summary[new]
-            document += topics[new] * beta / summary[new]
+            smoothing, document = add_terms(beta, topics, summary, alpha, new, smoothing, document)
             coefficients[new] = (topics[new] + alpha[new]) / summary[new]
             if in_place:
                 increase(rows, word, new)
@@ -89,6 +85,12 @@ def open_buckets(topics, present, size, summary, alpha, beta, coefficients):
         coefficients[k] = (topics[k] + alpha[k]) / summary[k]
         document += topics[k] * beta / summary[k]
     return document
+
+
+@inlined
+def add_terms(beta, topics, summary, alpha, k, smoothing, document):
+    """The sums of the buckets smoothing and document, with the terms of topic k added; -beta takes them away."""
+    return smoothing + alpha[k] * beta / summary[k], document + topics[k] * beta / summary[k]
 
 
 @inlined

@@ -12,11 +12,12 @@ from blocks.dataset import Dataset, check_file
 from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
 from ooc.plan import Plan, make_plan, processes_bytes
-from ooc.run import Run, create_run
+from ooc.run import Run, create_run, dataset_entry
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.averaging import check_average, check_more
 from samplers.chains import chain_paths, check_chains, create_chains, extend_chains, is_chains, train_chains
+from samplers.convergence import check_convergence
 from samplers.held_out import check_held_out
 from samplers.lda import check_options
 from samplers.observer import LdaObserver
@@ -74,15 +75,14 @@ def train_lda(
         if value < 1:
             raise RequestError(f"{option} {value}: at least 1 is needed")
     check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
+    if stop_when_converged:
+        check_convergence(iterations, evaluate_every)
     spec = sampler_spec(
         sampler,
         {"topics": topics, **priors, "seed": seed},
         {"mh_steps": mh_steps, "proposal": proposal, "update": update},
     )
-    if update == "immediate":
-        if workers not in (None, 1):
-            raise RequestError(f"--update immediate is for one worker, not for {workers}", "Leave --workers out.")
-        workers = 1
+    _check_limits(spec, workers, max_time)
     dataset = Dataset(data)
     settings = {
         "held_out": _held_out(held_out, dataset) if held_out else None,
@@ -120,7 +120,7 @@ def _held_out(path: Path, dataset: Dataset) -> dict[str, str]:
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
-    return {"path": str(held_out.path.resolve()), "identity": held_out.identity}
+    return dataset_entry(held_out)
 
 
 def resume(
@@ -134,6 +134,7 @@ def resume(
 ) -> dict[str, Any]:
     """Go on with a run, also with other workers, another budget, or more iterations; returns as `train_lda` does."""
     if is_chains(path):
+        _check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
         if iterations is not None:
             for chain in chain_paths(path):
                 _check_iterations(Run(chain), iterations)
@@ -146,6 +147,7 @@ def resume(
             max_time,
         )
     run = Run(path)
+    _check_limits(run.spec, workers, max_time)
     dataset = run.dataset()
     plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)
     check_dataset(dataset)
@@ -163,6 +165,16 @@ def _check_iterations(run: Run, iterations: int) -> None:
     check_more(run, iterations, done)
 
 
+def _check_limits(spec: ProgramSpec, workers: int | None, max_time: float | None) -> None:
+    """Raise RequestError unless the program can be trained by so many workers, and for so long."""
+    if workers is not None and workers < 1:
+        raise RequestError(f"--workers {workers}: at least 1 is needed")
+    if workers not in (None, 1) and spec.options.get("update") == "immediate":
+        raise RequestError(f"--workers {workers}: --update immediate is for one worker", "Leave --workers out.")
+    if max_time is not None and not max_time > 0:
+        raise RequestError(f"--max-time {max_time:g}: a number of seconds above 0 is needed")
+
+
 def check_dataset(dataset: Dataset) -> None:
     """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
     if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
@@ -174,13 +186,11 @@ def check_dataset(dataset: Dataset) -> None:
 def _plan(
     dataset: Dataset, spec: ProgramSpec, settings: dict[str, Any], workers: int | None, memory_bytes: int | None
 ) -> Plan:
-    if workers is not None and workers < 1:
-        raise RequestError(f"--workers {workers}: at least 1 is needed")
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    count = workers or cores()
+    count = workers or (1 if spec.options.get("update") == "immediate" else cores())
     beside = processes_bytes(count) if settings["held_out"] else 0
     return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
 

@@ -26,6 +26,7 @@ from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
 from samplers.alias import alias_table
 from samplers.groups import Prior
+from samplers.model import Model
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
@@ -167,6 +168,22 @@ class InProcess:
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Topics counted anew, dense: of documents int64 (D, K), of words int64 (V, K), both as they were given."""
         return recount(self.dataset, self.state[:, 0], self.program.topics)  # type: ignore[attr-defined]
+
+
+def trained_model(root: Path, **options: Any) -> Model:
+    """A model of `small_dataset` after 20 iterations; the dataset is root/data."""
+    with InProcess(small_dataset(root / "data"), program_spec(**options)) as program:
+        program.iterate(20)
+        program.export(root / "model")
+    return Model(root / "model")
+
+
+def new_documents(path: Path, model: Model) -> Dataset:
+    """New documents for a `trained_model`, in several blocks; some are empty."""
+    size = model.vocabulary_size
+    words = random_documents(np.random.default_rng(5), 120, size, 30)
+    grid = {"block_tokens": 500, "part_tokens": 200}
+    return write_corpus(path, *words, names_of_words(size), vocab_from=model.path.parent / "data", **grid)
 
 
 def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, np.ndarray]:

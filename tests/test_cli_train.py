@@ -12,6 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpora import program_spec, tiny_dataset
+
+from blocks import Dataset
+from ooc.run import create_run
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 THEMES = ["apple pear plum fruit cherry tree", "goal team ball match player score", "star planet orbit moon sun comet"]
@@ -30,6 +34,14 @@ def corpus(tmp_path: Path, ooc: Ooc) -> Path:
 
 def train(ooc: Ooc, *more: object) -> subprocess.CompletedProcess[str]:
     return ooc("train", "lda", "corpus", "run", "--topics", 3, "--iterations", 30, "--workers", 1, *more)
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], said: str) -> None:
+    """Exit code 2, one line that says what is wrong, at most one more that says what to do, no traceback."""
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
 
 
 def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
@@ -124,12 +136,27 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
     ("arguments", "said"),
     [
         (("--topics", 1), "--topics 1"),
+        (("--topics", -3), "--topics -3"),
+        (("--topics", "many"), "--topics"),
         (("--topics", 2_000_000), "--topics 2000000"),
-        (("--alpha", "nan"), "--alpha"),
+        (("--topics", 2**20 + 1, "--sampler", "lightlda"), "--topics 1048577"),
+        (("--topics", 1_000_000, "--sampler", "aliaslda", "--memory", "200MB"), "at least"),
+        (("--alpha", "nan"), "--alpha nan"),
+        (("--alpha", "inf"), "--alpha"),
+        (("--alpha", 0), "--alpha"),
+        (("--alpha", -0.1), "--alpha"),
+        (("--alpha", 1e308), "--alpha"),
+        (("--alpha", 1e-320), "--alpha"),
+        (("--alpha", "0.1,0.2"), "--alpha"),
+        (("--alpha", "texts.jsonl"), "--alpha"),
         (("--beta", -1), "--beta"),
+        (("--beta", 0), "--beta"),
+        (("--beta", "nan"), "--beta"),
+        (("--beta", 1e300), "--beta 1e+300"),
         (("--sampler", "magic"), "magic"),
         (("--sampler", "gibbs", "--mh-steps", 2), "--mh-steps"),
         (("--mh-steps", 0), "--mh-steps 0"),
+        (("--mh-steps", 65), "--mh-steps 65"),
         (("--sampler", "sparselda", "--mh-steps", 2), "--mh-steps is not for --sampler sparselda"),
         (("--update", "rotation"), "--update is not for --sampler two-phase"),
         (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal is not for --sampler aliaslda"),
@@ -144,24 +171,53 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--optimize-every", 5, "--burn-in", -1), "burn-in"),
         (("--optimize-every", 5, "--burn-in", 30), "--burn-in 30"),
         (("--burn-in", 5), "--optimize-every"),
+        (("--burn-in", 5, "--optimize-every", 0), "--optimize-every"),
+        (("--evaluate-every", 0), "evaluate-every"),
+        (("--max-time", 0), "--max-time 0"),
+        (("--max-time", "nan"), "--max-time nan"),
+        (("--seed", -1), "seed"),
+        (("--stop-when-converged", "--evaluate-every", 31), "--stop-when-converged"),
         (("--held-out", "nowhere"), "nowhere"),
         (("--average", 4), "--average 4"),
         (("--average", 0), "--average 0"),
+        (("--average", 31, "--evaluate-every", 1), "--average 31"),
+        (("--average", 2, "--evaluate-every", 7), "no multiple"),
+        (("--chains", 0), "--chains 0"),
         (("--chains", 2), "R-hat needs 4"),
         (("--chains", 2, "--evaluate-every", 2, "--stop-when-converged"), "--stop-when-converged"),
         (("--no-such-option",), "no-such-option"),
     ],
 )
 def test_a_wrong_request_is_refused_and_writes_nothing(
-    corpus: Path, tmp_path: Path, ooc: Ooc, arguments: tuple[object, ...], said: str
+    tmp_path: Path, ooc: Ooc, arguments: tuple[object, ...], said: str
 ) -> None:
-    """Exit code 2, a line that names the option, no traceback, no run directory."""
+    """Exit code 2, a line that names the option, one that says what to do, no traceback, no run directory."""
+    tiny_dataset(tmp_path / "corpus", [[0, 1, 2, 2]] * 5, 3)
     done = train(ooc, *arguments)
-    assert done.returncode == 2, done.stderr
+    assert_refused(done, said)
     assert done.stdout == ""
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_held_out_documents_that_do_not_fit_are_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """Of another vocabulary, with nothing to predict, or no dataset."""
+    for name, text, more in (("other", "no such words", ()), ("alike", "apple apple", ("--vocab-from", "corpus"))):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+        assert ooc("ingest", "jsonl", f"{name}.jsonl", name, *more).returncode == 0
+    assert_refused(train(ooc, "--held-out", "other"), "another vocabulary")
+    assert_refused(train(ooc, "--held-out", "alike"), "nothing to predict")
+    assert_refused(train(ooc, "--held-out", "texts.jsonl"), "texts.jsonl")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_immediate_run_is_resumed_by_one_worker_only(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """Whoever does not say how many workers gets one; whoever asks for more is told so, before anything is done."""
+    configured = {"iterations": 3, "evaluate_every": 3, "settings": {"held_out": None}}
+    create_run(tmp_path / "run", Dataset(corpus), program_spec("Gibbs", update="immediate"), **configured)
+    assert_refused(ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate is for one worker")
+    assert_refused(ooc("resume", "run", "--max-time", -1), "--max-time -1")
+    assert_refused(ooc("resume", "run", "--memory", "1MB"), "1 workers need at least")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json"}
 
 
 def test_training_with_everything(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
@@ -201,10 +257,7 @@ def test_wrong_paths_are_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None
         ("info", "nowhere"),
         ("verify", "nowhere"),
     ):
-        done = ooc(*arguments)
-        assert done.returncode == 2, (arguments, done.stderr)
-        assert "Traceback" not in done.stderr
-        assert len(done.stderr.strip().splitlines()) <= 2
+        assert_refused(ooc(*arguments), "")
     assert (tmp_path / "taken").read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"corpus", "run", "taken", "texts.jsonl"}
     assert train(ooc, "--overwrite").returncode == 0

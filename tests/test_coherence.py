@@ -211,7 +211,13 @@ def test_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert found["npmi"] > 0.3
     assert found["perplexity"] < 6
     assert found["left_to_right_perplexity"] < 6
-    for wrong, said in ((("--metrics", "npmi,no"), "'no' is not known"), (("--particles", 0), "--particles 0")):
+    for wrong, said in (
+        (("--metrics", "npmi,no"), "'no' is not known"),
+        (("--metrics", ""), "'' is not known"),
+        (("--particles", 0), "--particles 0"),
+        (("--top", 0), "--top 0"),
+        (("--metrics", "c_v"), "--top 10: the vocabulary has 8 words"),
+    ):
         done = ooc("evaluate", "run", "corpus", *wrong)
         assert done.returncode == 2, done.stderr
         assert said in done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocks import Dataset, RequestError, write_corpus
+from blocks import Dataset, RequestError
 from samplers import fold_in
 from samplers.inference import evaluate, infer, model_topics
 from samplers.model import Model
 from samplers.streams import bits, stream_key
-from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset
+from tests.corpora import new_documents, small_dataset, trained_model
 
 TOPICS = 7
 
@@ -21,29 +21,13 @@ TOPICS = 7
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model of a small corpus after a few iterations, with asymmetric alpha."""
-    root = tmp_path_factory.mktemp("model")
-    dataset = small_dataset(root / "data")
     alpha = [0.1 * (k + 1) for k in range(TOPICS)]
-    with InProcess(dataset, program_spec(topics=TOPICS, alpha=alpha)) as program:
-        program.iterate(20)
-        program.export(root / "model")
-    return Model(root / "model")
+    return trained_model(tmp_path_factory.mktemp("model"), topics=TOPICS, alpha=alpha)
 
 
 @pytest.fixture(scope="module")
 def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """New documents in the model's vocabulary, in several blocks; some are empty."""
-    root = tmp_path_factory.mktemp("held-out")
-    offsets, words = random_documents(np.random.default_rng(5), 120, model.vocabulary_size, 30)
-    return write_corpus(
-        root / "data",
-        offsets,
-        words,
-        names_of_words(model.vocabulary_size),
-        block_tokens=500,
-        part_tokens=200,
-        vocab_from=model.path.parent / "data",
-    )
+    return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
 
 
 def dense_phi(model: Model) -> np.ndarray:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocks import Dataset, RequestError, write_corpus
+from blocks import Dataset, RequestError
 from samplers import fold_in, inference
 from samplers.document_parts import squared_parts, token_parts
 from samplers.left_to_right import left_to_right_likelihood, offspring
 from samplers.model import Model
 from samplers.streams import stream_key
-from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
+from tests.corpora import new_documents, tiny_dataset, trained_model
 
 # For each: counts n_kw (V, K), alpha (K,), and the words of a document. The first is where particles without resampling
 # are biased by 12 percent; in the second a topic is not seen with any word of the document, a word not in any topic.
@@ -106,25 +106,12 @@ def test_descendants_are_in_proportion() -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    root = tmp_path_factory.mktemp("model")
-    with InProcess(small_dataset(root / "data"), program_spec(alpha=[0.1, 0.2, 0.3, 0.4, 0.5])) as program:
-        program.iterate(20)
-        program.export(root / "model")
-    return Model(root / "model")
+    return trained_model(tmp_path_factory.mktemp("model"), alpha=[0.1, 0.2, 0.3, 0.4, 0.5])
 
 
 @pytest.fixture(scope="module")
 def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    offsets, words = random_documents(np.random.default_rng(5), 120, model.vocabulary_size, 30)
-    return write_corpus(
-        tmp_path_factory.mktemp("held-out") / "data",
-        offsets,
-        words,
-        names_of_words(model.vocabulary_size),
-        block_tokens=500,
-        part_tokens=200,
-        vocab_from=model.path.parent / "data",
-    )
+    return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
 
 
 def test_neither_workers_nor_parts_change_it(model: Model, held_out: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
