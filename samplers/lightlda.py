@@ -18,15 +18,31 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from samplers.documents import clear_document, count_document, first_above
-from samplers.groups import draw_prior
-from samplers.rows import decrease, increase, row_count
+from samplers.documents import Cell, Counts, clear_document, count_document, first_above
+from samplers.groups import Prior, draw_prior
+from samplers.prefetch import prefetch
+from samplers.rows import Rows, decrease, increase, prefetch_row, row_count
 from samplers.streams import bits, uniform
-from samplers.word_tables import choose_word_entry, make_smoothing, make_table, settle_word
+from samplers.word_tables import WordTables, choose_word_entry, make_smoothing, make_table, settle_word
 
 PROPOSALS = ("cycle", "word", "doc")
 CYCLE, WORD, DOCUMENT = range(3)
 BATCH = 64
+
+
+class Chain(NamedTuple):
+    """What the kernels for one token need; see `sample_cell`."""
+
+    cell: Cell
+    rows: Rows
+    tables: WordTables
+    counts: Counts
+    prior: Prior
+    alpha: np.ndarray
+    beta: float
+    proposal: int
+    in_place: bool
+    key: np.uint64
 
 
 class Batch(NamedTuple):
@@ -55,132 +71,114 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
     for each token so many word proposals, document proposals, or both in turn. key: the random stream, 4 draws a step.
     """
     size = 1 if in_place else BATCH
-    single, many = (size,), (size, steps)
-    batch = Batch(
-        np.empty(single, np.int64),
-        np.empty(single, np.int64),
-        np.empty(many, np.int64),
-        np.empty(many, np.int64),
-        np.empty(many, np.int64),
-        np.empty(many, np.int64),
-    )
-    return _sample(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key, batch)
+    topics, own_counts = np.empty(size, np.int64), np.empty(size, np.int64)
+    word, word_counts = np.empty((size, steps), np.int64), np.empty((size, steps), np.int64)
+    document, document_counts = np.empty((size, steps), np.int64), np.empty((size, steps), np.int64)
+    batch = Batch(topics, own_counts, word, word_counts, document, document_counts)
+    chain = Chain(cell, rows, word_tables, counts, prior, alpha, beta, proposal, in_place, key)
+    return sample_documents(chain, batch, scratch)
 
 
 @unmanaged_kernel
-def _sample(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key, batch):
-    changed, draw = 0, np.uint64(0)
+def sample_documents(chain, batch, scratch):
+    """Sample the tokens of the cell; returns how many changed topic."""
+    cell, topics = chain.cell, chain.counts.topics
+    steps, changed, draw = batch.word.shape[1], 0, np.uint64(0)
     for d in range(cell.offsets.size - 1):
-        begin, end = cell.offsets[d], cell.offsets[d + 1]
-        first = first_above(cell.positions, begin, end, cell.first - 1)
-        last = first_above(cell.positions, first, end, cell.last - 1)
+        document = cell.offsets[d], cell.offsets[d + 1]
+        first = first_above(cell.positions, document[0], document[1], cell.first - 1)
+        last = first_above(cell.positions, first, document[1], cell.last - 1)
         if first == last:
             continue
-        count_document(cell.topics, begin, end, counts.topics)
+        count_document(cell.topics, document[0], document[1], topics)
         while first < last:
             after = min(first + batch.topics.size, last)
-            if in_place:
-                take_out_of_row(rows, word_tables, scratch, counts.summary, cell.words[first], cell.topics[first])
-            propose(
-                cell, begin, end, first, after, rows, word_tables, prior, beta, proposal, in_place, key, draw, batch
-            )
+            if chain.in_place:
+                take_out_of_row(chain, first, scratch)
+            propose(chain, batch, document, first, after, draw)
             for token in range(first, after):
-                changed += sample_token(
-                    cell,
-                    begin,
-                    end,
-                    token,
-                    rows,
-                    word_tables,
-                    counts,
-                    prior,
-                    alpha,
-                    beta,
-                    proposal,
-                    in_place,
-                    key,
-                    draw,
-                    batch,
-                    token - first,
-                )
+                changed += sample_token(chain, batch, token - first, document, token, draw)
                 draw += np.uint64(4 * steps)
-            if in_place:
-                increase(rows, cell.words[first], np.int64(cell.topics[first]))
+            if chain.in_place:
+                increase(chain.rows, cell.words[first], np.int64(cell.topics[first]))
             first = after
-        clear_document(cell.topics, begin, end, counts.topics)
+        clear_document(cell.topics, document[0], document[1], topics)
     return changed
 
 
 @inlined
-def take_out_of_row(rows, word_tables, scratch, summary, word, topic):
+def take_out_of_row(chain, token, scratch):
     """Take a token out of its word's row and make the tables of what is left, in place."""
-    decrease(rows, word, np.int64(topic))
+    topic, word, summary = np.int64(chain.cell.topics[token]), chain.cell.words[token], chain.counts.summary
+    decrease(chain.rows, word, topic)
     for k in range(summary.size):
-        word_tables.weights[k] = 1.0 / (summary[k] - (k == topic))
-    make_smoothing(word_tables, scratch)
-    make_table(word_tables, 0, rows, word, scratch)
+        chain.tables.weights[k] = 1.0 / (summary[k] - (k == topic))
+    make_smoothing(chain.tables, scratch)
+    make_table(chain.tables, 0, chain.rows, word, scratch)
 
 
 @inlined
-def propose(cell, begin, end, first, after, rows, word_tables, prior, beta, proposal, in_place, key, draw, batch):
-    """Fill `batch` for the tokens first to after of the document with tokens begin to end."""
-    steps, smoothing_mass = batch.word.shape[1], beta * word_tables.masses[-1]
+def propose(chain, batch, document, first, after, draw):
+    """Fill `batch` for the tokens first to after of the document with the tokens document[0] to document[1]."""
+    rows, tables, words, topics = chain.rows, chain.tables, chain.cell.words, chain.cell.topics
+    steps, smoothing_mass = batch.word.shape[1], chain.beta * tables.masses[-1]
     for i in range(after - first):
-        batch.topics[i] = cell.topics[first + i]
-        batch.counts[i] = row_count(rows, cell.words[first + i], batch.topics[i])
-    if proposal != DOCUMENT:
-        for i in range(after - first):
-            place = 0 if in_place else np.int64(cell.words[first + i])
-            mass = word_tables.masses[place]
-            if not in_place:
-                mass -= word_tables.weights[batch.topics[i]]
+        batch.topics[i] = topics[first + i]
+        prefetch_row(rows, words[first + i], batch.topics[i])
+    for i in range(after - first):
+        place = 0 if chain.in_place else np.int64(words[first + i])
+        mass = tables.masses[place] - (0.0 if chain.in_place else tables.weights[batch.topics[i]])
+        for step in range(steps):
+            n = draw + np.uint64(4 * (i * steps + step))
+            if chain.proposal != DOCUMENT:
+                batch.word[i, step] = choose_word_entry(tables, place, mass, smoothing_mass, bits(chain.key, n))
+                prefetch(tables.entries, batch.word[i, step])
+            if chain.proposal != WORD:
+                u = uniform(chain.key, n + np.uint64(2))
+                batch.document[i, step] = draw_document(topics, document, first + i, chain.prior, u)
+                prefetch_row(rows, words[first + i], batch.document[i, step])
+    for i in range(after - first):
+        place = 0 if chain.in_place else np.int64(words[first + i])
+        own = -1 if chain.in_place else batch.topics[i]
+        batch.counts[i] = row_count(rows, words[first + i], batch.topics[i])
+        if chain.proposal != DOCUMENT:
             for step in range(steps):
-                stream = bits(key, draw + np.uint64(4 * (i * steps + step)))
-                batch.word[i, step] = choose_word_entry(word_tables, place, mass, smoothing_mass, stream)
-        for i in range(after - first):
-            place = 0 if in_place else np.int64(cell.words[first + i])
-            own = -1 if in_place else batch.topics[i]
-            for step in range(steps):
-                stream = bits(key, draw + np.uint64(4 * (i * steps + step)))
-                batch.word[i, step] = settle_word(word_tables, place, batch.word[i, step], own, batch.counts[i], stream)
-        for i in range(after - first):
-            for step in range(steps):
-                batch.word_counts[i, step] = row_count(rows, cell.words[first + i], batch.word[i, step])
-    if proposal != WORD:
-        for i in range(after - first):
-            for step in range(steps):
-                u = uniform(key, draw + np.uint64(4 * (i * steps + step) + 2))
-                topic = draw_document(cell.topics, begin, end, first + i, prior, u)
-                batch.document[i, step] = topic
-                batch.document_counts[i, step] = row_count(rows, cell.words[first + i], topic)
+                stream = bits(chain.key, draw + np.uint64(4 * (i * steps + step)))
+                batch.word[i, step] = settle_word(tables, place, batch.word[i, step], own, batch.counts[i], stream)
+                prefetch_row(rows, words[first + i], batch.word[i, step])
+    for i in range(after - first):
+        for step in range(steps):
+            if chain.proposal != DOCUMENT:
+                batch.word_counts[i, step] = row_count(rows, words[first + i], batch.word[i, step])
+            if chain.proposal != WORD:
+                batch.document_counts[i, step] = row_count(rows, words[first + i], batch.document[i, step])
 
 
 @inlined
-def sample_token(
-    cell, begin, end, token, rows, word_tables, counts, prior, alpha, beta, proposal, in_place, key, draw, batch, i
-):
+def sample_token(chain, batch, i, document, token, draw):
     """Take a token out, let it walk over the proposals number i of `batch`, and put it back; returns if it moved."""
-    topics, summary, weights, old = counts.topics, counts.summary, word_tables.weights, batch.topics[i]
+    cell, alpha, beta, weights, old = chain.cell, chain.alpha, chain.beta, chain.tables.weights, batch.topics[i]
+    topics, summary = chain.counts.topics, chain.counts.summary
     topics[old] -= 1
     summary[old] -= 1.0
-    own, new, of_new = (np.int64(-1), old, batch.counts[i]) if in_place else (old, old, batch.counts[i] - 1)
-    for step in range(batch.word.shape[1]):
-        if proposal != DOCUMENT:
+    own, new, of_new = (np.int64(-1), old, batch.counts[i]) if chain.in_place else (old, old, batch.counts[i] - 1)
+    for step in range(batch.word.shape[1]):  # moves are no branches: they could not be foreseen
+        if chain.proposal != DOCUMENT:
             proposed = batch.word[i, step]
             forward = (topics[proposed] + alpha[proposed]) * weights[new] * summary[new]
             back = (topics[new] + alpha[new]) * weights[proposed] * summary[proposed]
-            moves = uniform(key, draw + np.uint64(1)) * back < forward
+            moves = uniform(chain.key, draw + np.uint64(1)) * back < forward
             of_new = batch.word_counts[i, step] - (proposed == own) if moves else of_new
             new = proposed if moves else new
-        if proposal != WORD:
-            u = uniform(key, draw + np.uint64(2))
-            proposed = draw_document(cell.topics, begin, end, token, prior, u)
+        if chain.proposal != WORD:
+            u = uniform(chain.key, draw + np.uint64(2))
+            proposed = draw_document(cell.topics, document, token, chain.prior, u)
             of_proposed = batch.document_counts[i, step]
             if proposed != batch.document[i, step]:
-                of_proposed = row_count(rows, cell.words[token], proposed)
+                of_proposed = row_count(chain.rows, cell.words[token], proposed)
             of_proposed -= proposed == own
             forward, back = (of_proposed + beta) * summary[new], (of_new + beta) * summary[proposed]
-            moves = uniform(key, draw + np.uint64(3)) * back < forward
+            moves = uniform(chain.key, draw + np.uint64(3)) * back < forward
             of_new = of_proposed if moves else of_new
             new = proposed if moves else new
         draw += np.uint64(4)
@@ -192,12 +190,12 @@ def sample_token(
 
 
 @inlined
-def draw_document(token_topics, begin, end, token, prior, u):
-    """A topic from n_kd^- + alpha_k: that of another of the document's tokens, begin to end, or one from the prior."""
-    others = end - begin - 1
+def draw_document(token_topics, document, token, prior, u):
+    """A topic from n_kd^- + alpha_k: that of another of the document's tokens, or one from the prior."""
+    others = document[1] - document[0] - 1
     x = u * (others + prior.total)
     if x < others:
-        other = begin + int(x)
+        other = document[0] + int(x)
         topic = np.int64(token_topics[other + (other >= token)])
     else:
         topic = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
+from samplers.prefetch import prefetch
 
 DENSE = -1
 _COUNT = (1 << 32) - 1
@@ -89,6 +90,16 @@ def row_count(rows, word, topic):
 
 
 @inlined
+def prefetch_row(rows, word, topic):
+    """Ask for the memory that `row_count` will read."""
+    mask, start = rows.masks[word], rows.starts[word]
+    if mask == DENSE:
+        prefetch(rows.dense, start + topic)
+    else:
+        prefetch(rows.tables, start + _home(topic, mask))
+
+
+@inlined
 def increase(rows, word, topic):
     """Add 1 to n_kw."""
     mask, start = rows.masks[word], rows.starts[word]
@@ -151,17 +162,18 @@ def clear_row(rows, word):
 @inlined
 def nonzeros(rows, word, row_topics, row_counts):
     """Copy the topics of a word that are not 0, and their counts, to int32 (K+1,) arrays; returns how many."""
-    mask, start = rows.masks[word], rows.starts[word]
-    size = 0
+    mask, start, size = rows.masks[word], rows.starts[word], np.uint64(0)
     if mask == DENSE:
-        for k in range(rows.topics):
+        row = rows.dense[start : start + rows.topics]
+        for k in range(row.size):
             row_topics[size] = k
-            row_counts[size] = rows.dense[start + k]
-            size += rows.dense[start + k] > 0
+            size += np.uint64(row[k] > 0)  # no branch: it could not be foreseen
+        for i in range(size):
+            row_counts[i] = row[row_topics[i]]
     else:
         for slot in range(start, start + mask + 1):
             entry = rows.tables[slot]
             row_topics[size] = entry >> 32
             row_counts[size] = entry & _COUNT
-            size += entry != 0
-    return size
+            size += np.uint64(entry != 0)
+    return np.int64(size)

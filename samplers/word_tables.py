@@ -67,29 +67,27 @@ def fill_table(topics, shares, order, size, entries):
 
     order: int32 (size,), set: light entries from the front, heavy ones from the back.
     """
-    mean = 0.0
+    total = 0.0
     for i in range(size):
-        mean += shares[i]
-    mean /= size
+        total += shares[i]
+    scale = size / total
     light, heavy = 0, size
-    for i in range(size):
-        shares[i] /= mean
-        if shares[i] < 1.0:
-            order[light] = i
-            light += 1
-        else:
-            heavy -= 1
-            order[heavy] = i
+    for i in range(size):  # no branches in these loops: they could not be foreseen
+        shares[i] *= scale
+        order[light] = i
+        order[heavy - 1] = i
+        is_light = shares[i] < 1.0
+        light += is_light
+        heavy -= not is_light
     # Light entries are taken from order[:light], the heavy one in use is order[heavy].
     while light and heavy < size:
-        light -= 1
-        small, large = order[light], order[heavy]
+        small, large = order[light - 1], order[heavy]
         entries[small] = _entry(topics[small], topics[large], shares[small])
         shares[large] -= 1.0 - shares[small]
-        if shares[large] < 1.0:
-            order[light] = large
-            light += 1
-            heavy += 1
+        is_light = shares[large] < 1.0
+        order[light - 1] = large
+        light -= not is_light
+        heavy += is_light
     for i in range(light):
         entries[order[i]] = _entry(topics[order[i]], topics[order[i]], 1.0)
     for i in range(heavy, size):

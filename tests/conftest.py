@@ -34,7 +34,7 @@ def ooc(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cli", *map(str, arguments)]
-        settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120, **options}
+        settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 900, **options}
         return subprocess.run(command, check=False, **settings)
 
     return run

@@ -33,7 +33,7 @@ from ooc.training import train
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
 ITERATIONS = 25
-PATIENCE = 60.0  # seconds until something that must happen is taken not to
+PATIENCE = 300.0  # seconds until something that must happen is taken not to
 RESIDENT, STREAMED = 0, 3  # buffers
 
 

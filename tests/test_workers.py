@@ -18,7 +18,7 @@ import pytest
 from blocks import RequestError, WorkFailed, workers
 from blocks.workers import WorkerDied, Workers
 
-PATIENCE = 30.0  # seconds until something that must happen is taken not to
+PATIENCE = 300.0  # seconds until something that must happen is taken not to
 
 
 def gone(pids: list[int]) -> bool:
