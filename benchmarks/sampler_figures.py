@@ -76,7 +76,8 @@ def draw_modes(results: list[Result], path: Path) -> None:
 
 def plot(axis: Any, results: Iterable[Result], curve: Curve, style: Style) -> None:
     for result in results:
-        axis.plot(*curve(result), marker=".", markersize=4, **style(result))
+        x, y = curve(result)
+        axis.plot(x, y, marker=".", markersize=4, markevery=-(-len(x) // 20), **style(result))
     axis.grid(alpha=0.3)
 
 

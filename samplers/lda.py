@@ -158,9 +158,7 @@ class Lda:
         for array in (*block, *slice_):
             array.setflags(write=False)  # as mapped files are; to numba that is another type
         state = np.zeros((1, self.columns), topic_type(self.topics))
-        sliced = (
-            self.sliced_arrays()
-        )  # may be larger than memory; here are one word and what all share, K elements each
+        sliced = self.sliced_arrays()  # too large, maybe: here are one word and what all share, K elements each
         shared = {
             name: np.zeros(2 * self.topics if name in sliced else spec.shape, spec.dtype)
             for name, spec in self.shared_arrays().items()
