@@ -223,7 +223,7 @@ def test_an_immediate_run_is_resumed_by_one_worker_only(corpus: Path, tmp_path: 
 def test_training_with_everything(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """Priors, held-out documents, an average, chains: told, and used by the commands for results."""
     assert ooc("ingest", "jsonl", "texts.jsonl", "again", "--vocab-from", "corpus").returncode == 0
-    options = ("--optimize-every", 4, "--burn-in", 6, "--held-out", "again", "--evaluate-every", 2, "--average", 3)
+    options = ("--optimize-every", 4, "--burn-in", 6, "--held-out", "again", "--evaluate-every", 3, "--average", 3)
     told = json.loads(train(ooc, *options, "--chains", 2, "--json").stdout)
     assert told["r_hat"] > 0
     assert -3 < told["held_out_log_likelihood_per_token"] < -1.5
