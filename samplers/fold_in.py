@@ -78,31 +78,6 @@ def prior_of_words(offsets, topics, counts, scale, alpha, beta):
 
 
 @kernel
-def active_topics(words, model, place):
-    """The topics that occur in the rows of some words, ascending: int64 (A,).
-
-    place: int32 (K,), all -1; set to each topic's place in the result.
-    """
-    entries = 0
-    for word in words:
-        entries += model.offsets[word + 1] - model.offsets[word]
-    active = np.empty(min(entries, model.scale.size), np.int64)
-    size = 0
-    for word in words:
-        for entry in range(model.offsets[word], model.offsets[word + 1]):
-            k = model.topics[entry]
-            if place[k] < 0:
-                place[k] = 0
-                active[size] = k
-                size += 1
-    active = active[:size]
-    active.sort()
-    for a in range(size):
-        place[active[a]] = a
-    return active
-
-
-@kernel
 def likely_topics(words, times, model, scratch):
     """The topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to each one's place among them."""
     place, evidence = scratch

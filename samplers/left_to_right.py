@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from samplers.fold_in import active_topics, different_words
+from samplers.fold_in import different_words
 from samplers.streams import bits, uniform
 
 
@@ -78,6 +78,31 @@ class Particles(NamedTuple):
     columns: np.ndarray
     base: np.ndarray
     counts: np.ndarray
+
+
+@kernel
+def active_topics(words, model, place):
+    """The topics that occur in the rows of some words, ascending: int64 (A,).
+
+    place: int32 (K,), all -1; set to each topic's place in the result.
+    """
+    entries = 0
+    for word in words:
+        entries += model.offsets[word + 1] - model.offsets[word]
+    active = np.empty(min(entries, model.scale.size), np.int64)
+    size = 0
+    for word in words:
+        for entry in range(model.offsets[word], model.offsets[word + 1]):
+            k = model.topics[entry]
+            if place[k] < 0:
+                place[k] = 0
+                active[size] = k
+                size += 1
+    active = active[:size]
+    active.sort()
+    for a in range(size):
+        place[active[a]] = a
+    return active
 
 
 @kernel
