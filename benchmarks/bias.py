@@ -45,6 +45,7 @@ VARIANTS = {EXACT: Variant("gibbs", "immediate")}
 for _sampler, _factor in (("gibbs", 1), ("sparselda", 1), ("aliaslda", 1), ("lightlda", 2)):
     for _update in ("delayed", "data-parallel", "rotation"):
         VARIANTS[f"{_sampler} {_update}"] = Variant(_sampler, _update, _factor)
+VARIANTS["sparse-gibbs delayed"] = Variant("sparse-gibbs", "delayed")
 VARIANTS["two-phase"] = Variant("two-phase", None, 3)
 VARIANTS["two-phase --mh-steps 4"] = Variant("two-phase", None, 2, 4)
 

@@ -42,7 +42,7 @@ from ooc.worker import ProgramSpec
 from samplers.programs import sampler_spec
 from samplers.training import DEFAULT_BETA, default_alpha
 
-SAMPLERS = ["gibbs", "sparselda", "aliaslda", "lightlda", "lightlda:word", "lightlda:doc", "two-phase"]
+SAMPLERS = ["gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "lightlda:word", "lightlda:doc", "two-phase"]
 
 
 def options(arguments: list[str] | None) -> argparse.Namespace:

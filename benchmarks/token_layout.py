@@ -52,8 +52,9 @@ class Chain:
         self.shared = {name: np.zeros(*spec) for name, spec in program.shared_arrays().items()}
         self.delta = {name: np.zeros(*spec) for name, spec in program.delta_arrays().items()}
         self.iteration = 0
-        answers = [answer for _, _, answers in self.stages(program.initial, self.shared) for answer in answers]
-        program.aggregate(program.initial, self.shared, [self.delta], answers)
+        for _, _, answers in self.stages(program.initial, self.shared):
+            program.aggregate(program.initial, self.shared, [self.delta], answers)
+            self.delta["topic_counts"][:] = 0
         program.restore(lambda phase: self.stages(phase, self.shared), self.shared)
 
     def stages(self, phase: Phase, shared: Arrays) -> Iterator[tuple[int, float, list[Any]]]:

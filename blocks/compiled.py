@@ -69,9 +69,10 @@ import numba  # noqa: E402  (the cache directory must be set first)
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 
 kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
-# Where sums may be reordered (always in the same way by the same build): loops over float32 then vectorise.
-reordered_kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=True)
 # For loops over tokens: numba counts no references to arrays, which took half of a sampler's time. Nothing may be
 # allocated in them.
-unmanaged_kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_unmanaged = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+unmanaged_kernel: Any = numba.njit(**_unmanaged)  # type: ignore[call-overload]
+# Where sums may be reordered, too (always in the same way by the same build): loops over float32 then vectorise.
+reordered_kernel: Any = numba.njit(fastmath=True, **_unmanaged)  # type: ignore[call-overload]
 inlined: Any = numba.njit(inline="always", error_model="numpy")

@@ -27,7 +27,10 @@ def train_lda(
     topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
     iterations: Iterations = 100,
     sampler: Annotated[
-        str, typer.Option(metavar="auto|two-phase|lightlda|aliaslda|sparselda|gibbs", help="How topics are sampled.")
+        str,
+        typer.Option(
+            metavar="auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs", help="How topics are sampled."
+        ),
     ] = "auto",
     mh_steps: Annotated[
         int | None, typer.Option(help="Proposals a token, for two-phase, lightlda and aliaslda [default: 2].")
@@ -40,6 +43,13 @@ def train_lda(
         typer.Option(
             metavar="delayed|immediate|rotation|data-parallel",
             help="When samplers other than two-phase count what they sampled [default: delayed].",
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="scvb0|random",
+            help="Topics that sparse-gibbs starts with [default: scvb0 unless the model is large].",
         ),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
@@ -86,6 +96,7 @@ def train_lda(
         mh_steps=mh_steps,
         proposal=proposal,
         update=update,
+        start=start,
         alpha=alpha,
         beta=beta,
         optimize_every=optimize_every,

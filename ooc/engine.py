@@ -164,9 +164,9 @@ class StaticEngine:
                 target.close()
 
     def _advance(self, phase: Phase, seconds: float) -> None:
+        self.cursor.elapsed_s += seconds
         if phase is self.program.initial:
             return
-        self.cursor.elapsed_s += seconds
         self.cursor.phase += 1
         if self.cursor.phase == len(self.program.phases):
             self.cursor.phase = 0

@@ -28,13 +28,24 @@ from samplers.rows import Rows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
+SMALL = 1 << 28  # bytes of rows, all dense, up to which a sampler may read those of all slices at once
+
+
+def is_small(topics: int, vocabulary_size: int) -> bool:
+    """Whether the rows of all words may be dense."""
+    return 4 * topics * vocabulary_size <= SMALL
 
 
 class DocMajor(Lda):
     """A sampler that goes document by document; subclasses add `sample_cell`.
 
     update: one of UPDATES.
+
+    A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, where the rows of all
+    slices are small: documents are opened once for a block and not for each of its cells, and all rows are dense.
     """
+
+    whole_blocks = False
 
     documents = Phase("document", "block", staged=True)
     word_counts = Phase("counts of words", "slice", writes=False)
@@ -46,10 +57,11 @@ class DocMajor(Lda):
             raise RequestError(f"--update {update!r} is not known", f"Choose one of: {', '.join(UPDATES)}.")
         self.update_mode = update
         self.in_place = update in ("rotation", "immediate")
-        self.columns = 2 if update == "delayed" else 1
         self.phases = (self.word_counts, self.documents) if update == "data-parallel" else (self.documents,)
         self._most_tokens = int(dataset.block_tokens().max(initial=1))
-        self.layout = row_layout(dataset.index.frequencies, self.topics)
+        if update != "delayed" or not is_small(self.topics, dataset.vocabulary_size):
+            self.whole_blocks = False
+        self.layout = row_layout(dataset.index.frequencies, self.topics, all_dense=self.whole_blocks)
         self._counts: Counts | None = None
         self._words: tuple[Block, np.ndarray] | None = None
 
@@ -60,11 +72,12 @@ class DocMajor(Lda):
             "row_tables": ArraySpec((self.layout.tables,), "int64"),
             "token_topics": ArraySpec((self._most_tokens,), topic_type(self.topics)),
             "token_words": ArraySpec((self._most_tokens,), "uint32"),
+            "counted_topics": ArraySpec((self._most_tokens,), topic_type(self.topics)),
         }
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         """The rows, unless they are updated in place: then every stage changes those of all slices."""
-        if self.in_place:
+        if self.in_place or self.whole_blocks:
             return {}
         dense, tables = row_sizes(self.layout, self.topics, self.dataset.index.slice_bounds)
         return {"dense_rows": dense, "row_tables": tables}
@@ -99,6 +112,7 @@ class DocMajor(Lda):
             "summary": ArraySpec((k,), "float64"),
             "weights": ArraySpec((k,), "float64"),
             "of_topics": ArraySpec((k,), "float64"),
+            "scales": ArraySpec((k,), "float64"),
             "row_topics": ArraySpec((k + 1,), "int32"),
             "row_counts": ArraySpec((k + 1,), "int32"),
         }
@@ -124,7 +138,7 @@ class DocMajor(Lda):
             return [lay_out, range(1)]
         if self.update_mode == "rotation":
             return [lay_out, *[range(slices)] * slices]
-        cells = self.dataset.index.cells[unit]
+        cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
         return [lay_out, *(range(parts if tokens else 0) for tokens in cells for _ in self.steps())]
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
@@ -169,12 +183,17 @@ class DocMajor(Lda):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def _lay_out(self, job: Job, block: Block) -> None:
+    def words_at(self, block: Block) -> np.ndarray:
+        """uint32 (N,): the word at each position of a block."""
         if self._words is None or self._words[0] is not block:
             self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
+        return self._words[1]
+
+    def _lay_out(self, job: Job, block: Block) -> None:
         mine = slice(int(block.offsets[job.first]), int(block.offsets[job.last]))
         topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
-        lay_out(job.state, int(job.bases[job.unit]), block.positions[mine], self._words[1], topics, words)
+        base, counted = int(job.bases[job.unit]), job.shared["counted_topics"]
+        lay_out(job.state, base, block.positions[mine], self.words_at(block), topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
@@ -182,7 +201,8 @@ class DocMajor(Lda):
             return self._sample(job, block, job.bounds[job.part : job.part + 2], slice_, key)
         mine = self.words_of_part(job, block, slice_)
         offsets = block.word_offsets[mine.start : mine.stop + 1]
-        aggregate_words(job.state, job.bases[job.unit], block.words[mine], offsets, self.rows(job.shared))
+        base, counted = job.bases[job.unit], job.shared["counted_topics"]
+        aggregate_words(job.state, base, counted, block.words[mine], offsets, self.rows(job.shared))
         return 0
 
     def words_of_part(self, job: Job, block: Block, slice_: int) -> slice:
@@ -193,6 +213,8 @@ class DocMajor(Lda):
 
     def _cell_positions(self, block: int, slice_: int) -> tuple[int, int]:
         ends = np.cumsum(self.dataset.index.cells[block])
+        if self.whole_blocks:
+            return 0, int(ends[-1])
         return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:

@@ -5,8 +5,8 @@ tokens of the cell are sampled one after the other, each taken out and put back,
 document are always exact. The rows of words and the summary row are
 
     updated in place  as a token is taken out and put back, or
-    frozen            for the cell: `aggregate_words` brings them up to date afterwards. Column 1 of the state is the
-                      topic under which the rows count a token, column 0 its topic now.
+    frozen            for the cell: `aggregate_words` brings them up to date afterwards. `counted` has the topics under
+                      which the rows count the tokens of the block, the state their topics now.
 
 The summary row is a worker's own copy, in which its own tokens are always up to date.
 """
@@ -26,8 +26,8 @@ class Cell(NamedTuple):
 
     offsets: int64 (D+1,), where the tokens of each document begin in the arrays of the block. topics: topic type (N,),
     topic of each token now. words: uint32 (N,), its word. positions: uint32 (N,), its word-major position, ascending
-    inside a document. state: topic type (rows, 1 or 2); base: row of position 0 in it. first, last: the positions of
-    the cell.
+    inside a document. state: topic type (rows, 1); base: row of position 0 in it. first, last: the positions of the
+    cell.
     """
 
     offsets: np.ndarray
@@ -45,7 +45,7 @@ class Counts(NamedTuple):
 
     topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), those that are not 0, in its first entries;
     places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a
-    sampler's cumulated weights; of_topics: float64 (K,), for what it keeps of each topic.
+    sampler's cumulated weights; of_topics, scales: float64 (K,), for what it keeps of each topic.
     row_topics, row_counts: int32 (K+1,), for the row of a word.
     """
 
@@ -55,6 +55,7 @@ class Counts(NamedTuple):
     summary: np.ndarray
     weights: np.ndarray
     of_topics: np.ndarray
+    scales: np.ndarray
     row_topics: np.ndarray
     row_counts: np.ndarray
 
@@ -124,25 +125,31 @@ def put_back(topics, present, places, size, summary, topic):
 
 
 @unmanaged_kernel
-def lay_out(state, base, positions, words_at, topics, words):
-    """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position."""
+def lay_out(state, base, positions, words_at, topics, words, counted):
+    """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position.
+
+    counted: topic type (N,), set at their positions.
+    """
     for token in range(positions.size):
-        words[token] = words_at[positions[token]]
-        topics[token] = state[base + positions[token], 0]
+        position = positions[token]
+        words[token] = words_at[position]
+        topics[token] = counted[position] = state[base + position, 0]
 
 
 @unmanaged_kernel
-def aggregate_words(state, base, words, word_offsets, rows):
+def aggregate_words(state, base, counted, words, word_offsets, rows):
     """Bring the rows of some words of a block up to date with the topics of its tokens.
 
-    state: column 1 is set to column 0. words: uint32 (n,). word_offsets: int64 (n+1,), their word-major positions.
+    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), their
+    word-major positions.
     """
     for i in range(words.size):
-        for row in range(base + word_offsets[i], base + word_offsets[i + 1]):
-            if state[row, 0] != state[row, 1]:
-                decrease(rows, words[i], state[row, 1])
-                increase(rows, words[i], state[row, 0])
-                state[row, 1] = state[row, 0]
+        for position in range(word_offsets[i], word_offsets[i + 1]):
+            topic = state[base + position, 0]
+            if topic != counted[position]:
+                decrease(rows, words[i], counted[position])
+                increase(rows, words[i], topic)
+                counted[position] = topic
 
 
 @unmanaged_kernel

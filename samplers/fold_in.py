@@ -112,7 +112,7 @@ def likely_topics(words, times, model, scratch):
 
 @kernel
 def document_arrays(words, model, active, place):
-    """What `_sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
+    """What `sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
 
     words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; the others have -1,
     so what is theirs goes to the last column, which has no topic and a scale of 0.
@@ -137,7 +137,7 @@ def document_arrays(words, model, active, place):
 def drop_topics(work, active):
     """Drop the topics with too small a share; the columns of the others move to the left.
 
-    work: float32 (2U + 3, W) of `_sweep`, changed. active: int64 (A,). Returns the rest of `active` and how many
+    work: float32 (2U + 3, W) of `sweep`, changed. active: int64 (A,). Returns the rest of `active` and how many
     columns are in use now, a multiple of LANES.
     """
     expected = work[-3]
@@ -169,17 +169,17 @@ def fold_in(words, times, model, scratch):
     if active.size:
         repeats = times.astype(np.float32)
         for _ in range(FIRST_SWEEPS):
-            _sweep(work, work.shape[1], repeats)
+            sweep(work, work.shape[1], repeats)
         active, width = drop_topics(work, active)
         enough = np.float32(TOLERANCE) * repeats.sum()
         for _ in range(MOST_SWEEPS):
-            if _sweep(work, width, repeats) < enough:
+            if sweep(work, width, repeats) < enough:
                 break
     return active, work[-3, : active.size].astype(np.float64)
 
 
 @reordered_kernel
-def _sweep(work, width, times):
+def sweep(work, width, times):
     """One CVB0 update of each of a document's words, in turn; returns how far tokens moved, in tokens.
 
     work: float32 (2U + 3, W), the first `width` columns of which are in use: phi (U rows), gamma (U rows) and n_k, both

@@ -9,7 +9,7 @@ Joint log-likelihood of words and topics, in the parts that the LightLDA paper r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,10 @@ class Lda:
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         return {}
 
+    def large_arrays(self) -> Collection[str]:
+        """Those of the shared arrays that are as large as the model."""
+        return self.sliced_arrays()
+
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return False
 
@@ -158,9 +162,9 @@ class Lda:
         for array in (*block, *slice_):
             array.setflags(write=False)  # as mapped files are; to numba that is another type
         state = np.zeros((1, self.columns), topic_type(self.topics))
-        sliced = self.sliced_arrays()  # too large, maybe: here are one word and what all share, K elements each
+        large = self.large_arrays()  # here are one word and what all share, K elements each
         shared = {
-            name: np.zeros(2 * self.topics if name in sliced else spec.shape, spec.dtype)
+            name: np.zeros(2 * self.topics if name in large else spec.shape, spec.dtype)
             for name, spec in self.shared_arrays().items()
         }
         delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}

@@ -9,12 +9,14 @@ import numpy as np
 from blocks.dataset import Block, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
+from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
-from samplers import aliaslda, gibbs, lightlda, sparselda, two_phase
-from samplers.doc_major import DocMajor
+from samplers import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_phase
+from samplers.doc_major import DocMajor, is_small
 from samplers.documents import Cell
 from samplers.lda import Lda, tokens_of_documents, tokens_of_words
 from samplers.table_major import TableMajor
+from samplers.warm_start import WarmStart
 
 
 class TwoPhase(Lda):
@@ -56,6 +58,35 @@ class Gibbs(DocMajor):
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
+
+
+class SparseGibbs(WarmStart):
+    """Exact conditionals, O(K_d) a token. See `samplers.sparse_gibbs`."""
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {"rests": ArraySpec((self.dataset.vocabulary_size,), "float64")}
+
+    def steps(self) -> tuple[str, ...]:
+        return ("rests", "sample", "aggregate")
+
+    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+        if step != "rests":
+            return super().do_step(step, job, block, slice_, key)
+        self._sum_rests(job, block.words[self.words_of_part(job, block, slice_)])
+        return 0
+
+    def rows_counted(self, job: Job, words: np.ndarray) -> None:
+        if self.update_mode == "data-parallel":
+            self._sum_rests(job, words)
+
+    def _sum_rests(self, job: Job, words: np.ndarray) -> None:
+        priors, summary = self.priors(job.shared), job.shared["summary"]
+        sparse_gibbs.sum_rests(self.rows(job.shared), words, self.counts, *priors, summary, job.shared["rests"])
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return sparse_gibbs.sample_cell(
+            cell, self.rows(job.shared), job.shared["rests"], self.counts, *self.priors(job.shared), self.in_place, key
+        )
 
 
 class SparseLda(DocMajor):
@@ -132,6 +163,7 @@ def check_steps(mh_steps: int) -> int:
 SAMPLERS: dict[str, type[Lda]] = {
     "two-phase": TwoPhase,
     "gibbs": Gibbs,
+    "sparse-gibbs": SparseGibbs,
     "sparselda": SparseLda,
     "aliaslda": AliasLda,
     "lightlda": LightLda,
@@ -139,9 +171,19 @@ SAMPLERS: dict[str, type[Lda]] = {
 TAKES = {  # options that not every sampler has
     "mh_steps": ("two-phase", "aliaslda", "lightlda"),
     "proposal": ("lightlda",),
-    "update": ("gibbs", "sparselda", "aliaslda", "lightlda"),
+    "start": ("sparse-gibbs",),
+    "update": ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"),
 }
-AUTO = "two-phase"
+
+
+def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any]) -> str:
+    """The sampler that `--sampler auto` stands for: the sooner one at a given quality, docs/sampling.md says why.
+
+    given: as in `sampler_spec`; one that takes all of them is preferred.
+    """
+    candidates = ["sparse-gibbs", "two-phase"] if is_small(topics, vocabulary_size) else ["two-phase", "sparse-gibbs"]
+    wanted = [option for option, value in given.items() if value is not None]
+    return next((name for name in candidates if all(name in TAKES[option] for option in wanted)), candidates[0])
 
 
 def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
@@ -150,15 +192,12 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> P
     options: those of every sampler. given: those of TAKES, None where the sampler's default is to be taken; raises
     RequestError for one that the sampler does not have.
     """
-    chosen = AUTO if name == "auto" else name
-    if chosen not in SAMPLERS:
+    if name not in SAMPLERS:
         raise RequestError(f"--sampler {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
     for option, value in given.items():
         if value is not None:
-            if chosen not in TAKES[option]:
+            if name not in TAKES[option]:
                 takers = ", ".join(TAKES[option])
-                raise RequestError(
-                    f"--{option.replace('_', '-')} is not for --sampler {chosen}", f"It is for: {takers}."
-                )
+                raise RequestError(f"--{option.replace('_', '-')} is not for --sampler {name}", f"It is for: {takers}.")
             options = {**options, option: value}
-    return ProgramSpec(f"{__name__}:{SAMPLERS[chosen].__name__}", options)
+    return ProgramSpec(f"{__name__}:{SAMPLERS[name].__name__}", options)

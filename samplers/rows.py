@@ -43,11 +43,11 @@ class RowLayout(NamedTuple):
     tables: int
 
 
-def row_layout(frequencies: np.ndarray, topics: int) -> RowLayout:
+def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False) -> RowLayout:
     """The layout for words that occur `frequencies` times, int64 (V,)."""
     most = np.minimum(frequencies, topics)
     slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # some for words that do not occur, too
-    dense = 8 * slots >= 4 * topics
+    dense = (8 * slots >= 4 * topics) | all_dense
     masks = np.where(dense, DENSE, slots - 1).astype(np.int32)
     sizes = np.where(dense, topics, slots)
     starts = np.where(dense, _before(np.where(dense, sizes, 0)), _before(np.where(dense, 0, sizes)))

@@ -21,7 +21,7 @@ from samplers.convergence import check_convergence
 from samplers.held_out import check_held_out
 from samplers.lda import check_options
 from samplers.observer import LdaObserver
-from samplers.programs import sampler_spec
+from samplers.programs import auto_sampler, sampler_spec
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -46,6 +46,7 @@ def train_lda(
     mh_steps: int | None = None,
     proposal: str | None = None,
     update: str | None = None,
+    start: str | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
     optimize_every: int = 0,
@@ -77,13 +78,12 @@ def train_lda(
     check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
     if stop_when_converged:
         check_convergence(iterations, evaluate_every)
-    spec = sampler_spec(
-        sampler,
-        {"topics": topics, **priors, "seed": seed},
-        {"mh_steps": mh_steps, "proposal": proposal, "update": update},
-    )
-    _check_limits(spec, workers, max_time)
     dataset = Dataset(data)
+    given = {"mh_steps": mh_steps, "proposal": proposal, "update": update, "start": start}
+    if sampler == "auto":
+        sampler = auto_sampler(topics, dataset.vocabulary_size, given)
+    spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given)
+    _check_limits(spec, workers, max_time)
     settings = {
         "held_out": _held_out(held_out, dataset) if held_out else None,
         "stop_when_converged": stop_when_converged,

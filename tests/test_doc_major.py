@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from samplers.doc_major import UPDATES, s_error
 from samplers.rows import nonzeros
 
-SAMPLERS = ["Gibbs", "SparseLda", "AliasLda", "LightLda"]
+SAMPLERS = ["Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 
 slow_disk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -39,7 +39,7 @@ SPECS = {
 }
 DOC_MAJOR = {
     f"{sampler} {update}": program_spec(sampler, topics=300, update=update)
-    for sampler in ("Gibbs", "SparseLda", "AliasLda", "LightLda")
+    for sampler in ("Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
     for update in UPDATES
 }
 SPECS |= DOC_MAJOR

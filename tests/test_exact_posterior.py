@@ -11,7 +11,7 @@ import pytest
 from corpora import make_prior
 from scipy import stats
 from scipy.special import gammaln
-from token_chains import FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
+from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
 
 from samplers import two_phase
 from samplers.groups import Scratch
@@ -117,9 +117,7 @@ def test_a_long_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kern
     assert total_variation(visits, expected) < 0.02
 
 
-@pytest.mark.parametrize(
-    "kernel", [Kernel("gibbs"), Kernel("sparselda"), Kernel("aliaslda"), Kernel("lightlda")], ids=str
-)
+@pytest.mark.parametrize("kernel", [*EXACT, Kernel("aliaslda"), Kernel("lightlda")], ids=str)
 def test_a_token_left_in_the_row_of_its_word_is_found_out(tmp_path, kernel):
     """The mistake that no likelihood shows: the same chi-square test rejects it, whatever the sampler."""
     tokens = tokens_for(tmp_path, "3 topics")

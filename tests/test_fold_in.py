@@ -155,7 +155,7 @@ def test_the_result_does_not_depend_on_where_memory_lies(width: int, used: int) 
             there = memory[place + 30 + distance :][:different]
             there[:] = times
             for _ in range(4):
-                fold_in._sweep(work, min(used, width), there)
+                fold_in.sweep(work, min(used, width), there)
             found.add(work[-3].tobytes())
     assert len(found) == 1
 

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from token_chains import EXACT, PROPOSING, Kernel, Tokens
+from token_chains import EXACT, PROPOSING, Kernel, Tokens, derive
 
 from samplers.documents import lay_out
 from samplers.rows import decrease, increase
 from samplers.streams import bits, stream_key
-from samplers.word_tables import make_table
 
 ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 
@@ -82,7 +81,7 @@ WEIGHTS = np.array([0.4, 0.05, 0.9, 0.3])
 
 
 @numba.njit
-def drawn(cell, words, sample, arguments, rows, tables, scratch, counts, word, draws, key):
+def drawn(cell, words, sample, arguments, rows, derived, counts, word, draws, key):
     """How often the token at the cell's first position goes from each topic to each other, int64 (K, K)."""
     found = np.zeros((rows.topics, rows.topics), np.int64)
     summary = counts.summary.copy()
@@ -90,10 +89,12 @@ def drawn(cell, words, sample, arguments, rows, tables, scratch, counts, word, d
     n = np.uint64(0)
     for start in range(rows.topics):
         increase(rows, word, start)
-        make_table(tables, word, rows, word, scratch)
+        counts.summary[:] = summary
+        counts.summary[start] += 1.0
+        derive(derived, rows, word)
         for _ in range(draws):
             cell.state[row, 0] = start
-            lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words)
+            lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
             counts.summary[:] = summary
             counts.summary[start] += 1.0
             sample(*((cell,) + arguments + (False, bits(key, n))))
@@ -120,7 +121,7 @@ def test_the_kernel_moves_as_the_equations_say(kernel, word):
     tokens.counts.summary[:] = summary
     cell = tokens.cell._replace(first=2, last=3)
     sample, arguments = tokens.kernel(kernel)
-    known = (tokens.rows, tokens.tables, tokens.scratch, tokens.counts)
+    known = (tokens.rows, tokens.derived, tokens.counts)
     found = drawn(cell, words, sample, arguments, *known, word, 40_000, stream_key(7, word))
     expected = transition(kernel, document, WORD, summary, WEIGHTS, ALPHA, BETA)
     for row, p in zip(found, expected, strict=True):

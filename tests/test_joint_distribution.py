@@ -102,15 +102,13 @@ def redraw_words(cell, words, rows, beta, vocabulary, key):
 
 
 @numba.njit
-def successive(
-    how, cell, words, sample, arguments, rows, tables, scratch, documents, beta, vocabulary, batches, sweeps, key
-):
+def successive(how, cell, words, sample, arguments, rows, derived, documents, beta, vocabulary, batches, sweeps, key):
     """Means of the functions over a chain, float64 (batches, 10)."""
     means = np.zeros((batches, 10))
     n = np.uint64(0)
     for batch in range(batches):
         for _ in range(sweeps):
-            sweep(how, cell, words, sample, arguments, rows, tables, scratch, bits(key, n))
+            sweep(how, cell, words, sample, arguments, rows, derived, bits(key, n))
             redraw_words(cell, words, rows, beta, vocabulary, bits(key, n + np.uint64(1)))
             n += np.uint64(2)
             means[batch] += measure(cell.state, words, documents, rows.topics, vocabulary) / sweeps

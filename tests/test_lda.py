@@ -20,9 +20,9 @@ from samplers.doc_major import UPDATES
 from samplers.lda import topic_type
 from samplers.model import Model, Rows
 from samplers.programs import SAMPLERS as ALL_SAMPLERS
-from samplers.programs import sampler_spec
+from samplers.programs import auto_sampler, sampler_spec
 
-SAMPLERS = ["TwoPhase", "Gibbs", "SparseLda", "AliasLda", "LightLda"]
+SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -178,12 +178,12 @@ import sys
 from pathlib import Path
 from corpora import InProcess, program_spec
 from blocks import Dataset
-from samplers import aliaslda, documents, gibbs, groups, lightlda, rows, sparselda, two_phase, word_tables
+from samplers import aliaslda, documents, gibbs, groups, lightlda, rows, sparse_gibbs, sparselda, two_phase, word_tables
 
 options = {"update": sys.argv[3]} if len(sys.argv) > 3 else {}
 dataset, spec = Dataset(sys.argv[1]), program_spec(sys.argv[2], topics=11, **options)
 spec.build(dataset).warm_up()
-modules = (aliaslda, documents, gibbs, groups, lightlda, rows, sparselda, two_phase, word_tables)
+modules = (aliaslda, documents, gibbs, groups, lightlda, rows, sparse_gibbs, sparselda, two_phase, word_tables)
 items = [item for module in modules for item in vars(module).values()]
 kernels = [item for item in items if hasattr(item, "signatures")]
 before = [list(kernel.signatures) for kernel in kernels]
@@ -256,24 +256,35 @@ def test_an_unknown_sampler_is_refused():
 @pytest.mark.parametrize(
     ("option", "samplers"),
     [
-        ("mh_steps", {"auto", "two-phase", "aliaslda", "lightlda"}),
+        ("mh_steps", {"two-phase", "aliaslda", "lightlda"}),
         ("proposal", {"lightlda"}),
-        ("update", {"gibbs", "sparselda", "aliaslda", "lightlda"}),
+        ("update", {"gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"}),
+        ("start", {"sparse-gibbs"}),
     ],
 )
 def test_options_are_for_the_samplers_that_have_them(tmp_path, option, samplers):
     """Given to any other they are refused, and the message says whose they are; not given they are for all."""
     dataset = small_dataset(tmp_path / "dataset", documents=5)
-    value = {"mh_steps": 3, "proposal": "doc", "update": "rotation"}[option]
+    value = {"mh_steps": 3, "proposal": "doc", "update": "rotation", "start": "random"}[option]
     every = {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7}
-    for name in ("auto", *ALL_SAMPLERS):
+    for name in ALL_SAMPLERS:
         sampler_spec(name, every, {option: None}).build(dataset)
         if name in samplers:
             assert sampler_spec(name, every, {option: value}).build(dataset)
         else:
             with pytest.raises(RequestError, match=f"--{option.replace('_', '-')} is not for") as refused:
                 sampler_spec(name, every, {option: value})
-            assert all(taker in (refused.value.remedy or "") for taker in samplers - {"auto"})
+            assert all(taker in (refused.value.remedy or "") for taker in samplers)
+
+
+def test_auto_is_sparse_gibbs_for_small_models_and_what_takes_the_options():
+    nothing = dict.fromkeys(("mh_steps", "proposal", "update", "start"))
+    assert auto_sampler(100, 80_000, nothing) == "sparse-gibbs"
+    assert auto_sampler(1000, 80_000, nothing) == "two-phase"
+    assert auto_sampler(100, 80_000, nothing | {"mh_steps": 1}) == "two-phase"
+    assert auto_sampler(1000, 80_000, nothing | {"update": "rotation"}) == "sparse-gibbs"
+    with pytest.raises(RequestError, match="--proposal is not for --sampler sparse-gibbs"):
+        sampler_spec(auto_sampler(100, 80_000, nothing | {"proposal": "doc"}), {}, nothing | {"proposal": "doc"})
 
 
 def test_a_recount_sees_a_wrong_topic(tmp_path):

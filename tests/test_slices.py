@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -25,7 +26,13 @@ from ooc.slices import SliceFile
 from ooc.training import train
 
 SPECS = {"a": ArraySpec((1_000_000,), "int64"), "b": ArraySpec((10,), "int32")}
-SAMPLED = [("Gibbs", "delayed"), ("SparseLda", "delayed"), ("LightLda", "delayed"), ("AliasLda", "data-parallel")]
+SAMPLED = [
+    ("Gibbs", "delayed"),
+    ("SparseGibbs", "data-parallel"),
+    ("SparseLda", "delayed"),
+    ("LightLda", "delayed"),
+    ("AliasLda", "data-parallel"),
+]
 ITERATIONS = 4
 
 
@@ -180,13 +187,14 @@ def test_the_smallest_budget_holds(large, tmp_path, update):
 def test_what_is_kept_in_memory_grows_with_the_budget(large):
     """Rows are the first to be kept, then topics; nothing is chosen that is larger than the budget."""
     program = program_spec("Gibbs", topics=300).build(large)
-    budget = smallest_budget(large, program)
+    budget = smallest_budget(large, program) - 1_000_000  # what is told is rounded up to a million
     order = []
     while not order or order[-1] != (False, True):
-        chosen = make_plan(large, program, 2, budget)
-        assert chosen.bytes <= budget
-        order.append((chosen.mapped, chosen.resident))
         budget += 100_000
+        with contextlib.suppress(RequestError):
+            chosen = make_plan(large, program, 2, budget)
+            assert chosen.bytes <= budget
+            order.append((chosen.mapped, chosen.resident))
     assert list(dict.fromkeys(order)) == [(True, False), (True, True), (False, False), (False, True)]
 
 

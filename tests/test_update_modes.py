@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 from corpora import InProcess, make_prior, program_spec, tiny_dataset
 from test_exact_posterior import CORPORA, posterior, small_scratch, total_variation
-from token_chains import Kernel, Tokens, code_of, tokens_of
+from token_chains import Kernel, Tokens, code_of, derive, tokens_of
 
 from samplers import two_phase
 from samplers.documents import Cell, aggregate_words, lay_out
 from samplers.streams import bits, stream_key
-from samplers.word_tables import make_smoothing, make_table
+from samplers.word_tables import make_smoothing
 
 DOCUMENTS, VOCABULARY, ALPHA, BETA = CORPORA["2 topics"]
 KERNELS = {
     "Gibbs": Kernel("gibbs"),
+    "SparseGibbs": Kernel("sparse_gibbs"),
     "SparseLda": Kernel("sparselda"),
     "AliasLda": Kernel("aliaslda", 2),
     "LightLda": Kernel("lightlda", 2, "cycle"),
@@ -35,23 +36,23 @@ DELAYED, DATA_PARALLEL, ROTATION, IMMEDIATE = range(4)
 
 
 @numba.njit
-def make_all(cell, rows, tables, scratch, numerators, summary):
-    """Make the tables of all words; their weights are numerators / summary."""
-    tables.weights[:] = numerators / summary
-    make_smoothing(tables, scratch)
+def derive_all(cell, rows, derived, numerators, summary):
+    """Make the tables and rests of all words; the weights of the tables are numerators / summary."""
+    derived.tables.weights[:] = numerators / summary
+    make_smoothing(derived.tables, derived.scratch)
     for word in cell.words:
-        make_table(tables, word, rows, word, scratch)
+        derive(derived, rows, word)
 
 
 @numba.njit
-def iterate(update, cell, words, sample, arguments, rows, tables, scratch, counts, mass, grid, numerators, keys):
+def iterate(update, cell, words, sample, arguments, rows, derived, counts, mass, grid, numerators, keys):
     """One iteration of a program over one block, with one part in each unit.
 
     mass: V*beta. grid: int64 (S+1,), where slices begin, and int64 (S+1,), where shards of documents do. keys: uint64
     (S*S,), stream of each job in the order in which they are done.
     """
     ends, shards = grid
-    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words)
+    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
     each = np.arange(cell.words.size + 1)
     counts.summary[:] = np.rint(counts.summary - mass) + mass
     if update == IMMEDIATE:
@@ -77,7 +78,7 @@ def iterate(update, cell, words, sample, arguments, rows, tables, scratch, count
                 moved += np.rint(counts.summary - start)
             counts.summary[:] = start + moved
     else:
-        make_all(cell, rows, tables, scratch, numerators, counts.summary)
+        derive_all(cell, rows, derived, numerators, counts.summary)
         bounds = ends if update == DELAYED else np.array([0, cell.words.size])
         for slice_ in range(bounds.size - 1):
             mine = Cell(
@@ -91,7 +92,7 @@ def iterate(update, cell, words, sample, arguments, rows, tables, scratch, count
                 bounds[slice_ + 1],
             )
             sample(*((mine,) + arguments + (False, keys[slice_])))
-        aggregate_words(cell.state, cell.base, words, each, rows)
+        aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)
 
 
 @numba.njit
@@ -116,17 +117,26 @@ def arguments_of(tokens: Tokens, kernel: Kernel, update: str, path: Path) -> tup
     shards = np.searchsorted(tokens.offsets, np.arange(3) * tokens.words.size // 2)
     shards[-1] = len(DOCUMENTS)
     assert 0 < ends[1] < ends[2]
+    if whole(kernel, update):
+        ends = ends[[0, -1]]
     numerators = tokens.alpha if kernel.sampler == "aliaslda" else np.ones(tokens.topics)
     known = (tokens.counts, tokens.mass, (ends, shards), numerators)
     return (*tokens.driven(kernel, UPDATES.index(update)), *known)
 
 
-def keys_of(update: str, iteration: int, tabled: bool) -> np.ndarray:
+def whole(kernel: Kernel, update: str) -> bool:
+    """Whether the cells of a block are sampled together."""
+    return kernel.sampler == "sparse_gibbs" and update == "delayed"
+
+
+def keys_of(update: str, iteration: int, kernel: Kernel) -> np.ndarray:
     """The streams of a program's jobs: (seed, iteration, phase, block, stage, part)."""
+    derives = kernel.sampler not in ("gibbs", "sparselda")
     if update == "rotation":
         jobs = [(1, 0, turn + 1, shard) for turn in range(2) for shard in range(2)]
     elif update == "delayed":
-        jobs = [(1, 0, 3 * slice_ + 2 if tabled else 2 * slice_ + 1, 0) for slice_ in range(2)]
+        cells = range(1 if whole(kernel, update) else 2)
+        jobs = [(1, 0, 3 * cell + 2 if derives else 2 * cell + 1, 0) for cell in cells]
     else:
         jobs = [(2 if update == "data-parallel" else 1, 0, 1, 0)]
     return np.array([stream_key(7, iteration, *job) for job in jobs])
@@ -145,7 +155,7 @@ def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):
         for iteration in range(20):
             before = chain.state[:, 0].copy()
             chain.iterate()
-            iterate(*arguments, keys_of(update, iteration, kernel.sampler in ("aliaslda", "lightlda")))
+            iterate(*arguments, keys_of(update, iteration, kernel))
             assert tokens.cell.state[:, 0].tolist() == chain.state[:, 0].tolist(), iteration
             moved += int((before != chain.state[:, 0]).sum())
     assert moved > 10

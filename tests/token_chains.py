@@ -16,9 +16,10 @@ import numba
 import numpy as np
 from corpora import make_prior, tiny_dataset
 
-from samplers import aliaslda, gibbs, lightlda, sparselda
+from samplers import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
 from samplers.documents import Cell, Counts, aggregate_words, lay_out
 from samplers.rows import DENSE, Rows, decrease, increase
+from samplers.sparse_gibbs import sum_rests
 from samplers.streams import bits
 from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
 
@@ -37,14 +38,28 @@ class Kernel(NamedTuple):
         return self.sampler + options.get(self.sampler, "")
 
 
-EXACT = [Kernel("gibbs"), Kernel("sparselda")]
+EXACT = [Kernel("gibbs"), Kernel("sparse_gibbs"), Kernel("sparselda")]
 PROPOSING = [
     *(Kernel("aliaslda", steps) for steps in (1, 2)),
     *(Kernel("lightlda", steps, proposal) for proposal in lightlda.PROPOSALS for steps in (1, 2)),
 ]
 KERNELS = [*EXACT, *PROPOSING]
 
-_SAMPLE = {module.__name__.split(".")[-1]: module.sample_cell for module in (gibbs, sparselda, aliaslda, lightlda)}
+_MODULES = (gibbs, sparse_gibbs, sparselda, aliaslda, lightlda)
+_SAMPLE = {module.__name__.split(".")[-1]: module.sample_cell for module in _MODULES}
+
+
+class Derived(NamedTuple):
+    """What samplers derive from the rows of words: `tables` and `rests`, and what it takes to make them; and the topics
+    under which the rows count the tokens."""
+
+    tables: WordTables
+    scratch: TableScratch
+    rests: np.ndarray
+    counted: np.ndarray
+    counts: Counts
+    alpha: np.ndarray
+    beta: float
 
 
 def mixed_rows(words: int, topics: int) -> Rows:
@@ -62,7 +77,7 @@ def room_for_counts(topics: int, mass: float) -> Counts:
     summary = np.full(topics, mass)
     ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
-    return Counts(*ints, summary, np.zeros(topics), np.zeros(topics), *row)
+    return Counts(*ints, summary, *(np.zeros(topics) for _ in range(3)), *row)
 
 
 def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
@@ -97,14 +112,16 @@ class Tokens:
         self.mass = self.vocabulary * self.beta
         for array in (self.offsets, self.positions):
             array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
-        state = np.zeros((self.words.size, 2), np.uint16)
+        state = np.zeros((self.words.size, 1), np.uint16)
         laid_out = np.zeros(self.words.size, np.uint16), np.zeros(self.words.size, np.uint32)
         self.cell = Cell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
         self.rows = mixed_rows(self.vocabulary, self.topics)
         self.counts = room_for_counts(self.topics, self.mass)
         self.assign(np.zeros(self.words.size, np.int64))
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
-        self.tables, self.scratch = empty_tables(self.vocabulary, self.topics, weights)
+        tables = empty_tables(self.vocabulary, self.topics, weights)
+        rests, counted = np.zeros(self.vocabulary), np.zeros(self.words.size, np.uint16)
+        self.derived = Derived(*tables, rests, counted, self.counts, self.alpha, self.beta)
 
     def assign(self, z: np.ndarray) -> None:
         """Give the tokens these topics, int64 (N,), at the beginning."""
@@ -124,8 +141,10 @@ class Tokens:
     def kernel(self, kernel: Kernel) -> tuple[Any, tuple]:
         """`sample_cell` of a sampler and its arguments after the cell, but for `in_place` and `key`."""
         arguments: tuple = (self.rows, self.counts)
+        if kernel.sampler == "sparse_gibbs":
+            arguments = (self.rows, self.derived.rests, self.counts)
         if kernel.sampler in ("aliaslda", "lightlda"):
-            arguments = (self.rows, self.tables, self.scratch, self.counts)
+            arguments = (self.rows, self.derived.tables, self.derived.scratch, self.counts)
         if kernel.sampler == "lightlda":
             arguments += (make_prior(self.topics, self.alpha),)
         arguments += (self.alpha, self.beta)
@@ -137,7 +156,7 @@ class Tokens:
 
     def driven(self, kernel: Kernel, how: int) -> tuple:
         """The first arguments of `sweep` and of the loops around it."""
-        return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.tables, self.scratch
+        return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.derived
 
 
 def tokens_of(
@@ -156,29 +175,37 @@ rows frozen over a whole sweep."""
 
 
 @numba.njit
-def sweep(how, cell, words, sample, arguments, rows, tables, scratch, key):
+def derive(derived, rows, word):
+    """Make the table and the rest of a word."""
+    make_table(derived.tables, word, rows, word, derived.scratch)
+    one = np.array([word], np.uint32)
+    sum_rests(rows, one, derived.counts, derived.alpha, derived.beta, derived.counts.summary, derived.rests)
+
+
+@numba.njit
+def sweep(how, cell, words, sample, arguments, rows, derived, key):
     """Sample every token once. words: uint32 (N,), word at each position."""
-    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words)
+    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
     if how == IMMEDIATE:
         sample(*((cell,) + arguments + (True, key)))
         return
     each = np.arange(cell.words.size + 1)
     if how == DELAYED:
         for position in range(cell.words.size):
-            make_table(tables, words[position], rows, words[position], scratch)
+            derive(derived, rows, words[position])
         sample(*((cell,) + arguments + (False, key)))
-        aggregate_words(cell.state, cell.base, words, each, rows)
+        aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)
         return
     for position in range(cell.words.size):
         word, old = words[position], np.int64(cell.state[position, 0])
         if how == OWN_LEFT_IN:
             increase(rows, word, old)
-        make_table(tables, word, rows, word, scratch)
+        derive(derived, rows, word)
         one = Cell(cell.offsets, cell.topics, cell.words, cell.positions, cell.state, cell.base, position, position + 1)
         sample(*((one,) + arguments + (False, bits(key, np.uint64(position)))))
         if how == OWN_LEFT_IN:
             decrease(rows, word, old)
-        aggregate_words(cell.state, cell.base, words, each, rows)
+        aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)
 
 
 @numba.njit
@@ -191,14 +218,14 @@ def code_of(state, topics):
 
 
 @numba.njit
-def count_visits(how, cell, words, sample, arguments, rows, tables, scratch, batches, sweeps, thin, key):
+def count_visits(how, cell, words, sample, arguments, rows, derived, batches, sweeps, thin, key):
     """Visits of each assignment, int64 (batches, K^N), after every `thin` sweeps."""
     visits = np.zeros((batches, rows.topics**cell.words.size), np.int64)
     n = np.uint64(0)
     for batch in range(batches):
         for _ in range(sweeps):
             for _ in range(thin):
-                sweep(how, cell, words, sample, arguments, rows, tables, scratch, bits(key, n))
+                sweep(how, cell, words, sample, arguments, rows, derived, bits(key, n))
                 n += np.uint64(1)
             visits[batch, code_of(cell.state, rows.topics)] += 1
     return visits
