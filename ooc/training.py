@@ -101,7 +101,8 @@ class Training:
         self._run, self._engine, self._tokens = run, engine, tokens
         self._observer, self._quiet = observer, quiet
         run.keep_metrics(engine.cursor.iteration)
-        self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": 0.0}
+        started = engine.cursor.elapsed_s if engine.cursor.iteration == 0 else 0.0
+        self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": started}
         if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
             self._tell()
 

@@ -21,9 +21,10 @@ from samplers.doc_major import SMALL, DocMajor
 from samplers.fold_in import LANES
 from samplers.streams import stream_key
 
-MINIBATCH = 1 << 15  # tokens
-FEWEST = 64  # minibatches, unless that takes more than
-MOST_TURNS = 8  # times through a block
+MINIBATCHES = 32  # that a corpus is cut into, but
+LEAST_TOKENS, MOST_TOKENS = 1 << 15, 1 << 19  # in each; larger ones and more turns end better, and later
+FEWEST = 150  # minibatches in all turns through the blocks, unless that takes more than
+MOST_TURNS = 8
 STARTS = ("scvb0", "random")
 
 
@@ -49,6 +50,7 @@ class WarmStart(DocMajor):
         self.starts_warm = possible and start != "random"
         if self.starts_warm:
             self.initial = Phase("start", "block", staged=True)
+            self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
             batches = [self._minibatches(unit) for unit in range(dataset.block_count)]
             self._turns = min(-(-FEWEST // max(sum(batches), 1)), MOST_TURNS)
 
@@ -57,7 +59,7 @@ class WarmStart(DocMajor):
         return 4 * (2 * words + 3) * -(-self.topics // LANES) * LANES
 
     def _minibatches(self, unit: int) -> int:
-        return max(int(self.dataset.index.cells[unit].sum()) // MINIBATCH, 1)
+        return max(int(self.dataset.index.cells[unit].sum()) // self._batch_tokens, 1)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         if not self.starts_warm:
