@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,14 +91,19 @@ class StaticEngine:
         """Processes of the workers."""
         return self._workers.pids
 
-    def start(self) -> None:
-        """Bring the state to the newest generation, or fill it for a new run and commit that."""
+    def start(self, gives_up: Callable[[], object] = lambda: False) -> bool:
+        """Bring the state to the newest generation, or fill it for a new run and commit that.
+
+        gives_up: asked after each stage that fills it; if it says so, False is returned and nothing is committed.
+        """
         if self._generations:
             self._resume()
         else:
-            self._run(self.program.initial)
+            if not self._run(self.program.initial, gives_up):
+                return False
             self.commit()
         self.program.restore(self.sweep, self.shared_arrays())
+        return True
 
     def _resume(self) -> None:
         try:
@@ -146,8 +151,8 @@ class StaticEngine:
         """Whether the work so far would survive: streamed state is committed at each phase that writes it."""
         return self.cursor.phase == 0 or (self._resident is None and self._committed)
 
-    def _run(self, phase: Phase) -> None:
-        """Run a phase that writes and fold what it did into the shared arrays and the cursor."""
+    def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False) -> bool:
+        """Run a phase that writes and fold what it did into the shared arrays and the cursor; False if it gave up."""
         began = time.perf_counter()
         target = self._generations.create() if phase.writes and not self._resident else None
         try:
@@ -155,10 +160,13 @@ class StaticEngine:
                 for answers in self._stages(phase, units) if phase.staged else [list(self._walk(phase, units))]:
                     for name, value in self._aggregate(phase, answers).items():
                         self.cursor.sums[name] = self.cursor.sums.get(name, 0.0) + value
+                    if gives_up():
+                        return False
             self._advance(phase, time.perf_counter() - began)
             if target:
                 self._publish(target)
             self._committed = target is not None
+            return True
         finally:
             if target:
                 target.close()

@@ -80,7 +80,11 @@ def train(
     with run.locked(), _signals(stop), _resumable(run):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
-            engine.start()
+            if not engine.start(lambda: stop.signals):  # but not for max_time: short ones must come to an end, too
+                raise Interrupted(
+                    f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
+                    f"Begin again with: ooc resume {run.path}",
+                )
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
             reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
             if reason is None:

@@ -25,6 +25,7 @@ MINIBATCHES = 32  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 15, 1 << 19  # in each; larger ones and more turns end better, and later
 FEWEST = 150  # minibatches in all turns through the blocks, unless that takes more than
 MOST_TURNS = 8
+LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
 STARTS = ("scvb0", "random")
 
 
@@ -132,11 +133,6 @@ class WarmStart(DocMajor):
         rate = learning_rate(job.shared)
         added = rate * self.dataset.tokens / max(tokens, 1) / ((1.0 - rate) * estimate.scale)
         totals, topic_counts = np.zeros(self.topics), np.zeros(self.topics, np.int64)
-        scratch = scvb0.Scratch(
-            np.zeros(self.topics, np.float32),
-            np.zeros(self.topics + 1, np.int64),
-            np.zeros(self.topics + 1, np.float32),
-        )
         scvb0.count_words(
             job.state,
             int(job.bases[job.unit]),
@@ -148,7 +144,7 @@ class WarmStart(DocMajor):
             estimate,
             mixtures,
             added,
-            scratch,
+            scvb0.new_scratch(self.topics),
             totals,
             topic_counts,
             stream_key(self.seed, *job.stream),
@@ -186,6 +182,9 @@ class WarmStart(DocMajor):
         shared["expected_totals"] *= 1.0 - rate
         shared["expected_totals"] += rate * self.dataset.tokens / max(totals.sum(), 1.0) * totals
         shared["estimate"] += 1.0, -rate * shared["estimate"][1]
+        if shared["estimate"][1] < LEAST_SCALE:
+            self._expected(shared)[:] *= np.float32(shared["estimate"][1])
+            shared["estimate"][1] = 1.0
 
 
 def learning_rate(shared: Arrays) -> float:

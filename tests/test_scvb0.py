@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
 from ooc.program import Phase
-from samplers import scvb0
+from samplers import scvb0, warm_start
 from samplers.streams import stream_key
 
 TOPICS, BETA, SCALE = 7, 0.05, 0.25
@@ -152,6 +152,18 @@ def test_planted_topics_are_found_before_the_first_iteration(tmp_path):
                 shares[start].append(share_found(chain))
     assert max(shares["scvb0"]) > 0.95
     assert max(shares["random"]) < 0.3
+
+
+def test_rows_are_scaled_anew_before_they_overflow(tmp_path, monkeypatch):
+    """However many minibatches there are; the topics found are as good."""
+    monkeypatch.setattr(warm_start, "LEAST_SCALE", 0.5)
+    shares = []
+    for seed in range(3):
+        spec = program_spec("SparseGibbs", topics=5, alpha=0.1, seed=seed)
+        with InProcess(planted(tmp_path / str(seed)), spec) as chain:
+            assert chain.shared["estimate"][1] >= 0.5
+            shares.append(share_found(chain))
+    assert max(shares) > 0.95
 
 
 def test_a_start_that_cannot_be_is_refused(dataset):

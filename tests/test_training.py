@@ -29,7 +29,7 @@ from corpora import (
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.run import Run, create_run
-from ooc.training import train
+from ooc.training import Stop, train
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
 ITERATIONS = 25
@@ -239,6 +239,24 @@ def test_a_time_limit_stops_the_run_as_a_signal_does(corpus, expected, tmp_path)
         train(run, plan(2), max_time=1e-6, quiet=True)
     train(run, plan(), quiet=True)
     check_finished(run.path, expected)
+
+
+@pytest.mark.parametrize("buffers", [RESIDENT, STREAMED])
+def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch, buffers):
+    """Nothing is committed, so the run begins again; a time limit lets the start be."""
+    spec = program_spec("SparseGibbs")
+    whole, stopped, timed = (new_run(tmp_path / name, corpus, spec, 2) for name in ("whole", "stopped", "timed"))
+    train(whole, plan(), quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("ooc.training.Stop", lambda deadline: Stop(deadline, [signal.SIGINT]))
+        with pytest.raises(Interrupted, match="stopped by SIGINT before the first iteration"):
+            train(stopped, plan(2, buffers), quiet=True)
+    assert not list((stopped.path / "state").iterdir())
+    train(stopped, plan(2, buffers), quiet=True)
+    with pytest.raises(Interrupted, match="--max-time at iteration 0; everything is saved"):
+        train(timed, plan(2, buffers), max_time=1e-6, quiet=True)
+    train(timed, plan(), quiet=True)
+    assert model_bytes(whole.path) == model_bytes(stopped.path) == model_bytes(timed.path)
 
 
 def test_a_run_may_go_on_longer_than_planned(corpus, expected, tmp_path):
