@@ -212,6 +212,8 @@ def plot(results: list[Result], path: Path) -> None:
         axis.set(title=f"K = {topics[column]}, {workers[row]} workers", xscale="log", xlabel="training seconds")
         axis.set_ylabel("held-out log-likelihood per token")
         axis.grid(alpha=0.3)
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("")  # where a decade or less is shown these would run into each other
         for result in results:
             if (result["topics"], result["workers"]) == (topics[column], workers[row]) and not result["subset"]:
                 points = result["checkpoints"]

@@ -123,20 +123,25 @@ def _store_mixture(expected, d, start, end, mixtures):
     largest = np.float32(0.0)
     for count in expected:
         largest = max(largest, count)
-    share, size = np.float32(_LEAST_SHARE), end - start + 1
-    while size > end - start:
-        size = 0
-        for k in range(expected.size):
-            size += (expected[k] > 0) & (expected[k] >= share * largest)
-        share *= np.float32(1.25)
-    share *= np.float32(0.8)
+    share = np.float32(_LEAST_SHARE)
+    while share < 1 and _above(expected, share * largest) > end - start:
+        share = min(share * np.float32(1.25), np.float32(1.0))
     place = start
     for k in range(expected.size):
-        if (expected[k] > 0) & (expected[k] >= share * largest):
+        if (expected[k] > 0) & (expected[k] >= share * largest) & (place < end):  # the largest may be several
             mixtures.topics[place] = k
             mixtures.counts[place] = expected[k]
             place += 1
     mixtures.sizes[d] = place - start
+
+
+@inlined
+def _above(expected, least):
+    """How many are not 0 and at least so much."""
+    size = 0
+    for k in range(expected.size):
+        size += (expected[k] > 0) & (expected[k] >= least)
+    return size
 
 
 class Scratch(NamedTuple):

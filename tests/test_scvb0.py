@@ -86,11 +86,25 @@ def test_mixtures_are_three_sweeps_of_cvb0_without_their_small_shares(dataset):
                 fresh = batch.phi[word] * (np.maximum(counts - gammas[j], 0) + ALPHA)
                 counts += times[j] * (fresh / fresh.sum() - gammas[j])
                 gammas[j] = fresh / fresh.sum()
-        share, shortest = 0.1, max(mine.size, 0)
-        while (counts >= share * counts.max(initial=0)).sum() > shortest and shortest:
+        share = 0.1
+        while mine.size and (counts >= share * counts.max()).sum() > mine.size:
             share *= 1.25
         expected = np.where(counts >= share * counts.max(initial=0), counts, 0) if mine.size else np.zeros(TOPICS)
         assert np.allclose(batch.mixture(document), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_document_between_equal_topics_keeps_as_many_as_it_has_tokens(dataset):
+    """All topics alike: no share is too small, and there is room for a few only, but for one at least."""
+    batch = Minibatch(dataset)
+    batch.rows[:] = 1.0
+    estimate = batch.estimate._replace(shares=np.full(TOPICS, 0.01, np.float32), alpha=np.full(TOPICS, 0.1, np.float32))
+    documents = batch.block.offsets.size - 1
+    scvb0.fold_documents(
+        batch.block.offsets, batch.block.positions, batch.words_at, 0, documents, estimate, batch.mixtures
+    )
+    lengths = np.diff(batch.block.offsets)
+    assert (lengths < TOPICS).any()
+    assert np.array_equal(batch.mixtures.sizes, np.minimum(lengths, TOPICS))
 
 
 def test_rows_take_in_expected_counts_and_every_token_is_drawn(dataset):
