@@ -35,7 +35,7 @@ def demo(
     words = ["--token-pattern", "[A-Za-z]{3,}", "--min-df", "5", "--max-df", "0.2"]
     steps = [
         ["ingest", "text", *sources, corpus, "--glob", "*.py", "--on-error", "skip", *words, "--memory", memory],
-        ["train", "lda", corpus, run, "--topics", "50", "--iterations", "100", "--memory", memory],
+        ["train", "lda", corpus, run, "--topics", "50", "--iterations", "50", "--memory", memory],
         ["topics", run, "--top", "9", "--largest", "25"],
         ["infer", run, corpus, str(out / "mixtures.csv"), "--top", "3"],
     ]
