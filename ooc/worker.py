@@ -60,12 +60,17 @@ def delta_name(worker: int, name: str) -> str:
     return f"delta{worker}.{name}"
 
 
+def kernels_of(program: Program, spec: ProgramSpec) -> str:
+    """A name of the kernels that a program calls: another one, if it calls others."""
+    options = [value for value in spec.options.values() if isinstance(value, str)]
+    return "-".join([type(program).__name__, program.initial.name, *map(str, program.local_state()), *options])
+
+
 def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
     dataset = Dataset(attachment.dataset)
     program = attachment.program.build(dataset)
-    options = [value for value in attachment.program.options.values() if isinstance(value, str)]
-    prepare("-".join([type(program).__name__, *map(str, program.local_state()), *options]), program.warm_up)
+    prepare(kernels_of(program, attachment.program), program.warm_up)
     arrays = {name: array for known in attachment.arrays for name, array in SharedArrays(*known).items()}
     return JobHandler(dataset, program, arrays)
 

@@ -19,7 +19,6 @@ from ooc.shared import ArraySpec
 from samplers import scvb0
 from samplers.doc_major import SMALL, DocMajor
 from samplers.fold_in import LANES
-from samplers.streams import stream_key
 
 MINIBATCHES = 32  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 15, 1 << 19  # in each; larger ones and more turns end better, and later
@@ -101,7 +100,7 @@ class WarmStart(DocMajor):
         )
         if job.stage == 0:
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
-            return self._random_rows(job) if job.unit == 0 else None
+            return self._random_rows(job, key) if job.unit == 0 else None
         turn, step = divmod(job.stage - 1, 2)
         batches = self._minibatches(job.unit)
         marks = block.positions.size * np.array([turn % batches, turn % batches + 1]) // batches
@@ -112,27 +111,38 @@ class WarmStart(DocMajor):
             words_at = self.words_at(block)
             scvb0.fold_documents(block.offsets, block.positions, words_at, *mine, estimate, mixtures)
             return None
-        return self._count_words(job, block, first, last, estimate, mixtures, turn >= (self._turns - 1) * batches)
+        totals, drawn = self._count_words(job, block, first, last, estimate, mixtures, key)
+        if turn >= (self._turns - 1) * batches:
+            job.delta["topic_counts"] += drawn
+        return totals
 
-    def _random_rows(self, job: Job) -> np.ndarray:
+    def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
         rows, parts = self._expected(job.shared), job.bounds.size - 1
         mine = slice(len(rows) * job.part // parts, len(rows) * (job.part + 1) // parts)
         frequencies = self.dataset.index.frequencies[mine].astype(np.float32)
-        random = np.random.default_rng(int(stream_key(self.seed, *job.stream)))
+        random = np.random.default_rng(int(key))
         random.random(out=rows[mine], dtype=np.float32)
         rows[mine] += 0.5
         rows[mine] *= frequencies[:, None] / self.topics
         return rows[mine].sum(axis=0, dtype=np.float64)
 
     def _count_words(
-        self, job: Job, block: Block, first: int, last: int, estimate: Any, mixtures: Any, counts_topics: bool
-    ) -> np.ndarray:
+        self,
+        job: Job,
+        block: Block,
+        first: int,
+        last: int,
+        estimate: scvb0.Estimate,
+        mixtures: scvb0.Mixtures,
+        key: np.uint64,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Take documents into the rows of this job's words; returns `totals` and `drawn` of `scvb0.count_words`."""
         mine = self.words_of_part(job, block, 0)
         tokens = int(block.offsets[last] - block.offsets[first])
         rate = learning_rate(job.shared)
         added = rate * self.dataset.tokens / max(tokens, 1) / ((1.0 - rate) * estimate.scale)
-        totals, topic_counts = np.zeros(self.topics), np.zeros(self.topics, np.int64)
+        totals, drawn = np.zeros(self.topics), np.zeros(self.topics, np.int64)
         scvb0.count_words(
             job.state,
             int(job.bases[job.unit]),
@@ -146,12 +156,10 @@ class WarmStart(DocMajor):
             added,
             scvb0.new_scratch(self.topics),
             totals,
-            topic_counts,
-            stream_key(self.seed, *job.stream),
+            drawn,
+            key,
         )
-        if counts_topics:
-            job.delta["topic_counts"] += topic_counts
-        return totals
+        return totals, drawn
 
     def _expected(self, shared: Arrays) -> np.ndarray:
         """float32 (V, K): the rows of expected counts, which are not needed any more when those of counts are made."""

@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
 from ooc.program import Phase
+from ooc.worker import kernels_of
 from samplers import scvb0, warm_start
 from samplers.streams import stream_key
 
@@ -178,6 +179,16 @@ def test_rows_are_scaled_anew_before_they_overflow(tmp_path, monkeypatch):
             assert chain.shared["estimate"][1] >= 0.5
             shares.append(share_found(chain))
     assert max(shares) > 0.95
+
+
+def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
+    """The kernels that it calls are not all that a smaller one calls: one being compiled says nothing of the other."""
+    specs = [program_spec("SparseGibbs", topics=topics) for topics in (300_000, 400_000)]
+    small, large = (spec.build(dataset) for spec in specs)
+    assert small.local_state() == large.local_state()
+    assert small.starts_warm
+    assert not large.starts_warm
+    assert kernels_of(small, specs[0]) != kernels_of(large, specs[1])
 
 
 def test_a_start_that_cannot_be_is_refused(dataset):
