@@ -117,5 +117,5 @@ def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.Topics:
 def checked_tokens(counts: Path) -> float:
     """Tokens in the counts of a checkpoint: of the Gibbs samplers, exactly those that they trained on."""
     if (counts / "model.json").exists():
-        return float(Model(counts).words.counts.sum(dtype=np.int64))
+        return float(Model(counts).documents.counts.sum(dtype=np.int64))  # those of words may be a running mean
     return float(np.fromfile(counts / "counts", COUNT_FILES["counts"]).sum())

@@ -52,9 +52,10 @@ class Chain:
         self.shared = {name: np.zeros(*spec) for name, spec in program.shared_arrays().items()}
         self.delta = {name: np.zeros(*spec) for name, spec in program.delta_arrays().items()}
         self.iteration = 0
-        for _, _, answers in self.stages(program.initial, self.shared):
-            program.aggregate(program.initial, self.shared, [self.delta], answers)
-            self.delta["topic_counts"][:] = 0
+        for phase in program.initial:
+            for _, _, answers in self.stages(phase, self.shared):
+                program.aggregate(phase, self.shared, [self.delta], answers)
+                self.delta["topic_counts"][:] = 0
         program.restore(lambda phase: self.stages(phase, self.shared), self.shared)
 
     def stages(self, phase: Phase, shared: Arrays) -> Iterator[tuple[int, float, list[Any]]]:

@@ -68,8 +68,12 @@ def train_lda(
         bool, typer.Option("--stop-when-converged", help="Stop when three evaluations gained less than 0.003 in all.")
     ] = False,
     average: Annotated[
-        int, typer.Option(help="The model is the average over so many states, one at each of the last evaluations.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="The model is the average over so many states, one at each of the last evaluations "
+            "[default: sparse-gibbs has a running mean over all iterations; else 1, the last]."
+        ),
+    ] = None,
     chains: Annotated[
         int, typer.Option(help="Train so many models, from seeds that follow each other, and compare them by R-hat.")
     ] = 1,

@@ -99,7 +99,7 @@ class StaticEngine:
         if self._generations:
             self._resume()
         else:
-            if not self._run(self.program.initial, gives_up):
+            if not all(self._run(phase, gives_up) for phase in self.program.initial):
                 return False
             self.commit()
         self.program.restore(self.sweep, self.shared_arrays())
@@ -173,7 +173,7 @@ class StaticEngine:
 
     def _advance(self, phase: Phase, seconds: float) -> None:
         self.cursor.elapsed_s += seconds
-        if phase is self.program.initial:
+        if phase in self.program.initial:
             return
         self.cursor.phase += 1
         if self.cursor.phase == len(self.program.phases):
@@ -214,7 +214,7 @@ class StaticEngine:
         self.program.begin(phase, self.shared_arrays())
         self._clear_deltas()
         source = None
-        if not self._resident and phase is not self.program.initial:
+        if not self._resident and phase not in self.program.initial:
             source = self._generations.open()
         units = self._pass(phase, source, target)
         try:

@@ -86,7 +86,7 @@ class Program(Protocol):
     A program is built alike in the coordinator and in the process that the workers are forked from.
     """
 
-    initial: Phase  # fills the local state of a new run
+    initial: Sequence[Phase]  # these fill the local state of a new run
     phases: Sequence[Phase]  # of one iteration
     reading_phases: Sequence[Phase]  # of the objective and the export: they change nothing
 

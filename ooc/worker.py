@@ -53,7 +53,7 @@ class Message(NamedTuple):
 
 def all_phases(program: Program) -> list[Phase]:
     """Every phase of a program; a phase goes by its place in this list."""
-    return [program.initial, *program.phases, *program.reading_phases]
+    return [*program.initial, *program.phases, *program.reading_phases]
 
 
 def delta_name(worker: int, name: str) -> str:
@@ -62,8 +62,9 @@ def delta_name(worker: int, name: str) -> str:
 
 def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
-    options = [value for value in spec.options.values() if isinstance(value, str)]
-    return "-".join([type(program).__name__, program.initial.name, *map(str, program.local_state()), *options])
+    options = [value for value in spec.options.values() if isinstance(value, (str, bool))]
+    initial = [phase.name for phase in program.initial]
+    return "-".join(map(str, [type(program).__name__, *initial, *program.local_state(), *options]))
 
 
 def attach(attachment: Attachment) -> Callable[[Message], Any]:

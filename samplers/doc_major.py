@@ -28,7 +28,7 @@ from samplers.rows import Rows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
-SMALL = 1 << 28  # bytes of rows, all dense, up to which a sampler may read those of all slices at once
+SMALL = 1 << 29  # bytes of rows, all dense, up to which a sampler may read those of all slices at once
 
 
 def is_small(topics: int, vocabulary_size: int) -> bool:

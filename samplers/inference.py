@@ -80,7 +80,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
         np.asarray(np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)))
         for path, dtype, columns in task.outputs
     ]
-    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}", lambda: _warm_up(task, topics))
+    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}-{topics.counts.dtype}", lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
     return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
 

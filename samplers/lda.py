@@ -42,7 +42,7 @@ class Lda:
     none; the first comes after `burn_in` iterations.
     """
 
-    initial = Phase("initial topics", "block")
+    initial: Sequence[Phase] = (Phase("initial topics", "block"),)
     phases: Sequence[Phase] = ()
     word_likelihood = Phase("word likelihood", "slice", writes=False)
     document_likelihood = Phase("document likelihood", "block", writes=False)
@@ -169,7 +169,7 @@ class Lda:
         }
         delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
         self._scratch = self.make_scratch(2)
-        for phase in (self.initial, *self.reading_phases, *self.phases):
+        for phase in (*self.initial, *self.reading_phases, *self.phases):
             data = block if phase.order == "block" else slice_
             self.begin(phase, shared)
             for stage, parts in enumerate(self.schedule(phase, 0, 1)):
@@ -189,7 +189,7 @@ class Lda:
         self._refresh_priors(shared)
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
-        if phase is self.initial:
+        if phase is self.initial[0]:
             shared["alpha"][:], shared["beta"][:] = self.first_alpha, self.first_beta
             self._refresh_priors(shared)
         self._refresh_summary(shared)
@@ -223,7 +223,7 @@ class Lda:
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         """Do a part of a block-outer phase."""
         where = tokens_of_documents(job, block)
-        if job.phase == self.initial.name:
+        if job.phase == Lda.initial[0].name:
             return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
         if job.phase == self.document_likelihood.name:
             return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
@@ -261,7 +261,7 @@ class Lda:
         for delta in deltas:
             shared["topic_counts"][:] += delta["topic_counts"]
         self._refresh_summary(shared)
-        return {} if phase is self.initial else {"changed_fraction": sum(answers)}
+        return {} if phase in self.initial else {"changed_fraction": sum(answers)}
 
     def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         tokens, mass = self.dataset.tokens, self.dataset.vocabulary_size * float(shared["beta"][0])
@@ -279,12 +279,16 @@ class Lda:
         }
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        self.write(sweep, shared, directory, shared["topic_counts"])
+
+    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
+        """Write the rows of words and documents as a model; topic_counts: the sums over words, of the same type."""
         write_model(
             directory,
             self.dataset,
             alpha=np.broadcast_to(shared["alpha"], self.topics),
             beta=float(shared["beta"][0]),
-            topic_counts=shared["topic_counts"],
+            topic_counts=topic_counts,
             topic_type=topic_type(self.topics),
             word_rows=sweep(self.word_rows),
             document_rows=sweep(self.document_rows),

@@ -7,6 +7,9 @@ documents.h5    topics of each document: the same with D
 vocabulary.txt  word i on line i
 documents.txt   name of document i on line i, if documents have names
 
+Counts of words may be a running mean over the states of a chain (`samplers.running_mean`): then they are float32, and
+topic_counts float64.
+
 A model that is the average over several states of a chain holds the sums of their counts and of their alpha and beta:
 phi and theta are then ratios of sums by the same formulas. Only the prior of new documents is alpha over their number.
 """
@@ -36,13 +39,14 @@ class Rows(NamedTuple):
 
     offsets: np.ndarray  # int64 (n+1,), where each row begins
     topics: np.ndarray  # uint16 or uint32, ascending inside a row
-    counts: np.ndarray  # uint32
+    counts: np.ndarray  # uint32, or float32
 
 
 class Model:
     """A trained model opened for reading; its arrays are mapped.
 
-    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 (K,), `words` and `documents` Rows.
+    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents`
+    Rows.
     `averaged`: the iterations whose states were averaged; none for the model of one state. `states`: their number.
     """
 
@@ -101,7 +105,7 @@ def write_model(
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
     give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
-    memory does not grow with the model.
+    memory does not grow with the model. If topic_counts are float64, the counts of words are the bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
@@ -109,8 +113,9 @@ def write_model(
     words, documents = dataset.index.word_ids, _document_order(dataset)
     if averaged:
         words, documents = (np.arange(order.size, dtype=order.dtype) for order in (words, documents))
-    files["words"] = _write_rows(directory, "words", word_rows, words, topic_type)
-    files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type)
+    word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
+    files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
+    files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
     for entry in dataset.manifest["texts"].values():
         name = "vocabulary.txt" if entry is dataset.manifest["texts"]["vocabulary"] else "documents.txt"
         with publish(directory / name) as beside:
@@ -135,7 +140,9 @@ def _document_order(dataset: Dataset) -> np.ndarray:
     return np.concatenate([dataset.block(block).documents for block in range(dataset.block_count)])
 
 
-def _write_rows(directory: Path, name: str, rows: Iterator[Any], order: np.ndarray, topic_type: str) -> dict[str, Any]:
+def _write_rows(
+    directory: Path, name: str, rows: Iterator[Any], order: np.ndarray, topic_type: str, count_type: str
+) -> dict[str, Any]:
     """Spool rows, then publish them so that row i becomes row order[i]."""
     with ExitStack() as stack:
         spools = [directory / f"{name}.{part}" for part in ("sizes", "rows", "topics", "counts")]
@@ -154,7 +161,8 @@ def _write_rows(directory: Path, name: str, rows: Iterator[Any], order: np.ndarr
         topics = _new_map(spools[2], topic_type, total)
         counts = _new_map(spools[3], "uint32", total)
         _place_rows(np.asarray(packed), sizes, order, offsets, topics, counts)
-        return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+        arrays = {"offsets": offsets, "topics": topics, "counts": counts.view(count_type)}
+        return write_arrays(directory, f"{name}.h5", arrays)
 
 
 def _new_map(path: Path, dtype: str, size: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from samplers import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_pha
 from samplers.doc_major import DocMajor, is_small
 from samplers.documents import Cell
 from samplers.lda import Lda, tokens_of_documents, tokens_of_words
+from samplers.running_mean import RunningMean
 from samplers.table_major import TableMajor
 from samplers.warm_start import WarmStart
 
@@ -60,7 +61,7 @@ class Gibbs(DocMajor):
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
 
 
-class SparseGibbs(WarmStart):
+class SparseGibbs(RunningMean, WarmStart):
     """Exact conditionals, O(K_d) a token. See `samplers.sparse_gibbs`."""
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -172,6 +173,7 @@ TAKES = {  # options that not every sampler has
     "mh_steps": ("two-phase", "aliaslda", "lightlda"),
     "proposal": ("lightlda",),
     "start": ("sparse-gibbs",),
+    "running_mean": ("sparse-gibbs",),
     "update": ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"),
 }
 

@@ -105,11 +105,11 @@ def describe_topics(model: Model, *, top: int, documents: int) -> list[dict[str,
     mass = model.vocabulary_size * model.beta
     described = []
     for k in np.argsort(-model.topic_counts, kind="stable").tolist():
-        size = int(model.topic_counts[k])
+        size = float(model.topic_counts[k])
         topic: dict[str, Any] = {
             "topic": k,
             "tokens": round(size / model.states),
-            "share": size / max(int(model.topic_counts.sum()), 1),
+            "share": size / max(float(model.topic_counts.sum()), 1.0),
             "words": [
                 {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
                 for word, count in zip(words[k].tolist(), counts[k].tolist(), strict=True)

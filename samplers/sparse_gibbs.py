@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import inlined, unmanaged_kernel
+from blocks.compiled import inlined, reordered_kernel, unmanaged_kernel
 from samplers.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.prefetch import prefetch
 from samplers.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
 from samplers.streams import uniform
 
 _AHEAD = 4  # tokens by which rows are asked for before they are read
+_STRETCH = 64  # topics of a dense row that are summed at once
 
 
 @unmanaged_kernel
@@ -57,7 +58,7 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
             if in_place:
                 decrease(rows, word, old)
                 scales[old] = 1.0 / summary[old]
-                rest = rest_of_word(rows, word, counts, alpha, beta)
+                rest = rest_of_word(rows, word, counts, alpha, beta, smoothing(counts, alpha, beta))
             else:
                 prefetch_rows(rows, words[min(token + _AHEAD, words.size - 1)], present, size)
                 of_word = row_count(rows, word, old) + beta
@@ -127,35 +128,64 @@ def place_of(cumulated, size, x):
 
 @unmanaged_kernel
 def draw_rest(rows, word, counts, alpha, beta, x):
-    """The topic at which the terms alpha_k * phi_k of a word, first those with n_kw, then those with beta, exceed x."""
+    """The topic at which the terms alpha_k * phi_k of a word, summed one after the other, exceed x."""
+    if rows.masks[word] == DENSE:
+        return _draw_dense(rows.dense, rows.starts[word], counts.scales, alpha, beta, x)
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
-    occurring = nonzeros(rows, word, row_topics, row_counts)
-    for i in range(occurring):
-        k = row_topics[i]
-        x -= alpha[k] * row_counts[i] * scales[k]
+    for i in range(nonzeros(rows, word, row_topics, row_counts)):
+        topic = np.int64(row_topics[i])
+        x -= alpha[topic] * row_counts[i] * scales[topic]
         if x < 0.0:
-            return k
+            return topic
     for k in range(alpha.size):
         x -= alpha[k] * beta * scales[k]
         if x < 0.0:
-            return k
+            return np.int64(k)
     return np.int64(alpha.size - 1)
 
 
-@unmanaged_kernel
-def rest_of_word(rows, word, counts, alpha, beta):
-    """sum_k alpha_k * phi_k of a word; counts: with `scales` set."""
+@inlined
+def _draw_dense(dense, start, scales, alpha, beta, x):
+    """The same from a dense row: whole stretches first, then topic by topic."""
+    first = np.int64(0)
+    while first + _STRETCH < alpha.size:
+        stretch = dense_rest(dense, start, scales, alpha, beta, first, first + _STRETCH)
+        if x < stretch:
+            break
+        x -= stretch
+        first += _STRETCH
+    last = min(first + _STRETCH, alpha.size)
+    for k in range(first, last):
+        x -= alpha[k] * (dense[start + k] + beta) * scales[k]
+        if x < 0.0:
+            return np.int64(k)
+    return np.int64(last - 1)
+
+
+@reordered_kernel
+def dense_rest(dense, start, scales, alpha, beta, first, last):
+    """sum_k alpha_k * phi_k over the topics from first to last, of the word whose row begins at `start`."""
     rest = 0.0
-    for k in range(alpha.size):
-        rest += alpha[k] * beta * counts.scales[k]
-    return rest + occurring_rest(rows, word, counts, alpha)
+    for k in range(first, last):
+        rest += alpha[k] * (dense[start + k] + beta) * scales[k]
+    return rest
 
 
 @inlined
-def occurring_rest(rows, word, counts, alpha):
-    """sum_k alpha_k * n_kw * scales_k of a word."""
+def smoothing(counts, alpha, beta):
+    """sum_k alpha_k * beta * scales_k."""
+    total = 0.0
+    for k in range(alpha.size):
+        total += alpha[k] * beta * counts.scales[k]
+    return total
+
+
+@unmanaged_kernel
+def rest_of_word(rows, word, counts, alpha, beta, rest):
+    """sum_k alpha_k * phi_k of a word. counts: with `scales` set; rest: what a word without tokens has, `smoothing`."""
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
-    rest = 0.0
+    if rows.masks[word] == DENSE:
+        return dense_rest(rows.dense, rows.starts[word], scales, alpha, beta, 0, alpha.size)
     for i in range(nonzeros(rows, word, row_topics, row_counts)):
         rest += alpha[row_topics[i]] * row_counts[i] * scales[row_topics[i]]
     return rest
@@ -164,9 +194,8 @@ def occurring_rest(rows, word, counts, alpha):
 @unmanaged_kernel
 def sum_rests(rows, words, counts, alpha, beta, summary, rests):
     """Set rests[w] to sum_k alpha_k * phi_kw, the token itself not taken out, for some words w, uint32 (n,)."""
-    smoothing = 0.0
     for k in range(alpha.size):
         counts.scales[k] = 1.0 / summary[k]
-        smoothing += alpha[k] * beta * counts.scales[k]
+    of_beta = smoothing(counts, alpha, beta)
     for word in words:
-        rests[word] = smoothing + occurring_rest(rows, word, counts, alpha)
+        rests[word] = rest_of_word(rows, word, counts, alpha, beta, of_beta)

@@ -21,7 +21,7 @@ from samplers.convergence import check_convergence
 from samplers.held_out import check_held_out
 from samplers.lda import check_options
 from samplers.observer import LdaObserver
-from samplers.programs import auto_sampler, sampler_spec
+from samplers.programs import TAKES, auto_sampler, sampler_spec
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -57,7 +57,7 @@ def train_lda(
     evaluate_every: int = 10,
     held_out: Path | None = None,
     stop_when_converged: bool = False,
-    average: int = 1,
+    average: int | None = None,
     chains: int = 1,
     max_time: float | None = None,
     overwrite: bool = False,
@@ -65,6 +65,7 @@ def train_lda(
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
+    average: states that the model is the average of; None for the sampler's running mean if it has one, else the last.
     Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
     RequestError, before anything is written, if an option is wrong.
     """
@@ -82,6 +83,10 @@ def train_lda(
     given = {"mh_steps": mh_steps, "proposal": proposal, "update": update, "start": start}
     if sampler == "auto":
         sampler = auto_sampler(topics, dataset.vocabulary_size, given)
+    if average is None:
+        average = 1
+    elif sampler in TAKES["running_mean"]:
+        given["running_mean"] = False
     spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given)
     _check_limits(spec, workers, max_time)
     settings = {

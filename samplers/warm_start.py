@@ -1,8 +1,9 @@
 """Document-major LDA that does not start with topics at random, see `samplers.scvb0`.
 
-The phase that fills the state takes a block's documents in minibatches, each in two stages: its documents are folded
-in, then the rows of words take them in and every token's topic is drawn. Where there are few minibatches in all, a
-block is gone through several times. Expected counts lie where the rows of counts come to lie afterwards.
+Two kinds of phases fill the state. Those that learn go through the blocks, as often as it takes to have enough
+minibatches, each in two stages: its documents are folded in, then the rows of words take in what they say. The last
+phase draws a topic for every token from what was learned. Expected counts lie where the rows of counts come to lie
+afterwards.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from samplers import scvb0
 from samplers.doc_major import SMALL, DocMajor
 from samplers.fold_in import LANES
 
-MINIBATCHES = 32  # that a corpus is cut into, but
-LEAST_TOKENS, MOST_TOKENS = 1 << 15, 1 << 19  # in each; larger ones and more turns end better, and later
-FEWEST = 150  # minibatches in all turns through the blocks, unless that takes more than
-MOST_TURNS = 8
+MINIBATCHES = 128  # that a corpus is cut into, but
+LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
+FEWEST = 400  # minibatches in all passes over the blocks, unless that takes more than
+MOST_PASSES = 8
+WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
+FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
 LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
 STARTS = ("scvb0", "random")
+DRAW = Phase("drawing", "block", staged=True)
 
 
 class WarmStart(DocMajor):
@@ -48,11 +52,15 @@ class WarmStart(DocMajor):
                 "Leave the option out: such a model starts at random.",
             )
         self.starts_warm = possible and start != "random"
+        self._learning: list[Phase] = []
         if self.starts_warm:
-            self.initial = Phase("start", "block", staged=True)
             self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
-            batches = [self._minibatches(unit) for unit in range(dataset.block_count)]
-            self._turns = min(-(-FEWEST // max(sum(batches), 1)), MOST_TURNS)
+            batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
+            passes = min(-(-FEWEST // max(batches, 1)), MOST_PASSES)
+            self._learning = [Phase(f"learning {n + 1}", "block", writes=False, staged=True) for n in range(passes)]
+            self.initial = *self._learning, DRAW
+            window = topic_window(dataset.tokens, self.topics)
+            self._share = min(self._batch_tokens / window, 1.0)
 
     def _fold_in_bytes(self) -> int:
         words = min(self.dataset.longest_document, self.dataset.vocabulary_size)
@@ -80,18 +88,26 @@ class WarmStart(DocMajor):
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         super().begin(phase, shared)
-        if phase is self.initial and self.starts_warm:
+        if phase in self._learning[:1]:
             shared["expected_totals"][:] = 0.0
             shared["estimate"][:] = 0.0, 1.0
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        if phase is self.initial and self.starts_warm:
-            return [range(parts)] * (1 + 2 * self._turns * self._minibatches(unit))
-        return super().schedule(phase, unit, parts)
+        if phase in self._learning:
+            return [range(parts)] * (1 + 2 * self._minibatches(unit))
+        return [range(parts)] if phase is DRAW else super().schedule(phase, unit, parts)
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        if job.phase != self.initial.name or not self.starts_warm:
+        if any(job.phase == phase.name for phase in self._learning):
+            return self._learn(job, block, key)
+        if job.phase != DRAW.name:
             return super().update_documents(job, block, key)
+        where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, self.words_at(block)
+        estimate = self._estimate(job.shared)
+        scvb0.draw_documents(*where, job.first, job.last, estimate, job.delta["topic_counts"], key)
+        return None
+
+    def _learn(self, job: Job, block: Block, key: np.uint64) -> Any:
         mixtures = scvb0.Mixtures(
             job.shared["mixture_sizes"],
             job.shared["token_topics"],
@@ -100,21 +116,17 @@ class WarmStart(DocMajor):
         )
         if job.stage == 0:
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
-            return self._random_rows(job, key) if job.unit == 0 else None
-        turn, step = divmod(job.stage - 1, 2)
-        batches = self._minibatches(job.unit)
-        marks = block.positions.size * np.array([turn % batches, turn % batches + 1]) // batches
+            begins = job.unit == 0 and job.phase == self._learning[0].name
+            return self._random_rows(job, key) if begins else None
+        batch, step = divmod(job.stage - 1, 2)
+        marks = block.positions.size * np.array([batch, batch + 1]) // self._minibatches(job.unit)
         first, last = np.searchsorted(block.offsets[:-1], marks).tolist()
         estimate = self._estimate(job.shared)
         if step == 0:
             mine = [first + (last - first) * part // (job.bounds.size - 1) for part in (job.part, job.part + 1)]
-            words_at = self.words_at(block)
-            scvb0.fold_documents(block.offsets, block.positions, words_at, *mine, estimate, mixtures)
+            scvb0.fold_documents(block.offsets, block.positions, self.words_at(block), *mine, estimate, mixtures)
             return None
-        totals, drawn = self._count_words(job, block, first, last, estimate, mixtures, key)
-        if turn >= (self._turns - 1) * batches:
-            job.delta["topic_counts"] += drawn
-        return totals
+        return self._count_words(job, block, first, last, estimate, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
@@ -128,38 +140,22 @@ class WarmStart(DocMajor):
         return rows[mine].sum(axis=0, dtype=np.float64)
 
     def _count_words(
-        self,
-        job: Job,
-        block: Block,
-        first: int,
-        last: int,
-        estimate: scvb0.Estimate,
-        mixtures: scvb0.Mixtures,
-        key: np.uint64,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Take documents into the rows of this job's words; returns `totals` and `drawn` of `scvb0.count_words`."""
+        self, job: Job, block: Block, first: int, last: int, estimate: scvb0.Estimate, mixtures: scvb0.Mixtures
+    ) -> np.ndarray:
+        """Take documents into the rows of this job's words; returns `totals` of `scvb0.count_words`."""
         mine = self.words_of_part(job, block, 0)
         tokens = int(block.offsets[last] - block.offsets[first])
-        rate = learning_rate(job.shared)
+        rate = self._rate(job.shared)
         added = rate * self.dataset.tokens / max(tokens, 1) / ((1.0 - rate) * estimate.scale)
-        totals, drawn = np.zeros(self.topics), np.zeros(self.topics, np.int64)
-        scvb0.count_words(
-            job.state,
-            int(job.bases[job.unit]),
-            block.words[mine],
-            block.word_offsets[mine.start : mine.stop + 1],
-            block.offsets,
-            first,
-            last,
-            estimate,
-            mixtures,
-            added,
-            scvb0.new_scratch(self.topics),
-            totals,
-            drawn,
-            key,
-        )
-        return totals, drawn
+        words = block.words[mine], block.word_offsets[mine.start : mine.stop + 1]
+        totals = np.zeros(self.topics)
+        scratch = scvb0.new_scratch(self.topics)
+        scvb0.count_words(*words, block.offsets, first, last, estimate, mixtures, added, scratch, totals)
+        return totals
+
+    def _rate(self, shared: Arrays) -> float:
+        """rho_t: what is replaced by the next minibatch."""
+        return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -0.7)
 
     def _expected(self, shared: Arrays) -> np.ndarray:
         """float32 (V, K): the rows of expected counts, which are not needed any more when those of counts are made."""
@@ -175,18 +171,16 @@ class WarmStart(DocMajor):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        if phase is not self.initial or not self.starts_warm:
-            return super().aggregate(phase, shared, deltas, answers)
-        if answers[0] is not None:
+        if phase in self._learning and answers[0] is not None:
             self._take_in(shared, np.sum(answers, axis=0))
-        return super().aggregate(phase, shared, deltas, [])
+        return super().aggregate(phase, shared, deltas, answers)
 
     def _take_in(self, shared: Arrays, totals: np.ndarray) -> None:
-        """The first totals are those of the rows made at random, the others of minibatches."""
+        """Take in the sums over topics of expected counts: first of rows made at random, then of each minibatch."""
         if not shared["expected_totals"].any():
             shared["expected_totals"][:] = totals
             return
-        rate = learning_rate(shared)
+        rate = self._rate(shared)
         shared["expected_totals"] *= 1.0 - rate
         shared["expected_totals"] += rate * self.dataset.tokens / max(totals.sum(), 1.0) * totals
         shared["estimate"] += 1.0, -rate * shared["estimate"][1]
@@ -195,6 +189,6 @@ class WarmStart(DocMajor):
             shared["estimate"][1] = 1.0
 
 
-def learning_rate(shared: Arrays) -> float:
-    """rho_t: what is replaced by the next minibatch."""
-    return float((shared["estimate"][0] + 2.0) ** -0.7)
+def topic_window(tokens: int, topics: int) -> float:
+    """Tokens that the expected counts stand for at first; docs/sampling.md has the measurements."""
+    return max(topics * min(WINDOW, (tokens / topics) ** 2 / FEW_TOKENS), 1.0)

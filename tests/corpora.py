@@ -117,7 +117,8 @@ class InProcess:
         self.shared = {name: self._arrays[name] for name in self.program.shared_arrays()}
         self._delta = {name: self._arrays[delta_name(0, name)] for name in self.program.delta_arrays()}
         self.iteration = 0
-        self._run(self.program.initial)
+        for phase in self.program.initial:
+            self._run(phase)
         self.program.restore(self.sweep, self.shared)
 
     def __enter__(self) -> InProcess:

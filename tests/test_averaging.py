@@ -40,7 +40,7 @@ def states(data, tmp_path_factory) -> list[Model]:
     """The models of the same chain after 4, 6 and 8 iterations."""
     run = tmp_path_factory.mktemp("states") / "run"
     models = []
-    training.train_lda(data.path, run, iterations=4, **OPTIONS)
+    training.train_lda(data.path, run, iterations=4, average=1, **OPTIONS)
     for iterations in (4, 6, 8):
         training.resume(run, iterations=iterations, quiet=True)
         (run / "model").rename(run.parent / str(iterations))

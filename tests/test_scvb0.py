@@ -11,27 +11,27 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
-from ooc.program import Phase
 from ooc.worker import kernels_of
 from samplers import scvb0, warm_start
+from samplers.fold_in import LANES
 from samplers.streams import stream_key
 
-TOPICS, BETA, SCALE = 7, 0.05, 0.25
-ALPHA = 0.1 * np.arange(1, TOPICS + 1)
+BETA, SCALE = 0.05, 0.25
 ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 
 
 class Minibatch:
     """The documents from `first` to `last` of a block, folded in."""
 
-    def __init__(self, dataset: Dataset) -> None:
-        self.block, self.first, self.last = dataset.block(0), 3, 20
+    def __init__(self, dataset: Dataset, topics: int = 7) -> None:
+        self.block, self.topics, self.first, self.last = dataset.block(0), topics, 3, 20
         tokens, documents = self.block.positions.size, self.block.offsets.size - 1
+        self.alpha = 0.1 * np.arange(1, topics + 1)
         self.words_at = np.repeat(self.block.words, np.diff(self.block.word_offsets))
-        self.rows = np.random.default_rng(5).gamma(0.3, 9.0, (dataset.vocabulary_size, TOPICS)).astype(np.float32)
+        self.rows = np.random.default_rng(5).gamma(0.3, 9.0, (dataset.vocabulary_size, topics)).astype(np.float32)
         totals = SCALE * self.rows.sum(axis=0, dtype=np.float64)
         self.shares = 1.0 / (totals + dataset.vocabulary_size * BETA)
-        kinds = self.shares.astype(np.float32), ALPHA.astype(np.float32)
+        kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
         self.estimate = scvb0.Estimate(self.rows.reshape(-1), SCALE, *kinds, BETA)
         self.mixtures = scvb0.Mixtures(
             np.zeros(documents, np.uint32),
@@ -40,35 +40,62 @@ class Minibatch:
             np.full(tokens, 99_999, np.uint32),
         )
         scvb0.find_documents(self.block.offsets, self.block.positions, 0, documents, self.mixtures.documents)
-        fold = (self.block.offsets, self.block.positions, self.words_at, self.first, self.last)
-        scvb0.fold_documents(*fold, self.estimate, self.mixtures)
+        self.documents = (self.block.offsets, self.block.positions, self.words_at, self.first, self.last)
+        scvb0.fold_documents(*self.documents, self.estimate, self.mixtures)
         self.phi = (self.rows.astype(np.float64) * SCALE + BETA) * self.shares
 
     def mixture(self, document: int) -> np.ndarray:
         """n_kd of a document as it is stored, float64 (K,)."""
-        found = np.zeros(TOPICS)
+        found = np.zeros(self.topics)
         start, size = self.block.offsets[document], self.mixtures.sizes[document]
         found[self.mixtures.topics[start : start + size]] = self.mixtures.counts[start : start + size]
         return found
 
+    def words_of(self, document: int) -> np.ndarray:
+        """uint32 (N_d,): the words of a document's tokens, ascending."""
+        return self.words_at[self.block.positions[self.block.offsets[document] : self.block.offsets[document + 1]]]
+
+    def folded_in(self, document: int, *, to_draw: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """The twin of `_fold`: n_kd, float64 (K,), and gamma of the different words, float64 (U, K)."""
+        words, times = np.unique(self.words_of(document), return_counts=True)
+        gammas, counts, kept = np.zeros((words.size, self.topics)), np.zeros(self.topics), np.ones(self.topics)
+
+        def sweep() -> None:
+            for j, word in enumerate(words):
+                fresh = kept * self.phi[word] * (np.maximum(counts - gammas[j], 0) + self.alpha)
+                counts[:] += times[j] * (fresh / fresh.sum() - gammas[j])
+                gammas[j] = fresh / fresh.sum()
+
+        def drop(share: float) -> None:
+            kept[counts < share * counts.max(initial=0)] = 0
+            counts[:], gammas[:] = counts * kept, gammas * kept
+
+        sweep()
+        if self.topics > LANES:
+            drop(0.01)
+        sweep()
+        sweep()
+        if to_draw:
+            drop(0.1)
+            sweep()
+        return counts, gammas
+
     def gammas(self) -> np.ndarray:
-        """float64 (N, K): of the token at each position; 0 if its document is not in the minibatch."""
-        found = np.zeros((self.words_at.size, TOPICS))
+        """float64 (N, K): of the token at each position, by the stored mixtures; 0 outside the minibatch."""
+        found = np.zeros((self.words_at.size, self.topics))
         for position, document in enumerate(self.mixtures.documents):
             if self.first <= document < self.last:
                 counts, phi = self.mixture(document), self.phi[self.words_at[position]]
-                own = (counts > 0) * (counts + ALPHA) * phi
-                without = (counts > 0) * (np.maximum(counts - own / own.sum(), 0) + ALPHA) * phi
+                own = (counts > 0) * (counts + self.alpha) * phi
+                without = (counts > 0) * (np.maximum(counts - own / own.sum(), 0) + self.alpha) * phi
                 found[position] = without / without.sum()
         return found
 
-    def count_words(self, state: np.ndarray, key: np.uint64, added: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
-        """Take the minibatch into the rows; returns `totals` and `drawn`."""
-        totals, drawn = np.zeros(TOPICS), np.zeros(TOPICS, np.int64)
-        words, batch = (self.block.words, self.block.word_offsets), (self.block.offsets, self.first, self.last)
-        scratch = scvb0.new_scratch(TOPICS)
-        scvb0.count_words(state, 0, *words, *batch, self.estimate, self.mixtures, added, scratch, totals, drawn, key)
-        return totals, drawn
+    def draw(self, state: np.ndarray, key: np.uint64) -> np.ndarray:
+        """Draw the topics of the minibatch's tokens; returns `drawn`."""
+        drawn = np.zeros(self.topics, np.int64)
+        scvb0.draw_documents(state, 0, *self.documents, self.estimate, drawn, key)
+        return drawn
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +103,16 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_dataset(tmp_path_factory.mktemp("scvb0") / "dataset")
 
 
-def test_mixtures_are_three_sweeps_of_cvb0_without_their_small_shares(dataset):
-    batch = Minibatch(dataset)
+@pytest.mark.parametrize("topics", [7, 45])
+def test_mixtures_are_three_sweeps_of_cvb0_without_their_small_shares(dataset, topics):
+    """With more topics than a vector has lanes, those that are small after the first sweep take part in no more."""
+    batch = Minibatch(dataset, topics)
     for document in range(batch.first, batch.last):
-        mine = batch.block.positions[batch.block.offsets[document] : batch.block.offsets[document + 1]]
-        words, times = np.unique(batch.words_at[mine], return_counts=True)
-        gammas, counts = np.zeros((words.size, TOPICS)), np.zeros(TOPICS)
-        for _ in range(3):
-            for j, word in enumerate(words):
-                fresh = batch.phi[word] * (np.maximum(counts - gammas[j], 0) + ALPHA)
-                counts += times[j] * (fresh / fresh.sum() - gammas[j])
-                gammas[j] = fresh / fresh.sum()
+        counts, tokens = batch.folded_in(document)[0], batch.words_of(document).size
         share = 0.1
-        while mine.size and (counts >= share * counts.max()).sum() > mine.size:
+        while tokens and (counts >= share * counts.max()).sum() > tokens:
             share *= 1.25
-        expected = np.where(counts >= share * counts.max(initial=0), counts, 0) if mine.size else np.zeros(TOPICS)
+        expected = np.where(counts >= share * counts.max(initial=0), counts, 0) if tokens else np.zeros(topics)
         assert np.allclose(batch.mixture(document), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -98,45 +120,46 @@ def test_a_document_between_equal_topics_keeps_as_many_as_it_has_tokens(dataset)
     """All topics alike: no share is too small, and there is room for a few only, but for one at least."""
     batch = Minibatch(dataset)
     batch.rows[:] = 1.0
-    estimate = batch.estimate._replace(shares=np.full(TOPICS, 0.01, np.float32), alpha=np.full(TOPICS, 0.1, np.float32))
+    shares, alpha = (np.full(batch.topics, value, np.float32) for value in (0.01, 0.1))
     documents = batch.block.offsets.size - 1
     scvb0.fold_documents(
-        batch.block.offsets, batch.block.positions, batch.words_at, 0, documents, estimate, batch.mixtures
+        *batch.documents[:3], 0, documents, batch.estimate._replace(shares=shares, alpha=alpha), batch.mixtures
     )
     lengths = np.diff(batch.block.offsets)
-    assert (lengths < TOPICS).any()
-    assert np.array_equal(batch.mixtures.sizes, np.minimum(lengths, TOPICS))
+    assert (lengths < batch.topics).any()
+    assert np.array_equal(batch.mixtures.sizes, np.minimum(lengths, batch.topics))
 
 
-def test_rows_take_in_expected_counts_and_every_token_is_drawn(dataset):
-    """Rows and totals against a float64 twin; tokens of other documents keep their topics."""
+def test_rows_take_in_expected_counts(dataset):
+    """Rows and totals against a float64 twin."""
     batch = Minibatch(dataset)
-    gammas, before = batch.gammas(), batch.rows.astype(np.float64)
-    state = np.full((batch.words_at.size, 2), TOPICS, np.uint16)
-    totals, drawn = batch.count_words(state, stream_key(3))
-    inside = gammas.any(axis=1)
-    assert 0 < inside.sum() < inside.size
-    np.add.at(before, batch.words_at, 2.0 * gammas)
-    assert np.allclose(batch.rows, before, rtol=1e-5)
+    gammas, expected = batch.gammas(), batch.rows.astype(np.float64)
+    totals = np.zeros(batch.topics)
+    words, documents = (batch.block.words, batch.block.word_offsets), (batch.block.offsets, batch.first, batch.last)
+    scvb0.count_words(*words, *documents, batch.estimate, batch.mixtures, 2.0, scvb0.new_scratch(batch.topics), totals)
+    np.add.at(expected, batch.words_at, 2.0 * gammas)
+    assert np.allclose(batch.rows, expected, rtol=1e-5)
     assert np.allclose(totals, gammas.sum(axis=0), rtol=1e-5)
-    assert np.array_equal(state[:, 0] < TOPICS, inside)
-    assert np.array_equal(state[:, 0], state[:, 1])
-    assert np.array_equal(drawn, np.bincount(state[inside, 0], minlength=TOPICS))
-    assert (gammas[inside, state[inside, 0]] > 0).all()
 
 
-def test_topics_are_drawn_by_gamma(dataset):
+@pytest.mark.parametrize("topics", [7, 45])
+def test_topics_are_drawn_by_gamma(dataset, topics):
     """2,000 draws of each token of one document: a chi-square test, false alarm below 1e-6 a token, 5e-5 in all."""
-    batch = Minibatch(dataset)
-    batch.last = batch.first + 1
-    gammas = batch.gammas()
-    mine = np.flatnonzero(gammas.any(axis=1))
-    counts = np.zeros((mine.size, TOPICS))
-    state = np.zeros((batch.words_at.size, 1), np.uint16)
+    batch = Minibatch(dataset, topics)
+    words = batch.words_of(batch.first)
+    batch.documents = (*batch.documents[:3], batch.first, batch.first + 1)
+    mine = batch.block.positions[batch.block.offsets[batch.first] : batch.block.offsets[batch.first + 1]]
+    gammas = batch.folded_in(batch.first, to_draw=True)[1][np.searchsorted(np.unique(words), words)]
+    counts = np.zeros((mine.size, topics))
     for n in range(2000):
-        batch.count_words(state, stream_key(4, n), added=0.0)
+        state = np.full((batch.words_at.size, 2), topics, np.uint16)
+        drawn = batch.draw(state, stream_key(4, n))
         counts[np.arange(mine.size), state[mine, 0]] += 1
-    for found, gamma in zip(counts, gammas[mine], strict=True):
+        assert np.array_equal(drawn, np.bincount(state[mine, 0], minlength=topics))
+        assert np.array_equal(state[:, 0], state[:, 1])
+        assert (state[:, 0] < topics).sum() == mine.size  # other documents keep what they have
+    assert (gammas > 0.005).sum() > 2 * mine.size
+    for found, gamma in zip(counts, gammas, strict=True):
         likely = gamma > 0.005
         seen, expected = (np.append(each[likely], each[~likely].sum()) for each in (found, gamma))
         assert stats.chisquare(seen[expected > 0], 2000 * expected[expected > 0]).pvalue > ALARM
@@ -183,7 +206,7 @@ def test_rows_are_scaled_anew_before_they_overflow(tmp_path, monkeypatch):
 
 def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
     """The kernels that it calls are not all that a smaller one calls: one being compiled says nothing of the other."""
-    specs = [program_spec("SparseGibbs", topics=topics) for topics in (300_000, 400_000)]
+    specs = [program_spec("SparseGibbs", topics=topics) for topics in (600_000, 800_000)]
     small, large = (spec.build(dataset) for spec in specs)
     assert small.local_state() == large.local_state()
     assert small.starts_warm
@@ -193,8 +216,8 @@ def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
 
 def test_a_start_that_cannot_be_is_refused(dataset):
     for options in ({"update": "rotation"}, {"topics": 1_000_000}):
-        assert isinstance(program_spec("SparseGibbs", **options).build(dataset).initial, Phase)
-        with pytest.raises(RequestError, match="--start scvb0 is for --update delayed and models of up to 256 MiB"):
+        assert not program_spec("SparseGibbs", **options).build(dataset).starts_warm
+        with pytest.raises(RequestError, match="--start scvb0 is for --update delayed and models of up to 512 MiB"):
             program_spec("SparseGibbs", start="scvb0", **options).build(dataset)
     with pytest.raises(RequestError, match="--start 'warm' is not known"):
         program_spec("SparseGibbs", start="warm").build(dataset)
