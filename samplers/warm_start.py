@@ -23,8 +23,8 @@ from samplers.fold_in import LANES
 
 MINIBATCHES = 128  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
-FEWEST = 400  # minibatches in all passes over the blocks, unless that takes more than
-MOST_PASSES = 8
+FEWEST = 400  # minibatches in all, unless that takes each block more than
+MOST_TIMES = 8  # times: one after the other, or, if the window is larger than a minibatch, in passes over all blocks
 WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
 FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
 LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
@@ -56,11 +56,11 @@ class WarmStart(DocMajor):
         if self.starts_warm:
             self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
             batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
-            passes = min(-(-FEWEST // max(batches, 1)), MOST_PASSES)
+            times = min(-(-FEWEST // max(batches, 1)), MOST_TIMES)
+            self._share = min(self._batch_tokens / topic_window(dataset.tokens, self.topics), 1.0)
+            passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
             self._learning = [Phase(f"learning {n + 1}", "block", writes=False, staged=True) for n in range(passes)]
             self.initial = *self._learning, DRAW
-            window = topic_window(dataset.tokens, self.topics)
-            self._share = min(self._batch_tokens / window, 1.0)
 
     def _fold_in_bytes(self) -> int:
         words = min(self.dataset.longest_document, self.dataset.vocabulary_size)
@@ -94,7 +94,7 @@ class WarmStart(DocMajor):
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if phase in self._learning:
-            return [range(parts)] * (1 + 2 * self._minibatches(unit))
+            return [range(parts)] * (1 + 2 * self._turns * self._minibatches(unit))
         return [range(parts)] if phase is DRAW else super().schedule(phase, unit, parts)
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
@@ -118,8 +118,9 @@ class WarmStart(DocMajor):
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
             begins = job.unit == 0 and job.phase == self._learning[0].name
             return self._random_rows(job, key) if begins else None
-        batch, step = divmod(job.stage - 1, 2)
-        marks = block.positions.size * np.array([batch, batch + 1]) // self._minibatches(job.unit)
+        turn, step = divmod(job.stage - 1, 2)
+        batches = self._minibatches(job.unit)
+        marks = block.positions.size * np.array([turn % batches, turn % batches + 1]) // batches
         first, last = np.searchsorted(block.offsets[:-1], marks).tolist()
         estimate = self._estimate(job.shared)
         if step == 0:
