@@ -62,9 +62,9 @@ def delta_name(worker: int, name: str) -> str:
 
 def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
-    options = [value for value in spec.options.values() if isinstance(value, (str, bool))]
-    initial = [phase.name for phase in program.initial]
-    return "-".join(map(str, [type(program).__name__, *initial, *program.local_state(), *options]))
+    options = [value for value in spec.options.values() if isinstance(value, str)]
+    kept = [program.initial[-1].name, *map(str, program.local_state()), *program.primary_arrays()]
+    return "-".join([type(program).__name__, *kept, *options])
 
 
 def attach(attachment: Attachment) -> Callable[[Message], Any]:

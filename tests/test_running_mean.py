@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from corpora import InProcess, leftovers, model_bytes, program_spec, small_dataset
@@ -67,7 +65,7 @@ def test_without_it_the_model_is_the_last_state(data, tmp_path):
 
 
 def test_it_does_not_depend_on_being_resumed(data, tmp_path):
-    """In one go, and in three, the second of them streamed, with two workers."""
+    """In one go, and in three, the second of them with two workers."""
     training.train_lda(data.path, tmp_path / "whole", iterations=9, **OPTIONS)
     training.train_lda(data.path, tmp_path / "again", iterations=2, **OPTIONS)
     training.resume(tmp_path / "again", iterations=5, workers=2, quiet=True)
@@ -109,7 +107,7 @@ def test_what_a_mean_is_used_for(data, tmp_path):
     assert np.allclose(mixtures.sum(axis=1), 1, atol=1e-5)
     shares = [topic["share"] for topic in describe_topics(model, top=3, documents=0)]
     assert sum(shares) == pytest.approx(1, abs=1e-9)
-    export_npz(model, Path(tmp_path / "model.npz"))
+    export_npz(model, tmp_path / "model.npz")
     exported = np.load(tmp_path / "model.npz")
     assert np.array_equal(exported["word_counts"], model.words.counts)
     assert np.array_equal(exported["topic_tokens"], model.topic_counts)

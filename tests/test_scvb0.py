@@ -6,11 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import InProcess, names_of_words, planted_documents, program_spec, small_dataset
+from corpora import (
+    InProcess,
+    model_bytes,
+    names_of_words,
+    new_run,
+    plan,
+    planted_documents,
+    program_spec,
+    small_dataset,
+)
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
+from ooc.training import train
 from ooc.worker import kernels_of
 from samplers import scvb0, warm_start
 from samplers.fold_in import LANES
@@ -165,8 +175,8 @@ def test_topics_are_drawn_by_gamma(dataset, topics):
         assert stats.chisquare(seen[expected > 0], 2000 * expected[expected > 0]).pvalue > ALARM
 
 
-def planted(path: Path) -> Dataset:
-    documents = planted_documents(np.random.default_rng(4), topics=5, words_each=12, documents=2000, length=40)
+def planted(path: Path, number: int = 2000) -> Dataset:
+    documents = planted_documents(np.random.default_rng(4), topics=5, words_each=12, documents=number, length=40)
     offsets = np.arange(0, documents.size + 1, documents.shape[1])
     layout = {"block_tokens": 20_000, "part_tokens": 4000, "slices": 3}
     return write_corpus(path, offsets, documents.reshape(-1), names_of_words(60), **layout)
@@ -202,6 +212,32 @@ def test_rows_are_scaled_anew_before_they_overflow(tmp_path, monkeypatch):
             assert chain.shared["estimate"][1] >= 0.5
             shares.append(share_found(chain))
     assert max(shares) > 0.95
+
+
+def test_passes_over_all_blocks_find_the_topics_too(tmp_path, monkeypatch):
+    """With a window of many minibatches there are several passes, not turns through one block before the next."""
+    monkeypatch.setattr(warm_start, "LEAST_TOKENS", 1 << 10)
+    monkeypatch.setattr(warm_start, "FEW_TOKENS", 1)
+    shares = []
+    for seed in range(3):
+        spec = program_spec("SparseGibbs", topics=5, alpha=0.1, seed=seed)
+        with InProcess(planted(tmp_path / str(seed)), spec) as chain:
+            *learning, _ = chain.program.initial
+            assert len(learning) > 2
+            units = range(chain.dataset.block_count)
+            batches = sum(len(chain.program.schedule(phase, unit, 1)) // 2 for phase in learning for unit in units)
+            assert chain.shared["estimate"][0] == batches  # all of them counted, none forgotten between the passes
+            shares.append(share_found(chain))
+    assert max(shares) > 0.95
+
+
+def test_a_start_in_passes_is_the_same_with_any_workers_and_memory(tmp_path):
+    """500,000 tokens, 20 topics: the window is larger than a minibatch by itself. In memory, and streamed."""
+    dataset, spec = planted(tmp_path / "dataset", 12_500), program_spec("SparseGibbs", topics=20, alpha=0.1)
+    assert len(spec.build(dataset).initial) > 3
+    for name, chosen in (("resident", plan()), ("streamed", plan(2, 3))):
+        train(new_run(tmp_path / name, dataset, spec, 1), chosen, quiet=True)
+    assert model_bytes(tmp_path / "resident") == model_bytes(tmp_path / "streamed")
 
 
 def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
