@@ -1,6 +1,6 @@
 """Document-major LDA whose model is a mean over the states of the chain, the later weighing more.
 
-One state is one draw: half of what it says of a rare word is noise. The mean over the iterations t = 1, 2, ... predicts
+One state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts
 better, and forgets how the chain began if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML
 2013, section 4):
 
