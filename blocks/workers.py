@@ -32,6 +32,7 @@ _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
 _GRACE = 5.0  # seconds a worker may take to leave
+_GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
 
 
 class WorkerDied(WorkFailed):
@@ -65,17 +66,22 @@ class Workers:
             child.close()
         self._control, *self._connections = [Connection(ours.detach()) for ours, _ in pairs]
         self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # not answered yet, oldest first
-        self._control.send((target, argument))
         self.pids: list[int] = []
         try:
-            answer = self._control.recv()
-        except EOFError:
+            self.pids = [self._process.pid, *self._started(target, argument)]
+        except BaseException:  # an interrupt among them
             self.close()
+            raise
+
+    def _started(self, target: str, argument: Any) -> list[int]:
+        try:
+            self._control.send((target, argument))
+            answer = self._control.recv()
+        except _GONE:
             raise WorkerDied("the worker processes did not start") from None
         if isinstance(answer, BaseException):
-            self.close()
             raise answer
-        self.pids = [self._process.pid, *answer]
+        return answer
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -85,7 +91,7 @@ class Workers:
         self._asked[worker].append(message)
         try:
             self._connections[worker].send(message)
-        except (BrokenPipeError, ConnectionResetError):
+        except _GONE:
             self._report_death(worker)
 
     def receive(self, timeout: float = _DEADLINE, wake: Connection | None = None) -> Iterator[tuple[int, Any, Any]]:
@@ -110,7 +116,7 @@ class Workers:
             worker = self._connections.index(connection)  # type: ignore[arg-type]
             try:
                 answer = self._connections[worker].recv()
-            except (EOFError, ConnectionResetError):
+            except _GONE:
                 self._report_death(worker)
             if isinstance(answer, BaseException):
                 raise answer
@@ -132,7 +138,7 @@ class Workers:
         while self._control.poll(1.0):
             try:
                 number, status = self._control.recv()
-            except EOFError:
+            except _GONE:
                 status = "killed with all the others"
                 break
             if number == worker:
@@ -186,34 +192,46 @@ def _template(descriptors: list[int]) -> None:
         signal.signal(ending, signal.SIG_IGN)
     control = Connection(descriptors[0])
     try:
-        target, argument = control.recv()
-        handler = _resolve(target)(argument)
-    except EOFError:
+        request = control.recv()
+    except _GONE:
         return
+    try:
+        handler = _prepare(*request)
     except BaseException as error:
-        control.send(_told(error))
+        with contextlib.suppress(*_GONE):
+            control.send(_told(error))
         return
+    _fork(handler, control, descriptors[1:])
+
+
+def _prepare(target: str, argument: Any) -> Callable[[Any], Any]:
+    handler = _resolve(target)(argument)
     if threading.active_count() != 1:
-        control.send(WorkFailed(f"{target} started threads; a process with threads cannot be forked"))
-        return
+        raise WorkFailed(f"{target} started threads; a process with threads cannot be forked")
+    return handler
+
+
+def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[int]) -> None:
+    """One worker for each of the descriptors; returns once the last of them has ended."""
     gc.collect()
     gc.freeze()
     places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     numbers: dict[int, int] = {}
-    for number, descriptor in enumerate(descriptors[1:]):
+    for number, descriptor in enumerate(descriptors):
         pid = os.fork()
         if pid == 0:
-            for other in descriptors:
+            for other in (control.fileno(), *descriptors):
                 if other != descriptor:
                     os.close(other)
-            if len(places) >= len(descriptors) - 1:
+            if len(places) >= len(descriptors):
                 os.sched_setaffinity(0, {places[number]})
             _work(Connection(descriptor), handler)
             os._exit(0)
         numbers[pid] = number
-    for descriptor in descriptors[1:]:
+    for descriptor in descriptors:
         os.close(descriptor)
-    control.send(list(numbers))
+    with contextlib.suppress(OSError):
+        control.send(list(numbers))
     while numbers:
         pid, status = os.wait()
         if pid in numbers:
@@ -227,7 +245,7 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
     while True:
         try:
             message = connection.recv()
-        except (EOFError, ConnectionResetError):
+        except _GONE:
             return
         try:
             answer = handler(message)
@@ -235,7 +253,7 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
             answer = _told(error)
         try:
             connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
+        except _GONE:
             return
 
 

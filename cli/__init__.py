@@ -41,11 +41,13 @@ _debug = False
 
 def main() -> NoReturn:
     """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(ending, _interrupt)
+    sys.unraisablehook = _interrupt_again
     try:
         code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
-            raise KeyboardInterrupt
+            raise _Interrupt
     except OocError as error:
         _fail(error.what, error.remedy, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -63,8 +65,20 @@ def main() -> NoReturn:
     sys.exit(code or 0)
 
 
+class _Interrupt(KeyboardInterrupt):
+    """A signal to end. Of KeyboardInterrupt itself Python remembers that it left an `exec`, and exits by a signal."""
+
+
 def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    raise _Interrupt
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised in a finaliser or a callback, of imports for instance; an interrupt must not be."""
+    if lost.exc_type is _Interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _fail(what: str, remedy: str, code: int) -> NoReturn:

@@ -190,7 +190,8 @@ def _signals(stop: Stop) -> Iterator[None]:
 
     def note(number: int, frame: FrameType | None) -> None:
         if stop.signals:
-            raise KeyboardInterrupt
+            handler = before[signal.Signals(number)]
+            (handler if callable(handler) else signal.default_int_handler)(number, frame)
         stop.signals.append(number)
 
     if threading.current_thread() is not threading.main_thread():

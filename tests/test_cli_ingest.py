@@ -119,6 +119,32 @@ def test_an_interrupted_ingestion_leaves_nothing(tmp_path, number):
     assert alive == []
 
 
+@pytest.mark.parametrize("where", ["lost()", "exec('here()')"])
+def test_an_interrupt_is_neither_lost_nor_changed(tmp_path, where):
+    """Python drops exceptions of finalisers, and ends by a signal if a KeyboardInterrupt ever left an `exec`."""
+    (tmp_path / "waiting.py").write_text(f"""
+import signal, time
+from cli import app, main
+
+def here():
+    signal.raise_signal(signal.SIGINT)
+
+class lost:
+    def __del__(self):
+        here()
+
+@app.command()
+def wait():
+    {where}
+    time.sleep(20)
+
+main()
+""")
+    command = [sys.executable, "-m", "waiting", "wait"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "ooc: interrupted\n")
+
+
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES)
     command = [sys.executable, "-m", "cli", "ingest", "text", "--lines", "-", "out", "--workers", "1"]
