@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import corpus as corpora
 from blocks import Dataset, write_corpus
-from blocks.corpus_writer import BLOCK_TOKENS
+from blocks.division import BLOCK_TOKENS
 from ooc.run import Run
 from samplers.held_out import FIELD
 from samplers.inference import evaluate

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks import Dataset, uci
+from blocks import Dataset, uci, uci_bags
 from blocks.sources import Source
 
 
@@ -64,7 +64,7 @@ def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
     lengths = np.zeros(header.documents, np.int64)
     pieces = []
     for line, data in source.chunks(uci.whole_documents):
-        bags = uci.parse(data, source.name, line, header)
+        bags = uci_bags.parse(data, source.name, line, header)
         lengths[bags.first_document : bags.first_document + bags.lengths.size] = bags.lengths
         pieces.append(bags.words)
     terms = uci.read_vocabulary(str(vocabulary)) if vocabulary else [f"w{word + 1}" for word in range(header.words)]

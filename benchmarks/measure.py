@@ -48,7 +48,7 @@ def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
         process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=log, stderr=log, start_new_session=True
         )
-        samples = _watch(process, timeout)
+        samples = watch(process, timeout)
     if process.returncode or not record_file.exists():
         said = log_file.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
         how = "took too long" if process.returncode == -signal.SIGKILL else f"exit code {process.returncode}"
@@ -60,7 +60,7 @@ def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
     return record
 
 
-def _watch(process: subprocess.Popen[bytes], timeout: float) -> list[tuple[float, int]]:
+def watch(process: subprocess.Popen[bytes], timeout: float) -> list[tuple[float, int]]:
     """Wait for a process; returns (monotonic time, bytes that its tree held) as they were sampled."""
     samples = []
     deadline = time.monotonic() + timeout

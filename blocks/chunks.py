@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from blocks import records, sources, uci
 from blocks.errors import RequestError
-from blocks.ingest_worker import Chunk, Spilled
+from blocks.messages import Chunk, Spilled
 from blocks.sources import Source, read_whole, size_of
 
 Progress = Callable[[int], object]

@@ -1,9 +1,8 @@
-"""Writing a dataset of documents: words are dealt into slices, documents encoded block by block, the manifest last."""
+"""Writing what belongs to a whole dataset: its slices, texts and index, and the manifest last."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,60 +13,8 @@ import xxhash
 
 from blocks.arrays import map_arrays, write_arrays
 from blocks.dataset import MANIFEST, SCHEMA, Block, Index
+from blocks.division import PART_TOKENS
 from blocks.files import checksum, publish, sync_directory, write_json
-from blocks.layout import deal, word_major
-
-# A block of 16-bit topics and proposals takes 4 MB: the pages of its state stay in the second-level TLB. Measured on
-# 24M tokens at K = 1,000: the document phase is 1.2 times as fast as with blocks of 4M tokens; smaller gain no more.
-BLOCK_TOKENS = 1 << 20
-PART_TOKENS = 1 << 17  # about 5 ms of sampling
-
-
-def slice_count(tokens: int) -> int:
-    """Number of slices of a dataset: as the square root of its blocks, so that cells, blocks and slices all grow."""
-    return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
-
-
-def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rank the words: slice by slice, by descending frequency inside a slice.
-
-    frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
-    `blocks.dataset.Index`. Words of equal frequency stay in vocabulary order; equally light slices are ordered by seed.
-    """
-    by_frequency = np.argsort(-frequencies, kind="stable")
-    slice_order = np.random.default_rng(seed).permutation(slices)
-    slice_of = deal(frequencies, by_frequency, slice_order)
-    word_ids = by_frequency[np.argsort(slice_of[by_frequency], kind="stable")]
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(slice_of, minlength=slices))))
-    return word_ids.astype(np.uint32), bounds.astype(np.int64)
-
-
-def write_block(
-    root: Path,
-    number: int,
-    documents: np.ndarray,
-    offsets: np.ndarray,
-    ranks: np.ndarray,
-    slice_bounds: np.ndarray,
-) -> dict[str, Any]:
-    """Encode and publish one block.
-
-    documents: uint64 (D,), original number of each. offsets: int64 (D+1,). ranks: uint32 (N,), word rank of each token
-    in document order, sorted in place within each document. Returns the block's manifest entry.
-    """
-    positions, counts = word_major(ranks, offsets, int(slice_bounds[-1]))
-    words = np.flatnonzero(counts).astype(np.uint32)
-    word_offsets = np.concatenate(([0], np.cumsum(counts[words]))).astype(np.int64)
-    block = Block(documents.astype(np.uint64), offsets.astype(np.int64), positions, words, word_offsets)
-    entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
-    cell_starts = np.searchsorted(words, slice_bounds)
-    return {
-        **entry,
-        "documents": documents.size,
-        "tokens": int(ranks.size),
-        "longest": int(np.diff(offsets).max(initial=0)),
-        "cells": np.diff(word_offsets[cell_starts]).tolist(),
-    }
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus_writer import BLOCK_TOKENS, PART_TOKENS, finish, rank_words, slice_count, write_block, write_lines
+from blocks.block_writer import write_block
+from blocks.corpus_writer import finish, write_lines
 from blocks.dataset import Dataset
+from blocks.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
 from blocks.errors import RequestError
 from blocks.files import publish_directory
-from blocks.shuffle import blocks_of_buckets, bucket_count, partition, shuffled
+from blocks.shuffle import partition, shuffled
 
 
 def write_corpus(

@@ -7,122 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
-from blocks import records, uci
+from blocks import records, uci_bags
+from blocks.block_writer import word_major, write_block
 from blocks.compiled import prepare
-from blocks.corpus_writer import write_block
 from blocks.errors import RequestError
 from blocks.files import disk_errors
-from blocks.layout import word_major
+from blocks.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
-from blocks.tokens import Counts, Rules, Tokenizer
-
-
-class Reading(NamedTuple):
-    """How chunks are read; the same for all workers."""
-
-    kind: str  # uci, lines, files, jsonl or csv
-    spill: str  # the directory of spill files
-    rules: Rules
-    skip: bool  # leave bad records out
-    text_field: str
-    name_field: str | None
-    vocabulary: list[str] | None  # fixed, or None to collect one
-    vocabulary_bytes: int  # a worker may use for its own
-
-
-@dataclass
-class Chunk:
-    """Some whole records of one input; or, without data, some whole files."""
-
-    number: int
-    source: str
-    line: int
-    data: bytes = field(repr=False)
-    header: uci.Header | None = None
-    columns: records.Columns | None = None
-    files: list[tuple[str, str]] | None = field(default=None, repr=False)
-
-
-class Spilled(NamedTuple):
-    """Where the documents of a chunk went: lengths uint32 (D,), then ids uint32 (N,), then their names."""
-
-    worker: int  # process id: whose numbering the ids have
-    offset: int
-    documents: int
-    tokens: int
-    name_bytes: int = 0  # of the names, one per line; 0 if none has one
-    first_document: int = 0  # UCI files number their documents, from 0
-    entries: int = 0  # lines of a UCI file
-    skipped: int = 0
-    first_problem: str = ""
-    stop_words: int = 0  # tokens dropped as stop words
-    unknown: int = 0  # tokens dropped because a fixed vocabulary lacks their word
-
-
-@dataclass
-class Report:
-    """Ask a worker for its words and their counts; it forgets them. The answer is a `Words`, or None if it had none."""
-
-
-class Words(NamedTuple):
-    """The words of a worker: files with one word per line, and with int64 tokens (V,) and documents (V,)."""
-
-    worker: int
-    terms: str | None  # None if ids are those of the vocabulary that all share
-    counts: str
-    size: int
-
-
-class Piece(NamedTuple):
-    """Documents in a spill file, with the file that holds the uint32 rank of each of its ids; `before` empty ones."""
-
-    path: str
-    offset: int
-    before: int
-    documents: int
-    tokens: int
-    ranks: str
-
-
-@dataclass
-class Run:
-    """Consecutive pieces to be sorted by bucket."""
-
-    path: str
-    pieces: list[Piece] = field(repr=False)
-    first_document: int
-    seed: int
-    buckets: int
-
-
-class SortedRun(NamedTuple):
-    """A file of documents uint64, lengths uint32 and ranks uint32 by bucket; bounds int64 (buckets+1,)."""
-
-    path: str
-    document_bounds: np.ndarray
-    token_bounds: np.ndarray
-
-
-@dataclass
-class Encode:
-    """A block to be written: some consecutive buckets of all runs. `number` keys the shuffle and names the file."""
-
-    root: str
-    number: int
-    segments: list[tuple[str, tuple[int, int, int], tuple[int, int]]] = field(repr=False)
-    slice_bounds: np.ndarray = field(repr=False)
-    seed: int = 0
+from blocks.tokens import Counts, Tokenizer
+from blocks.uci import Header
 
 
 class IngestWorker:
-    """Answers the messages above."""
+    """Answers the messages of `blocks.messages`."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -141,8 +44,9 @@ class IngestWorker:
     def warm_up(self) -> None:
         """Run every kernel once, on next to nothing."""
         nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
+        self._tokenizer(["a word"])
         self._counts.add(nothing, nothing, 0)
-        uci.parse(b"1 1 1\n", "", 4, uci.Header(1, 1, 1))
+        uci_bags.parse(b"1 1 1\n", "", 4, Header(1, 1, 1))
         partition(nothing, nothing, 0, 0, 1)
         shuffled(none.astype(np.uint64), nothing, nothing, 0, 0)
         word_major(nothing, np.zeros(1, np.int64), 1)
@@ -154,24 +58,24 @@ class IngestWorker:
 
     def _parse(self, chunk: Chunk) -> Spilled:
         if chunk.header is not None:
-            bags = uci.parse(chunk.data, chunk.source, chunk.line, chunk.header)
+            bags = uci_bags.parse(chunk.data, chunk.source, chunk.line, chunk.header)
             self._words = chunk.header.words
             self._counts.add(bags.words, bags.lengths, self._words)
             return self._spilled(bags.lengths, bags.words)._replace(
                 first_document=bags.first_document, entries=bags.entries
             )
         found = self._documents(chunk)
-        ids, lengths, dropped = self._tokenizer(found.texts)
-        vocabulary = self._tokenizer.vocabulary
-        self._counts.add(ids, lengths, len(vocabulary.fates))
-        if self._reading.vocabulary is None and vocabulary.bytes() > self._reading.vocabulary_bytes:
+        ids, lengths, stopped, unknown = self._tokenizer(found.texts)
+        words = len(self._tokenizer.table)
+        self._counts.add(ids, lengths, words)
+        if self._reading.vocabulary is None and self._tokenizer.bytes() > self._reading.vocabulary_bytes:
             raise RequestError(
-                f"the vocabulary does not fit in memory: {len(vocabulary)} different words so far, at {chunk.source}",
+                f"the vocabulary does not fit in memory: {words} different words so far, at {chunk.source}",
                 "Raise --memory, use fewer --workers, or make words fewer with --token-pattern or --ngrams 1.",
             )
         names = "".join(name + "\n" for name in found.names) if records.any_names(found.names) else ""
         return self._spilled(lengths, ids, names.encode("utf-8", "replace"))._replace(
-            skipped=found.skipped, first_problem=found.first_problem, stop_words=dropped[1], unknown=dropped[3]
+            skipped=found.skipped, first_problem=found.first_problem, stop_words=stopped, unknown=unknown
         )
 
     def _documents(self, chunk: Chunk) -> records.Documents:
@@ -206,20 +110,16 @@ class IngestWorker:
             return None
         self._spill.close()
         folder, me = Path(self._reading.spill), os.getpid()
-        vocabulary = self._tokenizer.vocabulary
-        size = self._words or (len(vocabulary) if self._reading.vocabulary is None else len(self._reading.vocabulary))
+        table = self._tokenizer.table
+        size = self._words or len(table)
         terms = None
         if self._reading.kind != "uci" and self._reading.vocabulary is None:
             terms = folder / f"terms-{me}"
-            together = "\n".join(vocabulary)
-            if together.count("\n") != max(len(vocabulary) - 1, 0):
-                raise RequestError("--token-pattern matches line breaks", "A token may not hold a line break.")
-            terms.write_bytes(together.encode("utf-8", "replace"))
+            terms.write_bytes(table.words())
         self._counts.add(np.empty(0, np.uint32), np.empty(0, np.uint32), size)
         counts = folder / f"counts-{me}"
         counts.write_bytes(self._counts.tokens[:size].tobytes() + self._counts.documents[:size].tobytes())
-        vocabulary.clear()
-        del self._counts
+        del self._counts, self._tokenizer
         return Words(me, str(terms) if terms else None, str(counts), size)
 
     def _sort(self, run: Run) -> SortedRun:
@@ -263,13 +163,7 @@ class IngestWorker:
         return write_block(Path(block.root), block.number, *shuffled_block, block.slice_bounds)
 
 
-def spill_file(folder: str | Path, worker: int) -> Path:
-    """Where a worker puts the documents it has parsed."""
-    return Path(folder) / f"documents-{worker}"
-
-
 def start(reading: Reading) -> IngestWorker:
     """The handler of `blocks.workers.Workers`; compiles what all workers need before they are forked."""
-    worker = IngestWorker(reading)
-    prepare("ingestion", worker.warm_up)
-    return worker
+    prepare("ingestion", lambda: IngestWorker(reading._replace(vocabulary=None)).warm_up())
+    return IngestWorker(reading)

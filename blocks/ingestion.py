@@ -23,12 +23,12 @@ from blocks import chunks, uci
 from blocks.append import Target, append_to, new_dataset
 from blocks.corpus_writer import finish, write_lines
 from blocks.dataset import Dataset
+from blocks.division import blocks_of_buckets, bucket_count
 from blocks.errors import RequestError
-from blocks.ingest_worker import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
+from blocks.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
 from blocks.request import Request, base_of, check, input_bytes, options_told, require_replaceable, rules_of
-from blocks.shuffle import blocks_of_buckets, bucket_count
+from blocks.rules import Rules
 from blocks.sources import find_files, size_of
-from blocks.tokens import Rules
 from blocks.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.workers import Workers, cores
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import kernel
-
-DROPPED = np.uint32(0xFFFFFFFF)  # the rank of a token whose word was filtered out
+from blocks.division import DROPPED
 
 
 @kernel
@@ -91,18 +90,3 @@ def shuffled(
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     moved, moved_offsets = reorder(ranks, offsets, order)
     return documents[order], moved_offsets, moved
-
-
-def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
-    """Join buckets without tokens to their neighbours, so that no block is without tokens.
-
-    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the bucket at which each block begins; the last is B.
-    """
-    begins = np.flatnonzero(bucket_tokens)
-    begins[:1] = 0
-    return np.append(begins, bucket_tokens.size)
-
-
-def bucket_count(tokens: int, block_tokens: int) -> int:
-    """Buckets for so many tokens, at least one."""
-    return max(1, -(-tokens // block_tokens))

@@ -1,126 +1,72 @@
-"""From text to word ids, without a Python loop per token: split, look up in a dictionary that grows, count."""
+"""From text to word ids: which runs of letters are its tokens, and how many of each word there are."""
 
 from __future__ import annotations
 
-import re
-import string
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, filterfalse
-from pathlib import Path
-from typing import NamedTuple
+from itertools import chain, filterfalse, groupby
 
 import numpy as np
 
 from blocks.compiled import kernel
 from blocks.errors import RequestError
 from blocks.records import Text
+from blocks.rules import TOKEN_PATTERN, Rules, compiled_pattern
+from blocks.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
 
-TOKEN_PATTERN = r"(?u)\b\w\w+\b"
-_WORD = frozenset(string.ascii_letters + string.digits + "_")
-_SPACES = {code: " " for code in range(128) if chr(code) not in _WORD}
-_LOWER_SPACES = _SPACES | {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
-_BATCH = 1 << 12  # tokens looked up at a time: while they are in the cache
-
-KEPT, STOP_WORD, TOO_SHORT, UNKNOWN = range(4)  # what becomes of the tokens of a word
-
-
-class Rules(NamedTuple):
-    """How text becomes tokens."""
-
-    token_pattern: str = TOKEN_PATTERN
-    lower: bool = True
-    stop_words: tuple[str, ...] = ()
-    ngrams: int = 1
-
-
-class Vocabulary(dict[str, int]):
-    """Ids of words; a word that is new gets the next one. `fates[id]` says what becomes of its tokens."""
-
-    def __init__(self, stop_words: Iterable[str] = (), shortest: int = 1) -> None:
-        super().__init__()
-        self.fates = bytearray()
-        self.letters = 0
-        self._stop_words = frozenset(stop_words)
-        self._shortest = shortest
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self.fates)
-        self.letters += len(word)
-        too_short = len(word) < self._shortest
-        self.fates.append(STOP_WORD if word in self._stop_words else TOO_SHORT if too_short else KEPT)
-        return number
-
-    def bytes(self) -> int:
-        """About what it takes in memory, with the counts that go with it."""
-        return _ENTRY_BYTES * len(self.fates) + self.letters
-
-
-class FixedVocabulary(Vocabulary):
-    """The words of a dataset; all others share one id, after the last."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        super().__init__()
-        self.update(zip(words, range(len(words)), strict=True))
-        self.fates.extend(bytes([KEPT]) * len(words) + bytes([UNKNOWN]))
-        self._unknown = len(words)
-
-    def __missing__(self, word: str) -> int:
-        return self._unknown
 
 
 class Tokenizer:
-    """Splits texts and numbers their tokens with a vocabulary."""
+    """Splits texts and numbers their words, which `table` collects; a fixed vocabulary takes no others."""
 
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
         self._find = compiled_pattern(rules.token_pattern).findall
-        self._plain = rules.token_pattern == TOKEN_PATTERN
+        self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1
         self._stop_words = frozenset(rules.stop_words)
-        shortest = 2 if self._plain else 1
-        self.vocabulary = (
-            Vocabulary(rules.stop_words, shortest if rules.ngrams == 1 else 1)
-            if fixed is None
-            else FixedVocabulary(fixed)
-        )
-
-    def __call__(self, texts: Sequence[Text]) -> tuple[np.ndarray, np.ndarray, dict[int, int]]:
-        """Word ids and lengths of the documents, and how many tokens were dropped for which fate.
-
-        Returns ids uint32 (N,), lengths uint32 (D,) and {fate: tokens}. Lists of tokens are taken as they are.
-        """
-        ids, ends = self._numbered(texts)
-        fates = np.array(self.vocabulary.fates, np.uint8)[ids]
-        if any(isinstance(text, list) for text in texts):
-            given = np.repeat([isinstance(text, list) for text in texts], np.diff(ends))
-            fates[given & (fates != UNKNOWN)] = KEPT
-        keep = fates == KEPT
-        lengths = np.diff(np.concatenate(([0], np.cumsum(keep)))[ends]).astype(np.uint32)
-        dropped = {fate: int(np.count_nonzero(fates == fate)) for fate in (STOP_WORD, UNKNOWN)}
-        return ids[keep], lengths, dropped
-
-    def _numbered(self, texts: Sequence[Text]) -> tuple[np.ndarray, list[int]]:
-        """Ids of all tokens, uint32 (N,), and where each document ends in them, after a leading 0."""
-        parts: list[np.ndarray] = []
-        tokens: list[str] = []
-        ends, before = [0], 0
-        for place, text in enumerate(texts, 1):
-            tokens.extend(self._split(text) if isinstance(text, str) else text)
-            ends.append(before + len(tokens))
-            if len(tokens) >= _BATCH or place == len(texts):
-                parts.append(np.fromiter(map(self.vocabulary.__getitem__, tokens), np.uint32, len(tokens)))
-                before = ends[-1]
-                tokens.clear()
-        return np.concatenate([*parts, np.empty(0, np.uint32)]), ends
-
-    def _split(self, text: str) -> Iterable[str]:
-        if self._plain and text.isascii():
-            words = text.translate(_LOWER_SPACES if self._rules.lower else _SPACES).split()
-            if self._rules.ngrams > 1:
-                words = [word for word in words if len(word) > 1]
+        if fixed is None:
+            self.table = WordTable(rules.stop_words, stop_words=len(rules.stop_words))
         else:
-            words = self._find(text.lower() if self._rules.lower else text)
-        return words if self._rules.ngrams == 1 else self._joined(words)
+            self.table = WordTable(fixed, closed=True)
+            if len(self.table) != len(fixed):
+                raise RequestError("the vocabulary holds a word twice, or an empty one")
+
+    def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.
+
+        Lists of tokens are taken as they are, stop words with them. Raises RequestError if a token has a line break.
+        """
+        ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
+        stopped = unknown = 0
+        for given, group in groupby(texts, lambda text: isinstance(text, list)):
+            classes = LINES if given or not self._plain else LOWER_WORDS if self._rules.lower else WORDS
+            text = b"".join(self._split(text).encode("utf-8", "replace") + END_BYTE for text in group)
+            *arrays, stops, others = self.table.add(
+                text, classes, 1 if classes is LINES else 2, stop=not given and self._rules.ngrams == 1
+            )
+            for parts, part in zip((ids, lengths), arrays, strict=True):
+                parts.append(part)
+            stopped += stops
+            unknown += others
+        return np.concatenate(ids), np.concatenate(lengths), stopped, unknown
+
+    def bytes(self) -> int:
+        """About what the words take in memory, here and where those of all workers are merged."""
+        return _ENTRY_BYTES * len(self.table) + self.table.letters
+
+    def _split(self, text: Text) -> str:
+        """The tokens of a text, one per line; or the text itself if its tokens are its runs of letters of ASCII."""
+        if isinstance(text, list):
+            return "\n".join(text)
+        if self._plain and text.isascii():
+            return text
+        words = self._find(text.lower() if self._rules.lower else text)
+        if self._rules.ngrams > 1:
+            words = list(self._joined(words))
+        lines = "\n".join(words)
+        if lines.count("\n") != max(len(words) - 1, 0):
+            raise RequestError("--token-pattern matches line breaks", "A token may not hold a line break.")
+        return lines
 
     def _joined(self, words: list[str]) -> Iterator[str]:
         """Runs of 1 to n words that are left when stop words are out, joined by underscores."""
@@ -165,30 +111,3 @@ def count_words(ids, lengths, tokens, documents, last_seen, first):
             if last_seen[word] != first + document:
                 last_seen[word] = first + document
                 documents[word] += 1
-
-
-def compiled_pattern(pattern: str) -> re.Pattern[str]:
-    """A token pattern; raises RequestError if it is not a regular expression or has more than one group."""
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise RequestError(f"--token-pattern: {pattern!r} is not a regular expression: {error}") from None
-    if compiled.groups > 1:
-        raise RequestError("--token-pattern may have one group at most", "Write the other groups as (?:...).")
-    if compiled.fullmatch(""):
-        raise RequestError("--token-pattern matches nothing at all", "A token has at least one letter.")
-    return compiled
-
-
-def read_stop_words(name: str) -> tuple[str, ...]:
-    """The words of `english`, `none`, or a file with one word per line, sorted."""
-    if name == "none":
-        return ()
-    path = Path(__file__).with_name("stop_words_english.txt") if name == "english" else Path(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f"--stop-words {name}: cannot be read ({error})", "Give `english`, `none`, or a file of one word per line."
-        ) from None
-    return tuple(sorted({word.strip() for word in text.split("\n")} - {""}))

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.corpus_writer import rank_words, slice_count
 from blocks.dataset import Dataset
+from blocks.division import DROPPED, rank_words, slice_count
 from blocks.errors import RequestError
-from blocks.ingest_worker import Words
-from blocks.shuffle import DROPPED
+from blocks.messages import Words
 
 
 class Filters(NamedTuple):

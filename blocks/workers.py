@@ -215,7 +215,6 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
     """One worker for each of the descriptors; returns once the last of them has ended."""
     gc.collect()
     gc.freeze()
-    places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     numbers: dict[int, int] = {}
     for number, descriptor in enumerate(descriptors):
         pid = os.fork()
@@ -223,8 +222,6 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
             for other in (control.fileno(), *descriptors):
                 if other != descriptor:
                     os.close(other)
-            if len(places) >= len(descriptors):
-                os.sched_setaffinity(0, {places[number]})
             _work(Connection(descriptor), handler)
             os._exit(0)
         numbers[pid] = number

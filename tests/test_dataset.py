@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
-from blocks.shuffle import DROPPED, blocks_of_buckets, bucket_of, partition
+from blocks.division import DROPPED, blocks_of_buckets
+from blocks.shuffle import bucket_of, partition
 from blocks.verify import verify_dataset
 
 documents = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=9), min_size=1, max_size=30).filter(any)

@@ -15,7 +15,7 @@ from blocks import Dataset, RequestError
 from blocks.append import append_to
 from blocks.ingestion import ingest
 from blocks.request import Request
-from blocks.tokens import read_stop_words
+from blocks.rules import read_stop_words
 from blocks.vocabulary import Filters
 
 WORDS = [f"word{number}" for number in range(300)]
@@ -100,7 +100,7 @@ def test_filters_and_how_it_was_made(tmp_path, bags):
     dataset = ingest(Request("jsonl", [source], str(tmp_path / "a"), filters=Filters(max_df=0.9)), workers=1)
     assert dataset.vocabulary() == ["dog", "ran", "sat", "slept"]
     made = dataset.manifest["made"]
-    assert made["dropped"] == {"stop_words": {"tokens": 5}, "max_df": {"words": 1, "tokens": 3}}
+    assert made["dropped"] == {"stop_words": {"tokens": 4}, "max_df": {"words": 1, "tokens": 3}}  # `a` is no token
     assert made["options"]["stop_words"] == "english"
     assert made["inputs"] == [{"name": source, "bytes": Path(source).stat().st_size}]
     assert "the" in read_stop_words("english")

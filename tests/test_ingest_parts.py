@@ -14,9 +14,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blocks import RequestError, records, sources, uci
+from blocks import RequestError, records, sources, uci, uci_bags
+from blocks.rules import TOKEN_PATTERN, Rules, read_stop_words
 from blocks.sources import Source
-from blocks.tokens import TOKEN_PATTERN, Counts, FixedVocabulary, Rules, Tokenizer, read_stop_words
+from blocks.tokens import Counts, Tokenizer
 from blocks.vocabulary import Filters, Merged, select
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -71,7 +72,7 @@ def test_uci_chunks_hold_whole_documents(tmp_path, documents, size):
     found = [Counter() for _ in documents]
     ends = 0
     for line, data in source.chunks(uci.whole_documents, size):
-        bags = uci.parse(data, "docword.txt", line, header)
+        bags = uci_bags.parse(data, "docword.txt", line, header)
         if not bags.entries:
             continue
         assert bags.first_document >= ends
@@ -104,7 +105,7 @@ def test_a_bad_uci_line_is_named(line, complaint):
     header = uci.Header(3, 5, 4)
     data = f"1 1 1\n2 5 2\n{line}\n3 1 1\n".encode()
     with pytest.raises(RequestError) as caught:
-        uci.parse(data, "docword.txt", 104, header)
+        uci_bags.parse(data, "docword.txt", 104, header)
     assert caught.value.what.startswith("docword.txt, line 106: ")
     assert complaint in caught.value.what
 
@@ -158,6 +159,10 @@ def test_bad_csv_rows_are_named_or_skipped():
 text = st.text(st.characters(codec="utf-8") | st.sampled_from("aB _-'9é\n"), max_size=40)
 
 
+def words_of(tokenizer):
+    return tokenizer.table.words().decode().split("\n")
+
+
 @given(
     st.lists(text, max_size=6), st.booleans(), st.integers(1, 3), st.sampled_from([TOKEN_PATTERN, r"\w+", r"(\w)\w*"])
 )
@@ -165,8 +170,8 @@ text = st.text(st.characters(codec="utf-8") | st.sampled_from("aB _-'9é\n"), ma
 def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
     stop_words = ("ab", "a")
     tokenizer = Tokenizer(Rules(pattern, lower, stop_words, ngrams))
-    ids, lengths, _ = tokenizer(texts)
-    terms = list(tokenizer.vocabulary)
+    ids, lengths, *_ = tokenizer(texts)
+    terms = words_of(tokenizer)
     ends = np.cumsum(lengths)
     found = [
         Counter(terms[word] for word in ids[end - length : end]) for length, end in zip(lengths, ends, strict=True)
@@ -182,17 +187,29 @@ def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
 
 def test_lists_of_tokens_are_taken_as_they_are():
     tokenizer = Tokenizer(Rules(stop_words=("the",)))
-    ids, lengths, dropped = tokenizer(["The cat x", ["the", "Cat", "x", "two words"]])
-    assert [list(tokenizer.vocabulary)[word] for word in ids] == ["cat", "the", "Cat", "x", "two words"]
-    assert (lengths.tolist(), dropped[1]) == ([1, 4], 1)
+    ids, lengths, stopped, _ = tokenizer(["The cat x", ["the", "Cat", "x", "two words"]])
+    assert [words_of(tokenizer)[word] for word in ids] == ["cat", "the", "Cat", "x", "two words"]
+    assert (lengths.tolist(), stopped) == ([1, 4], 1)
 
 
 def test_a_fixed_vocabulary_does_not_grow():
     tokenizer = Tokenizer(Rules(), ["cat", "dog"])
-    ids, lengths, dropped = tokenizer(["dog bird cat fish dog", ["bird"]])
-    assert (ids.tolist(), lengths.tolist(), dropped[3]) == ([1, 0, 1], [3, 0], 3)
-    assert isinstance(tokenizer.vocabulary, FixedVocabulary)
-    assert len(tokenizer.vocabulary) == 2
+    ids, lengths, _, unknown = tokenizer(["dog bird cat fish dog", ["bird"]])
+    assert (ids.tolist(), lengths.tolist(), unknown) == ([1, 0, 1], [3, 0], 3)
+    assert words_of(tokenizer) == ["cat", "dog"]
+    with pytest.raises(RequestError, match="holds a word twice"):
+        Tokenizer(Rules(), ["cat", "cat"])
+
+
+def test_a_table_grows_to_any_number_of_words_of_any_length():
+    """Ids stay those of the order in which words came; among the words is one longer than all letters before it."""
+    words = [f"w{number}" for number in range(20_000)]
+    words[5000] = "x" * 200_000
+    tokenizer = Tokenizer(Rules())
+    ids, lengths, *_ = tokenizer([" ".join(words), " ".join(reversed(words))])
+    assert lengths.tolist() == [20_000, 20_000]
+    assert ids.tolist() == [*range(20_000), *reversed(range(20_000))]
+    assert words_of(tokenizer) == words
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))

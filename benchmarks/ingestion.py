@@ -1,0 +1,159 @@
+"""Raw text to counted words: `ooc ingest jsonl` beside gensim and scikit-learn, the same tokens of the same file.
+
+    python -m benchmarks.ingestion arxiv25k.jsonl docword.arxiv300k.txt.gz
+
+A bag of words is first written as text: the words of a document in random order, in sentences. ooc is timed as a whole
+command, start and end of its processes included, and leaves a dataset on disk; of the others only the work counts, not
+their imports, and what they make stays in memory. gensim: `Dictionary.doc2bow(..., allow_update=True)` over one pass of
+`re.findall`, which is faster than a pass for the dictionary and one for the bags. scikit-learn: `CountVectorizer`.
+Rounds of all alternate; times are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import corpus as corpora
+from benchmarks.measure import ONE_THREAD, ROOT, watch
+from benchmarks.report import describe_machine, machine
+from blocks import Dataset
+from blocks.rules import TOKEN_PATTERN
+
+SENTENCE = 12  # words
+
+
+class Found(NamedTuple):
+    """What a contestant found in a file, and how long it took."""
+
+    seconds: float
+    documents: int
+    words: int
+    tokens: int
+
+
+def texts(path: str) -> Iterator[str]:
+    with Path(path).open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)["text"]
+
+
+def gensim(path: str) -> Found:
+    from gensim.corpora import Dictionary
+
+    began = time.perf_counter()
+    dictionary, find = Dictionary(), re.compile(TOKEN_PATTERN).findall
+    bags = [dictionary.doc2bow(find(text.lower()), allow_update=True) for text in texts(path)]
+    return Found(time.perf_counter() - began, len(bags), len(dictionary), dictionary.num_pos)
+
+
+def sklearn(path: str) -> Found:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    began = time.perf_counter()
+    matrix = CountVectorizer(token_pattern=TOKEN_PATTERN).fit_transform(texts(path))
+    return Found(time.perf_counter() - began, *matrix.shape, int(matrix.sum()))
+
+
+PEERS = {"gensim": gensim, "scikit-learn": sklearn}
+
+
+def peer(name: str, path: Path) -> tuple[Found, int]:
+    """What a peer found in a process of its own, and the most memory that this held."""
+    command = [sys.executable, "-m", "benchmarks.ingestion", "--peer", name, str(path)]
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True)
+    samples = watch(process, 3600)
+    assert process.stdout is not None
+    return Found(*json.load(process.stdout)), max(size for _, size in samples)
+
+
+def ooc(path: Path, out: Path, workers: int) -> tuple[Found, int]:
+    """The same of ooc."""
+    options = ["--workers", str(workers), "--stop-words", "none", "--overwrite"]
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli", "ingest", "jsonl", str(path), str(out), *options],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    samples = watch(process, 3600)
+    seconds = time.perf_counter() - began
+    if process.returncode:
+        raise SystemExit(f"ooc ended with exit code {process.returncode}")
+    dataset = Dataset(out)
+    return Found(seconds, dataset.documents, dataset.vocabulary_size, dataset.tokens), max(s for _, s in samples)
+
+
+def write_text(source: Path, target: Path, seed: int) -> None:
+    """Write a corpus as JSON Lines: what is JSON Lines already as it is, a bag of words as sentences of its words."""
+    if ".jsonl" in source.suffixes:
+        data = source.read_bytes()
+        target.write_bytes(gzip.decompress(data) if source.suffix == ".gz" else data)
+        return
+    corpus, vocabulary = corpora.load_any(source, None)
+    terms, random = np.array(vocabulary, object), np.random.default_rng(seed)
+    with target.open("w", encoding="utf-8") as file:
+        for place in range(corpus.documents):
+            words = terms[random.permutation(corpus.document(place))].tolist()
+            sentences = (" ".join(words[at : at + SENTENCE]) for at in range(0, len(words), SENTENCE))
+            text = " ".join(sentence.capitalize() + "." for sentence in sentences)
+            file.write(json.dumps({"id": str(place), "text": text}) + "\n")
+
+
+def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> None:
+    """Run all on one corpus and print a table."""
+    path = scratch / "text.jsonl"
+    write_text(source, path, 0)
+    found: dict[tuple[str, int], list[tuple[Found, int]]] = {}
+    for _ in range(rounds):
+        for name in PEERS:
+            found.setdefault((name, 1), []).append(peer(name, path))
+        for count in workers:
+            found.setdefault(("ooc", count), []).append(ooc(path, scratch / "dataset", count))
+    facts = {one[1:] for results in found.values() for one, _ in results}
+    if len(facts) != 1:
+        raise SystemExit(f"the contestants found different (documents, words, tokens): {facts}")
+    (documents, words, tokens), size = facts.pop(), path.stat().st_size / 1e6
+    print(f"{source.name}: {documents:,} documents, {words:,} words, {tokens:,} tokens, {size:.0f} MB")
+    print(f"  {'':14} workers  seconds   MB/s  M tokens/s  MB held  x gensim  x scikit-learn")
+    median = {one: statistics.median(result.seconds for result, _ in results) for one, results in found.items()}
+    for (name, count), seconds in median.items():
+        held = max(memory for _, memory in found[name, count])
+        speed = f"{seconds:8.2f} {size / seconds:6.1f} {tokens / 1e6 / seconds:11.2f} {held / 1e6:8.0f}"
+        ratios = (median[other, 1] / seconds for other in PEERS)
+        print(f"  {name:14} {count:7} {speed} {' '.join(f'{ratio:9.2f}' for ratio in ratios)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.ingestion", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("corpora", type=Path, nargs="+", help="JSON Lines with a field `text`, UCI bags of words, or datasets")
+    add("--workers", type=int, nargs="+", default=[1, 2], help="of ooc")
+    add("--rounds", type=int, default=3)
+    add("--scratch", type=Path, help="for temporary files")
+    add("--peer", choices=PEERS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.peer:
+        print(json.dumps(PEERS[args.peer](str(args.corpora[0]))))
+        return
+    print(*describe_machine(machine()), sep="\n")
+    for source in args.corpora:
+        with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
+            compare(source, Path(scratch), args.workers, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Numbers for words: a hash table over their bytes, and the kernel that splits text and looks its words up.
+
+The table is open-addressed with linear probing; a slot holds 32 bits of a word's hash and its number, so that letters
+are compared once for nearly every word that is found. (The lists, dictionaries and strings of Python take 7 times as
+long for a token.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from blocks.compiled import inlined, kernel
+
+BREAK, END = 0, 255  # classes of bytes between words, and at the end of a document; others are what a letter becomes
+END_BYTE = b"\xff"  # in no UTF-8 text
+_WORDS = 1  # their place in the state: at, words, tokens, documents, stopped, unknown
+_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the FNV-1a hash
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+class WordTable:
+    """Words with their numbers: those given first, then others in the order in which they come.
+
+    first: words that are there from the start. stop_words: so many of them are stop words. closed: no other words get
+    a number; they are unknown.
+    """
+
+    def __init__(self, first: Iterable[str] = (), *, stop_words: int = 0, closed: bool = False) -> None:
+        self._slots = np.zeros(1 << 12, np.uint64)
+        self._letters = np.empty(1 << 14, np.uint8)
+        self._ends = np.zeros(self._slots.size // 2, np.int64)
+        self._state = np.zeros(6, np.int64)
+        self._stop_words, self._closed = 0, False
+        self.add(END_BYTE.join(word.encode() for word in first) + END_BYTE, LINES, 1)
+        self._stop_words, self._closed = stop_words, closed
+
+    def __len__(self) -> int:
+        return int(self._state[_WORDS])
+
+    @property
+    def letters(self) -> int:
+        """Bytes of all words together."""
+        return int(self._ends[len(self)])
+
+    def words(self) -> bytes:
+        """All words in the order of their numbers, one per line."""
+        return b"\n".join(
+            bytes(self._letters[begin:end])
+            for begin, end in zip(self._ends[: len(self)], self._ends[1 : len(self) + 1], strict=True)
+        )
+
+    def add(
+        self, text: bytes, classes: np.ndarray, shortest: int, *, stop: bool = True
+    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Number the words of documents.
+
+        text: UTF-8, END_BYTE after each document. classes: uint8 (256,), what each byte is. shortest: bytes of a word
+        that counts. stop: leave stop words out. Returns the numbers of the tokens uint32 (N,), tokens of each document
+        uint32 (D,), and how many tokens were left out as stop words and as unknown.
+        """
+        buffer = np.frombuffer(text, np.uint8)
+        ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)
+        ends = np.zeros(text.count(END_BYTE) + 1, np.int64)
+        self._state[:] = 0, len(self), 0, 0, 0, 0
+        rules = (shortest, self._stop_words if stop else 0, self._closed)
+        while not number_words(buffer, classes, rules, self._slots, self._letters, self._ends, ids, ends, self._state):
+            self._grow()
+        _, _, tokens, _, stopped, unknown = self._state.tolist()
+        return ids[:tokens], np.diff(ends).astype(np.uint32), stopped, unknown
+
+    def _grow(self) -> None:
+        if len(self) + 2 <= self._ends.size:
+            self._letters = np.concatenate((self._letters, np.empty_like(self._letters)))
+            return
+        self._ends = np.concatenate((self._ends, np.zeros_like(self._ends)))
+        self._slots = np.zeros(2 * self._slots.size, np.uint64)
+        refill(self._slots, self._letters, self._ends, len(self))
+
+
+def _classes(letters: Iterable[int], lower: bool) -> np.ndarray:
+    classes = np.full(256, BREAK, np.uint8)
+    for letter in letters:
+        classes[letter] = letter + 32 if lower and ord("A") <= letter <= ord("Z") else letter
+    classes[END_BYTE[0]] = END
+    return classes
+
+
+_WORD = [code for code in range(128) if chr(code).isalnum() or chr(code) == "_"]
+WORDS = _classes([*_WORD, *range(128, 255)], lower=False)  # of ASCII text: \w+; and all of other text that is no ASCII
+LOWER_WORDS = _classes([*_WORD, *range(128, 255)], lower=True)
+LINES = _classes([code for code in range(1, 255) if code != ord("\n")], lower=False)
+
+
+@inlined
+def _hash_of(letters, begin, end):
+    code = _BASIS
+    for at in range(begin, end):
+        code = (code ^ np.uint64(letters[at])) * _PRIME
+    return code * _MIX
+
+
+@inlined
+def shift_of(slots):
+    """By how much a hash is shifted to be the number of a slot."""
+    return np.uint64(64) - np.uint64(np.round(np.log2(slots.size)))
+
+
+@kernel
+def refill(slots, letters, ends, words):
+    """Put all words into empty slots. slots: uint64, a power of two. letters, ends: those of the `words` words."""
+    for word in range(words):
+        code = _hash_of(letters, ends[word], ends[word + 1])
+        slot = np.int64(code >> shift_of(slots))
+        while slots[slot]:
+            slot = (slot + 1) & (slots.size - 1)
+        slots[slot] = (code << _32) | np.uint64(word + 1)
+
+
+@kernel
+def find_word(slots, letters, ends, code, begin, length):
+    """Look a word up: letters[begin : begin + length], of the hash `code`. Returns its number or -1, and its slot."""
+    tag = code << _32
+    slot = np.int64(code >> shift_of(slots))
+    while slots[slot]:
+        if slots[slot] & ~_LOW == tag:
+            word = np.int64(slots[slot] & _LOW) - 1
+            first = ends[word]
+            same = 0
+            if ends[word + 1] - first == length:
+                while same < length and letters[first + same] == letters[begin + same]:
+                    same += 1
+                if same == length:
+                    return word, slot
+        slot = (slot + 1) & (slots.size - 1)
+    return np.int64(-1), slot
+
+
+@kernel
+def number_words(text, classes, rules, slots, letters, ends, ids, document_ends, state):
+    """Split text into words and find their numbers; returns False at a word for which the table lacks room.
+
+    text: uint8, see `WordTable.add`. rules: (shortest word, stop words, closed). Changed: slots uint64 (a power of two,
+    twice the size of ends), letters uint8, ends int64 (where the letters of each word end, after a leading 0), ids
+    uint32 (N,), document_ends int64 (D+1,) and state int64 (6,), from which the kernel goes on when called again.
+    """
+    shortest, stop_words, closed = rules
+    at, words, tokens, documents, stopped, unknown = state
+    while at < text.size:
+        begin, free, code, kind = at, ends[words], _BASIS, classes[text[at]]
+        while kind not in (BREAK, END):
+            code = (code ^ np.uint64(kind)) * _PRIME
+            if free + at - begin < letters.size:
+                letters[free + at - begin] = kind  # where it will stand if it is new
+            at += 1
+            kind = classes[text[at]]
+        length = at - begin
+        if free + length > letters.size or words + 2 > ends.size:
+            state[:] = begin, words, tokens, documents, stopped, unknown
+            return False
+        if length >= shortest:
+            code *= _MIX
+            word, slot = find_word(slots, letters, ends, code, free, length)
+            if word < 0 and not closed:
+                word = words
+                words += 1
+                ends[words] = free + length
+                slots[slot] = code << _32 | np.uint64(words)
+            if word < 0:
+                unknown += 1
+            elif word < stop_words:
+                stopped += 1
+            else:
+                ids[tokens] = word
+                tokens += 1
+        if kind == END:
+            documents += 1
+            document_ends[documents] = tokens
+        at += 1
+    state[:] = at, words, tokens, documents, stopped, unknown
+    return True
