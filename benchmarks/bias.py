@@ -79,8 +79,8 @@ def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, *
     corpus = corpus.head(documents or corpus.documents)
     ours, others = corpus.head(corpus.documents - held_out), corpus.tail(held_out)
     training = write_corpus(directory / "training", ours.offsets, ours.words, words, **grid)
-    options = {"vocab_from": training.path}
-    return Data(training, write_corpus(directory / "held-out", others.offsets, others.words, words, **options))
+    held_out_part = directory / "held-out", others.offsets, others.words, words
+    return Data(training, write_corpus(*held_out_part, vocab_from=training.path))
 
 
 def run_chain(

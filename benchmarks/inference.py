@@ -30,7 +30,7 @@ import psutil
 
 from benchmarks import corpus as corpora
 from benchmarks import report
-from benchmarks.lda import guess_vocabulary, say
+from benchmarks.lda import say
 from blocks import write_corpus
 from blocks.workers import Workers
 from samplers import fold_in
@@ -269,13 +269,14 @@ def trained(args: argparse.Namespace, topics: int, models: Path) -> Model:
     run = models / f"run-{topics}"
     if not (run / "model").exists():
         say(f"training K = {topics} ...")
-        train_lda(models / "dataset", run, topics=topics, iterations=args.train_iterations, seed=args.seed, quiet=True)
+        options = {"topics": topics, "iterations": args.train_iterations, "seed": args.seed, "quiet": True}
+        train_lda(models / "dataset", run, average=1, **options)  # one state: tomotopy's counts are whole numbers
     return Model(run / "model")
 
 
 def compete(args: argparse.Namespace, path: Path, scratch: Path) -> Iterator[report.Result]:
     """All results with one corpus."""
-    corpus, vocabulary = corpora.load_uci(path, guess_vocabulary(path))
+    corpus, vocabulary = corpora.load_any(path, None)
     if args.shuffle:
         corpus = corpora.shuffled(corpus, args.seed)
     corpus = corpus.head(args.documents or corpus.documents)

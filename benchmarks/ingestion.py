@@ -65,7 +65,8 @@ def sklearn(path: str) -> Found:
 
     began = time.perf_counter()
     matrix = CountVectorizer(token_pattern=TOKEN_PATTERN).fit_transform(texts(path))
-    return Found(time.perf_counter() - began, *matrix.shape, int(matrix.sum()))
+    documents, words = matrix.shape
+    return Found(time.perf_counter() - began, documents, words, int(matrix.sum()))
 
 
 PEERS = {"gensim": gensim, "scikit-learn": sklearn}

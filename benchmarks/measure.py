@@ -60,7 +60,7 @@ def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
     return record
 
 
-def watch(process: subprocess.Popen[bytes], timeout: float) -> list[tuple[float, int]]:
+def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, int]]:
     """Wait for a process; returns (monotonic time, bytes that its tree held) as they were sampled."""
     samples = []
     deadline = time.monotonic() + timeout

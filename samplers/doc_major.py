@@ -49,7 +49,7 @@ class DocMajor(Lda):
 
     documents = Phase("document", "block", staged=True)
     word_counts = Phase("counts of words", "slice", writes=False)
-    reading_phases = (*Lda.reading_phases, word_counts)
+    reading_phases: Sequence[Phase] = (*Lda.reading_phases, word_counts)
 
     def __init__(self, dataset: Dataset, *, update: str = "delayed", **options: Any) -> None:
         super().__init__(dataset, **options)
