@@ -52,7 +52,12 @@ def train_lda(
             help="Topics that sparse-gibbs starts with [default: scvb0 unless the model is large].",
         ),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Prior of a topic in a document [default: by --topics].")] = None,
+    alpha: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A[,A...]", help="Prior of a topic in a document, or of each topic [default: by --topics]."
+        ),
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
     optimize_every: Annotated[
         int, typer.Option(min=0, help="Iterations between estimations of the priors; 0: they stay as they are.")
@@ -101,7 +106,7 @@ def train_lda(
         proposal=proposal,
         update=update,
         start=start,
-        alpha=alpha,
+        alpha=_numbers("--alpha", alpha) if alpha else None,
         beta=beta,
         optimize_every=optimize_every,
         burn_in=burn_in,
@@ -136,6 +141,17 @@ def resume(
         run, iterations=iterations, workers=workers, memory_bytes=_bytes(memory), max_time=max_time, quiet=quiet
     )
     _tell(run, last, as_json=json)
+
+
+def _numbers(option: str, text: str) -> float | list[float]:
+    """One number, or a list of those between commas."""
+    from blocks.errors import RequestError
+
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{option}: {text!r} is no number", "Write one number, or several as 0.1,0.2.") from None
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def _bytes(memory: str | None) -> int | None:

@@ -78,6 +78,13 @@ def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     assert ooc("verify", "run").returncode == 0
 
 
+def test_a_prior_for_each_topic(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    done = train(ooc, "--alpha", "0.5,0.1,0.25", "--iterations", 1)
+    assert done.returncode == 0, done.stderr
+    assert ooc("export", "run", "model.npz").returncode == 0
+    assert np.load(tmp_path / "model.npz")["alpha"].tolist() == [0.5, 0.1, 0.25]
+
+
 def test_a_document_major_run_says_its_s_error(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """LightLDA with its options, as a process: trained, and every line of the metrics has the s-error."""
     chosen = ("--sampler", "lightlda", "--proposal", "cycle", "--mh-steps", 3, "--update", "rotation")
@@ -147,8 +154,9 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--alpha", -0.1), "--alpha"),
         (("--alpha", 1e308), "--alpha"),
         (("--alpha", 1e-320), "--alpha"),
-        (("--alpha", "0.1,0.2"), "--alpha"),
-        (("--alpha", "texts.jsonl"), "--alpha"),
+        (("--alpha", "0.1,0.2"), "--alpha has 2 values"),
+        (("--alpha", "0.1,,0.2"), "--alpha: '0.1,,0.2' is no number"),
+        (("--alpha", "texts.jsonl"), "--alpha: 'texts.jsonl' is no number"),
         (("--beta", -1), "--beta"),
         (("--beta", 0), "--beta"),
         (("--beta", "nan"), "--beta"),
