@@ -7,6 +7,9 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
 
 from blocks.errors import RequestError
 
@@ -61,16 +64,28 @@ def from_jsonl(data: bytes, source: str, line: int, text_field: str, name_field:
     for number, text in _decoded(data, source, line, found):
         if not text or text.isspace():
             continue
-        where = f"{source}, line {number}"
         try:
-            record = json.loads(text)
+            record = _parsed(text)
         except (json.JSONDecodeError, RecursionError) as error:
-            found.bad(where, f"not JSON: {error}")
+            found.bad(f"{source}, line {number}", f"not JSON: {error}")
             continue
         if problem := _problem(record, text_field, name_field):
-            found.bad(where, problem)
+            found.bad(f"{source}, line {number}", problem)
             continue
-        found.add(record[text_field], record.get("id" if name_field is None else name_field))
+        found.add(record[text_field], _name(record, name_field or "id", text))
+
+
+def _parsed(text: str) -> Any:
+    """A JSON value; json is half as fast, but takes NaN and halves of surrogate pairs, and tells where a mistake is."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
+
+
+def _name(record: dict[str, Any], field: str, text: str) -> object:
+    name = record.get(field)
+    return json.loads(text)[field] if isinstance(name, float) else name  # a whole number that orjson has rounded?
 
 
 def _problem(record: object, text_field: str, name_field: str | None) -> str:

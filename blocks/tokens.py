@@ -39,10 +39,10 @@ class Tokenizer:
         ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
         stopped = unknown = 0
         for given, group in groupby(texts, lambda text: isinstance(text, list)):
-            classes = LINES if given or not self._plain else LOWER_WORDS if self._rules.lower else WORDS
+            letters = LINES if given or not self._plain else LOWER_WORDS if self._rules.lower else WORDS
             text = b"".join(self._split(text).encode("utf-8", "replace") + END_BYTE for text in group)
             *arrays, stops, others = self.table.add(
-                text, classes, 1 if classes is LINES else 2, stop=not given and self._rules.ngrams == 1
+                text, letters, 1 if letters is LINES else 2, stop=not given and self._rules.ngrams == 1
             )
             for parts, part in zip((ids, lengths), arrays, strict=True):
                 parts.append(part)

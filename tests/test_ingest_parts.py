@@ -143,6 +143,13 @@ def test_a_bad_json_line_is_named_or_skipped(line, complaint):
     assert complaint in found.first_problem
 
 
+def test_names_are_kept_to_the_last_digit():
+    names = ["7", "12345678901234567890123", "-0.5", "1e400", "true", '"a \\n b"', "null"]
+    found = read_jsonl([f'{{"text": "one", "id": {name}}}' for name in names])
+    assert found.names == ["7", "12345678901234567890123", "-0.5", "inf", "True", "a b", ""]
+    assert read_jsonl(['{"text": "\\ud800 one", "id": NaN}']).names == ["nan"]
+
+
 def test_bad_csv_rows_are_named_or_skipped():
     header = b"id,text\n"
     with pytest.raises(RequestError, match=r"no column 'body'; there are 'id', 'text'"):
