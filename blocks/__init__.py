@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from blocks.from_memory import ingest_documents, write_corpus
     from blocks.ingestion import ingest
     from blocks.request import Request
+    from blocks.synthetic import Synthetic, synthesize
 
 __all__ = [
     "Dataset",
@@ -17,9 +18,11 @@ __all__ = [
     "OocError",
     "Request",
     "RequestError",
+    "Synthetic",
     "WorkFailed",
     "ingest",
     "ingest_documents",
+    "synthesize",
     "write_corpus",
 ]
 
@@ -27,8 +30,10 @@ __all__ = [
 _LAZY = {
     "Dataset": "blocks.dataset",
     "Request": "blocks.request",
+    "Synthetic": "blocks.synthetic",
     "ingest": "blocks.ingestion",
     "ingest_documents": "blocks.from_memory",
+    "synthesize": "blocks.synthetic",
     "write_corpus": "blocks.from_memory",
 }
 

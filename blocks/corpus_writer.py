@@ -63,13 +63,14 @@ def finish(
     made: dict[str, Any],
     part_tokens: int = PART_TOKENS,
     generation: int = 0,
+    planted: dict[str, Any] | None = None,
 ) -> None:
     """Write the slices, the index and, last, the manifest over blocks that are on disk already.
 
     blocks: the entries that `write_block` returned, in order. frequencies, document_frequencies: int64 (V,), in
     vocabulary order. texts: entries of the "vocabulary" and, if documents have names, the "documents" file.
     made: how the dataset was made. generation: counts appends; files of the generation before are left alone, so that
-    the dataset stays whole until its manifest is replaced.
+    the dataset stays whole until its manifest is replaced. planted: the entry of the known topics of synthetic data.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"
@@ -101,5 +102,6 @@ def finish(
             "texts": texts,
             "slices": slices,
             "blocks": blocks,
+            **({"planted": planted} if planted else {}),
         },
     )

@@ -4,6 +4,7 @@
     vocabulary.txt    word i on line i (UTF-8), in the order in which results are given
     documents.txt     name of document i on line i; absent if the documents have no names
     index.h5          words of each slice, their frequencies, tokens of each cell
+    topics.h5         the topics that synthetic documents were drawn from; absent in others
     blocks/00000.h5   the documents of a block and where their tokens lie in word-major order
     slices/00000.h5   for the words of a slice, the runs of their tokens in all blocks (derived from the blocks)
 
@@ -119,10 +120,16 @@ class Dataset:
         entry = self.manifest["texts"].get("documents")
         return read_lines(self.path / entry["file"]) if entry else None
 
+    def planted_topics(self) -> dict[str, np.ndarray] | None:
+        """The topics that synthetic documents were drawn from, as `blocks.synthetic.plant` returns them."""
+        return self._map(self.manifest["planted"]) if "planted" in self.manifest else None
+
     def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Every file of the dataset with its manifest entry (bytes and checksum)."""
+        planted = self.manifest.get("planted")
         entries = [
             self.manifest["index"],
+            *([planted] if planted else []),
             *self.manifest["texts"].values(),
             *self.manifest["blocks"],
             *self.manifest["slices"],

@@ -290,6 +290,7 @@ def _finish(
         made=made,
         part_tokens=old.part_tokens if old else request.part_tokens,
         generation=target.generation,
+        planted=old.manifest.get("planted") if old else None,
     )
 
 

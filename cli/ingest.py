@@ -1,17 +1,22 @@
-"""`ooc ingest`: text and bags of words to a dataset."""
+"""`ooc ingest`: text, bags of words and synthetic documents to a dataset."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocks.errors import RequestError
 from cli.console import Json, Overwrite, Workers, print_json, progress_bar
 
-app = typer.Typer(help="Make a dataset from text or bags of words.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from blocks.dataset import Dataset
+
+app = typer.Typer(
+    help="Make a dataset from text or bags of words, or a synthetic one.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
 Out = Annotated[str, typer.Argument(help="The dataset: a directory to be made.")]
@@ -139,8 +144,48 @@ def ingest_csv(
     _ingest("csv", locals())
 
 
+@app.command("synthetic")
+def ingest_synthetic(
+    out: Out,
+    documents: Annotated[int, typer.Option(help="Documents to draw.")],
+    vocabulary: Annotated[int, typer.Option(help="Words there are.")],
+    topics: Annotated[int, typer.Option(help="Topics the documents are drawn from.")],
+    length: Annotated[float, typer.Option(help="Mean tokens of a document.")] = 100.0,
+    alpha: Annotated[float, typer.Option(help="Prior of a topic in a document.")] = 0.1,
+    concentration: Annotated[float, typer.Option(help="The smaller, the fewer words a topic has.")] = 200.0,
+    zipf: Annotated[float, typer.Option(help="Exponent of the power law of words.")] = 1.1,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    block_tokens: BlockTokens = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Documents drawn from LDA itself, with topics that are known.
+
+    Example: ooc ingest synthetic corpus --documents 1000000 --vocabulary 100000 --topics 1000
+    """
+    from dataclasses import replace
+
+    from blocks.memory import parse_size
+    from blocks.synthetic import Synthetic, synthesize
+
+    started = time.monotonic()
+    request = Synthetic(documents, vocabulary, topics, length, alpha, concentration, zipf, seed)
+    if block_tokens:
+        request = replace(request, block_tokens=block_tokens)
+    dataset = synthesize(
+        request,
+        out,
+        workers=workers,
+        memory=parse_size(memory) if memory else None,
+        overwrite=overwrite,
+        bar=progress_bar,
+    )
+    _tell(dataset, started, as_json=json)
+
+
 def _ingest(kind: str, options: dict[str, Any]) -> None:
-    from blocks.describe import describe
     from blocks.ingestion import ingest
     from blocks.memory import parse_size
     from blocks.request import Request
@@ -156,21 +201,27 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     request = Request(kind=kind, filters=filters, **given)
     dataset = ingest(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
-    facts = describe(dataset)
-    if as_json:
-        print_json(facts | {"seconds": round(time.monotonic() - started, 3)})
-        return
     made = dataset.manifest["made"]
     latest = made.get("appended", [made])[-1]
     if latest["skipped"]:
         print(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}", file=sys.stderr)
     if unknown := latest["dropped"].get("unknown", {}).get("tokens"):
         print(f"dropped {unknown:,} tokens whose words the vocabulary lacks", file=sys.stderr)
+    _tell(dataset, started, as_json=as_json)
+
+
+def _tell(dataset: Dataset, started: float, *, as_json: bool) -> None:
+    from blocks.describe import describe
+
+    facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
+    if as_json:
+        print_json(facts | {"seconds": seconds})
+        return
     print(
         f"{dataset.path}: {dataset.documents:,} documents ({facts['empty_documents']:,} empty), "
         f"{dataset.tokens:,} tokens, vocabulary {dataset.vocabulary_size:,}\n"
-        f"{dataset.block_count} blocks x {dataset.slice_count} slices, {facts['bytes'] / 1e6:,.1f} MB, "
-        f"in {time.monotonic() - started:.1f} s"
+        f"{dataset.block_count} blocks x {dataset.slice_count} slices, {facts['bytes'] / 1e6:,.1f} MB, in "
+        f"{seconds:.1f} s"
     )
 
 

@@ -1,0 +1,136 @@
+"""What a worker process does to make a synthetic corpus: generate blocks, count their words, write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.arrays import map_arrays
+from blocks.block_writer import write_block
+from blocks.compiled import prepare, unmanaged_kernel
+from blocks.files import disk_errors
+from blocks.synthetic import Generate, Synthetic, plant
+from blocks.tokens import Counts
+
+
+@unmanaged_kernel
+def stick_tables(offsets, probabilities, cut, alias, light, heavy):
+    """Alias tables of all topics (Vose 1991).
+
+    offsets: int64 (K+1,). probabilities: float32 (n,), of the sticks of each topic. Filled: cut float32 (n,) and alias
+    uint32 (n,), the other stick of a topic, counted from its first. light, heavy: work, int64, sticks of a topic.
+    """
+    for topic in range(offsets.size - 1):
+        first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
+        lights = heavies = 0
+        for stick in range(size):
+            cut[first + stick] = probabilities[first + stick] * size
+            alias[first + stick] = stick
+            if cut[first + stick] < 1.0:
+                light[lights] = stick
+                lights += 1
+            else:
+                heavy[heavies] = stick
+                heavies += 1
+        while lights and heavies:
+            lights -= 1
+            low, high = light[lights], heavy[heavies - 1]
+            alias[first + low] = high
+            cut[first + high] -= np.float32(1.0) - cut[first + low]
+            if cut[first + high] < 1.0:
+                heavies -= 1
+                light[lights] = high
+                lights += 1
+        for rest in range(lights):
+            cut[first + light[rest]] = 1.0
+        for rest in range(heavies):
+            cut[first + heavy[rest]] = 1.0
+
+
+@unmanaged_kernel
+def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, tokens):
+    """Draw the tokens of documents, theta integrated out.
+
+    random: numpy's Generator. lengths: int64 (D,), tokens of each document. alpha_total: K*alpha. offsets, words, cut,
+    alias: sticks of the topics. topics: work, int32, the longest document. Filled: tokens uint32 (N,).
+    """
+    token = 0
+    for length in lengths:
+        for place in range(length):
+            # Polya's urn: the topic of an earlier token, or with probability ~ alpha_total any topic.
+            x = random.random() * (alpha_total + place)
+            if x < alpha_total:
+                topic = min(np.int64(x / alpha_total * (offsets.size - 1)), offsets.size - 2)
+            else:
+                topic = np.int64(topics[min(np.int64(x - alpha_total), place - 1)])
+            topics[place] = topic
+            first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
+            y = random.random() * size
+            stick = np.int64(y)
+            if y - stick >= cut[first + stick]:
+                stick = np.int64(alias[first + stick])
+            tokens[token] = words[first + stick]
+            token += 1
+
+
+class SyntheticWorker:
+    """Answers `blocks.synthetic.Generate`; and None with a file of its counts, int64 (2, V)."""
+
+    def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
+        self._request, self._root = request, Path(root)
+        self._offsets, self._words = topics["offsets"], topics["words"]
+        self._cut = np.empty(self._words.size, np.float32)
+        self._alias = np.empty(self._words.size, np.uint32)
+        longest = int(np.diff(self._offsets).max())
+        work = np.empty(longest, np.int64), np.empty(longest, np.int64)
+        stick_tables(self._offsets, topics["probabilities"], self._cut, self._alias, *work)
+        self._counts = Counts()
+
+    def __call__(self, message: Generate | None) -> Any:
+        """Do what a message asks."""
+        with disk_errors(self._root):
+            return self._report() if message is None else self._generate(message)
+
+    def _generate(self, block: Generate) -> dict[str, Any] | None:
+        request = self._request
+        first = block.number * request.block_documents
+        documents = np.arange(first, min(first + request.block_documents, request.documents), dtype=np.uint64)
+        random = np.random.Generator(np.random.PCG64([request.seed, 1, block.number]))
+        lengths = random.poisson(request.length, documents.size)
+        tokens = np.empty(int(lengths.sum()), np.uint32)
+        topics = np.empty(int(lengths.max()), np.int32)
+        sticks = (self._offsets, self._words, self._cut, self._alias)
+        generate(random, lengths, request.topics * request.alpha, *sticks, topics, tokens)
+        if block.slice_bounds is None:
+            self._counts.add(tokens, lengths.astype(np.uint32), request.vocabulary)
+            return None
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ranks = np.memmap(block.ranks, np.uint32, "r")[tokens]
+        return write_block(Path(block.root), block.number, documents, offsets, ranks, block.slice_bounds)
+
+    def _report(self) -> str:
+        nothing = np.empty(0, np.uint32)
+        self._counts.add(nothing, nothing, self._request.vocabulary)
+        path = self._root / "spill" / f"counts-{os.getpid()}"
+        size = self._request.vocabulary
+        path.write_bytes(self._counts.tokens[:size].tobytes() + self._counts.documents[:size].tobytes())
+        return str(path)
+
+
+def _warm_up() -> None:
+    from blocks.block_writer import word_major
+
+    request = Synthetic(documents=1, vocabulary=2, topics=1, length=1.0)
+    SyntheticWorker(request, "", plant(request))(Generate(0))
+    word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)
+
+
+def start(task: tuple[Synthetic, str, dict[str, Any]]) -> Callable[[Any], Any]:
+    """The handler of `blocks.workers.Workers`; the tables of the topics are shared by all that are forked."""
+    request, root, planted = task
+    prepare("synthetic", _warm_up)
+    return SyntheticWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))
