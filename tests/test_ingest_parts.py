@@ -19,6 +19,7 @@ from blocks.rules import TOKEN_PATTERN, Rules, read_stop_words
 from blocks.sources import Source
 from blocks.tokens import Counts, Tokenizer
 from blocks.vocabulary import Filters, Merged, select
+from blocks.word_table import find_word
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
@@ -206,6 +207,18 @@ def test_a_fixed_vocabulary_does_not_grow():
     assert words_of(tokenizer) == ["cat", "dog"]
     with pytest.raises(RequestError, match="holds a word twice"):
         Tokenizer(Rules(), ["cat", "cat"])
+
+
+def test_words_of_the_same_hash_are_told_apart_by_their_letters():
+    """Words of the same length, and a word that begins another, looked up with the hash of `cat`."""
+    letters, ends = np.frombuffer(b"cat", np.uint8), np.array([0, 3], np.int64)
+    code = np.uint64(0x123456789ABCDEF0)
+    slots = np.zeros(4, np.uint64)
+    slots[int(code >> np.uint64(62))] = (code << np.uint64(32)) | np.uint64(1)
+    found = [
+        find_word(slots, letters, ends, code, np.frombuffer(word, np.uint8))[0] for word in (b"cat", b"car", b"ca")
+    ]
+    assert found == [0, -1, -1]
 
 
 def test_a_table_grows_to_any_number_of_words_of_any_length():

@@ -76,6 +76,13 @@ def test_the_mean_of_topics_is_the_power_law():
     assert np.abs(errors).max() < norm.isf(FALSE_ALARM / 40)
 
 
+def test_sticks_are_those_of_a_dirichlet_process():
+    """The expected sum of squares of their lengths is 1 / (c + 1), of what is left out next to nothing."""
+    request = Synthetic(documents=1, vocabulary=20, topics=4000, concentration=5.0, seed=4)
+    squares = (plant(request)["probabilities"].reshape(4000, -1).astype(np.float64) ** 2).sum(axis=1)
+    assert abs(squares.mean() - 1 / 6) / (squares.std() / np.sqrt(4000)) < norm.isf(FALSE_ALARM / 2)
+
+
 @pytest.mark.parametrize("alpha", [0.1, 2.0])
 def test_topics_of_a_document_are_dirichlet_multinomial(alpha):
     """Topics of one word each: two tokens of a document are alike with probability (alpha + 1) / (K * alpha + 1)."""
