@@ -175,10 +175,10 @@ BOUNDS = {"delayed": 0.33, "data-parallel": 0.33, "rotation": 0.06}
 def test_the_bias_of_counting_later_is_bounded(tmp_path, sampler, update):
     """Total variation of 100,000 iterations from the exact posterior where delay is worst: 7 tokens, 3 words, 2 slices.
 
-    Measured (floor: 0.009)   gibbs   sparselda   aliaslda   lightlda
-        delayed               0.297   0.298       0.276      0.271
-        data-parallel         0.293   0.299       0.283      0.274
-        rotation              0.042   0.037       0.043      0.039
+    Measured (floor: 0.009)   gibbs   sparse-gibbs   sparselda   aliaslda   lightlda
+        delayed               0.297   0.220          0.298       0.276      0.271
+        data-parallel         0.293   0.220          0.299       0.283      0.274
+        rotation              0.042   0.042          0.037       0.043      0.039
 
     Rows delayed by one token are exact, as are rows updated in place: `test_exact_posterior`.
     """
