@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.corpus_writer import write_slice
 from blocks.dataset import MANIFEST, Dataset, check_file
+from blocks.files import disk_errors, write_json
 
 
 class Report(NamedTuple):
@@ -17,6 +19,7 @@ class Report(NamedTuple):
     bytes: int
     problems: list[str]
     remedies: list[str]
+    damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
 
 
 def verify_dataset(dataset: Dataset, bar: Callable[[str, int | None, str], Any]) -> Report:
@@ -34,7 +37,23 @@ def verify_dataset(dataset: Dataset, bar: Callable[[str, int | None, str], Any])
     progress.close()
     if not damaged:
         problems += _contradictions(dataset)
-    return Report(len(files) + 1, total, problems, list(_remedies(dataset, damaged)) if problems else [])
+    remedies = list(_remedies(dataset, damaged)) if problems else []
+    return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
+
+
+def repair_dataset(dataset: Dataset, report: Report) -> bool:
+    """Write damaged or missing slices anew from the blocks; False, and nothing done, if anything else is damaged."""
+    numbers = {entry["file"]: number for number, entry in enumerate(dataset.manifest["slices"])}
+    if not report.damaged or not set(report.damaged) <= set(numbers):
+        return False
+    blocks = [dataset.block(number) for number in range(dataset.block_count)]
+    for name in report.damaged:
+        first, last = dataset.index.slice_bounds[numbers[name] : numbers[name] + 2].tolist()
+        with disk_errors(dataset.path):
+            (dataset.path / name).parent.mkdir(exist_ok=True)
+        dataset.manifest["slices"][numbers[name]] = write_slice(dataset.path, name, blocks, first, last)
+    write_json(dataset.path / MANIFEST, dataset.manifest)
+    return True
 
 
 def _contradictions(dataset: Dataset) -> Iterator[str]:
@@ -64,13 +83,15 @@ def _contradictions(dataset: Dataset) -> Iterator[str]:
 
 def _remedies(dataset: Dataset, damaged: set[str]) -> Iterator[str]:
     """What can still be done."""
-    yield "Make the dataset again, or restore these files from a copy."
     of_blocks = {entry["file"] for entry in dataset.manifest["blocks"]}
+    if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
+        yield f"All {len(of_blocks)} blocks are whole, and what is damaged is derived from them."
+        yield f"Write it anew with: ooc verify --repair {dataset.path}"
+        return
+    yield "Make the dataset again, or restore these files from a copy."
     if not damaged & of_blocks:
         yield f"All {len(of_blocks)} blocks are whole: no document is lost."
-        if damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
-            yield "What is damaged is derived from the blocks: an append to the dataset writes it anew."
-    else:
-        whole = [entry for entry in dataset.manifest["blocks"] if entry["file"] not in damaged]
-        documents = sum(entry["documents"] for entry in whole)
-        yield f"{len(whole)} of {len(of_blocks)} blocks are whole, with {documents} of {dataset.documents} documents."
+        return
+    whole = [entry for entry in dataset.manifest["blocks"] if entry["file"] not in damaged]
+    documents = sum(entry["documents"] for entry in whole)
+    yield f"{len(whole)} of {len(of_blocks)} blocks are whole, with {documents} of {dataset.documents} documents."

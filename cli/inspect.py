@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from blocks.errors import WorkFailed
+from blocks.errors import RequestError, WorkFailed
 from cli.console import Json, print_json, progress_bar
 
 DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
@@ -39,19 +39,31 @@ def info(path: DataOrRun, json: Json = False) -> None:
     print_json(facts) if json else print("\n".join(lines))
 
 
-def verify(path: DataOrRun, json: Json = False) -> None:
+def verify(
+    path: DataOrRun,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Write damaged slices of a dataset anew, from its blocks."),
+    ] = False,
+    json: Json = False,
+) -> None:
     """Read all files again and compare them with their checksums and with each other."""
-    from blocks.dataset import Dataset
-    from blocks.verify import verify_dataset
+    from blocks.dataset import MANIFEST, Dataset
+    from blocks.verify import repair_dataset, verify_dataset
     from ooc.run import CHAINS, CONFIG, Run
     from samplers.results import verify_chains, verify_run
 
+    if repair and not (path / MANIFEST).exists():
+        raise RequestError(f"--repair: {path} is not a dataset", "`ooc resume` writes the model of a run again.")
     if (path / CHAINS).exists():
         report = verify_chains(path)
     elif (path / CONFIG).exists():
         report = verify_run(Run(path))
     else:
         report = verify_dataset(Dataset(path), bar=progress_bar)
+        if repair and repair_dataset(Dataset(path), report):
+            print(f"{path}: wrote {', '.join(report.damaged)} anew", file=sys.stderr)
+            report = verify_dataset(Dataset(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)

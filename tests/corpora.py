@@ -257,3 +257,8 @@ def leftovers(run: Path) -> list[Path]:
         *(file for file in run.iterdir() if file.name not in expected),
         *(file for file in (run / "state").iterdir() if file.name not in state),
     ]
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """All files below a directory."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

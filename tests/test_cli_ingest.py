@@ -41,6 +41,10 @@ def test_from_text_to_info_and_verify(tmp_path, ooc):
     assert again.stderr == "ooc: out exists already\nChoose another name, or replace it with --overwrite.\n"
     appended = ooc("ingest", "text", "--lines", "-", "out", "--append", "--json", input="dog bird dog\n")
     assert json.loads(appended.stdout)["documents"] == 4
+    (tmp_path / "out" / "slices-1" / "00000.h5").unlink()
+    assert "ooc verify --repair out" in ooc("verify", "out").stderr
+    repaired = ooc("verify", "out", "--repair")
+    assert (repaired.returncode, "slices-1/00000.h5 anew" in repaired.stderr) == (0, True)
     (tmp_path / "out" / "blocks" / "00000.h5").write_bytes(b"")
     damaged = ooc("verify", "out")
     assert damaged.returncode == 1

@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from corpora import tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
 from blocks.division import DROPPED, blocks_of_buckets
 from blocks.shuffle import bucket_of, partition
-from blocks.verify import verify_dataset
+from blocks.verify import repair_dataset, verify_dataset
 
 documents = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=9), min_size=1, max_size=30).filter(any)
 
@@ -131,7 +132,7 @@ def test_no_block_is_without_tokens():
     ("pattern", "remedy"),
     [
         ("blocks/00000.h5", "3 of 4 blocks are whole"),
-        ("slices/00000.h5", "derived from the blocks"),
+        ("slices/00000.h5", "damaged is derived from them"),
         ("index.h5", "no document is lost"),
         ("vocabulary.txt", "no document is lost"),
     ],
@@ -148,6 +149,25 @@ def test_damage_is_named_with_what_can_be_done(tmp_path, pattern, remedy):
     assert remedy in " ".join(report.remedies)
     damaged.unlink()
     assert "missing" in verify_dataset(dataset, no_bar).problems[0]
+
+
+def test_slices_are_repaired_from_whole_blocks_only(tmp_path):
+    """To the byte; a block that is damaged, too, leaves everything as it is."""
+    lists = [["a", "b", f"c{number % 7}"] for number in range(100)]
+    dataset = ingest_documents(lists, tmp_path / "data", block_tokens=75, slices=3)
+    whole = tree(dataset.path)
+    assert not repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    (dataset.path / "slices/00000.h5").unlink()
+    (dataset.path / "slices/00002.h5").write_bytes(b"nonsense")
+    block = dataset.path / "blocks/00001.h5"
+    content = block.read_bytes()
+    block.write_bytes(content[:-1] + b"!")
+    damaged = tree(dataset.path)
+    assert not repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    assert tree(dataset.path) == damaged
+    block.write_bytes(content)
+    assert repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    assert tree(dataset.path) == whole
 
 
 def test_a_truncated_block_is_an_error_that_names_it(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from corpora import tree
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
@@ -40,10 +41,6 @@ def write_uci(path, texts, vocabulary):
     lines = [str(len(texts)), str(len(vocabulary)), str(len(rows)), *(f"{d} {w} {c}" for d, w, c in rows)]
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return str(path)
-
-
-def tree(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
 def test_the_same_bytes_for_any_workers_and_memory(tmp_path, monkeypatch):

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from corpora import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import chisquare, norm
-from test_ingest import tree
 
 from blocks import Dataset, RequestError, Synthetic, synthesize
 from blocks.synthetic import plant
