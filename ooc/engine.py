@@ -105,6 +105,17 @@ class StaticEngine:
         self.program.restore(self.sweep, self.shared_arrays())
         return True
 
+    def start_stages(self) -> int:
+        """How often `start` will ask whether to give up."""
+        if self._generations:
+            return 0
+        return sum(
+            sum(1 for unit in range(self._layout.units(phase.order)) for parts in self._schedule(phase, unit) if parts)
+            if phase.staged
+            else 1
+            for phase in self.program.initial
+        )
+
     def _resume(self) -> None:
         try:
             if self._resident:

@@ -80,7 +80,7 @@ def train(
     with run.locked(), _signals(stop), _resumable(run):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
-            if not engine.start(lambda: stop.signals):  # but not for max_time: short ones must come to an end, too
+            if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
                     f"Begin again with: ooc resume {run.path}",
@@ -96,6 +96,18 @@ def train(
             f"Go on with: ooc resume {run.path}",
         )
     return run.metrics()[-1]
+
+
+def _start(engine: StaticEngine, stop: Stop, *, quiet: bool) -> bool:
+    """Start the engine, unless a signal comes; but not for max_time: short trainings must come to an end, too."""
+    shown = {"disable": True if quiet else None, "file": sys.stderr, "leave": False}
+    with tqdm(total=engine.start_stages(), desc="start", unit="stage", **shown) as progress:
+
+        def gives_up() -> object:
+            progress.update()
+            return stop.signals
+
+        return engine.start(gives_up)
 
 
 class Training:

@@ -241,6 +241,17 @@ def test_a_time_limit_stops_the_run_as_a_signal_does(corpus, expected, tmp_path)
     check_finished(run.path, expected)
 
 
+def test_a_start_asks_as_often_as_it_says(corpus, tmp_path):
+    """So its progress ends where it should; a run that is resumed has no start."""
+    run = new_run(tmp_path / "run", corpus, program_spec("SparseGibbs"), 1)
+    for stages in (lambda said: said > 5, lambda said: said == 0):
+        with open_engine(run, plan()) as engine:
+            said, asked = engine.start_stages(), []
+            engine.start(lambda: asked.append(1))
+            assert len(asked) == said
+            assert stages(said)
+
+
 @pytest.mark.parametrize("buffers", [RESIDENT, STREAMED])
 def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch, buffers):
     """Nothing is committed, so the run begins again; a time limit lets the start be."""
