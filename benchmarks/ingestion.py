@@ -6,7 +6,7 @@ A bag of words is first written as text: the words of a document in random order
 command, start and end of its processes included, and leaves a dataset on disk; of the others only the work counts, not
 their imports, and what they make stays in memory. gensim: `Dictionary.doc2bow(..., allow_update=True)` over one pass of
 `re.findall`, which is faster than a pass for the dictionary and one for the bags. scikit-learn: `CountVectorizer`.
-Rounds of all alternate; times are medians.
+Memory is sampled in a round of its own, which is not timed; the others alternate, and times are their medians.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,30 +72,31 @@ def sklearn(path: str) -> Found:
 PEERS = {"gensim": gensim, "scikit-learn": sklearn}
 
 
-def peer(name: str, path: Path) -> tuple[Found, int]:
-    """What a peer found in a process of its own, and the most memory that this held."""
+def peer(name: str, path: Path, watched: bool) -> tuple[Found, int]:
+    """What a peer found in a process of its own; and if it was watched the most memory that this held."""
     command = [sys.executable, "-m", "benchmarks.ingestion", "--peer", name, str(path)]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True)
-    samples = watch(process, 3600)
-    assert process.stdout is not None
-    return Found(*json.load(process.stdout)), max(size for _, size in samples)
+    held = most_held(process) if watched else 0
+    said, _ = process.communicate()
+    return Found(*json.loads(said)), held
 
 
-def ooc(path: Path, out: Path, workers: int) -> tuple[Found, int]:
+def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[Found, int]:
     """The same of ooc."""
     options = ["--workers", str(workers), "--stop-words", "none", "--overwrite"]
+    command = [sys.executable, "-m", "cli", "ingest", "jsonl", str(path), str(out), *options]
     began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cli", "ingest", "jsonl", str(path), str(out), *options],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    )
-    samples = watch(process, 3600)
-    seconds = time.perf_counter() - began
-    if process.returncode:
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    held = most_held(process) if watched else 0
+    if process.wait():
         raise SystemExit(f"ooc ended with exit code {process.returncode}")
+    seconds = time.perf_counter() - began
     dataset = Dataset(out)
-    return Found(seconds, dataset.documents, dataset.vocabulary_size, dataset.tokens), max(s for _, s in samples)
+    return Found(seconds, dataset.documents, dataset.vocabulary_size, dataset.tokens), held
+
+
+def most_held(process: subprocess.Popen[Any]) -> int:
+    return max(size for _, size in watch(process, 3600))
 
 
 def write_text(source: Path, target: Path, seed: int) -> None:
@@ -118,22 +119,24 @@ def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> Non
     """Run all on one corpus and print a table."""
     path = scratch / "text.jsonl"
     write_text(source, path, 0)
-    found: dict[tuple[str, int], list[tuple[Found, int]]] = {}
-    for _ in range(rounds):
-        for name in PEERS:
-            found.setdefault((name, 1), []).append(peer(name, path))
-        for count in workers:
-            found.setdefault(("ooc", count), []).append(ooc(path, scratch / "dataset", count))
-    facts = {one[1:] for results in found.values() for one, _ in results}
+    contestants: dict[tuple[str, int], Callable[[bool], tuple[Found, int]]] = {
+        **{(name, 1): lambda watched, name=name: peer(name, path, watched) for name in PEERS},  # type: ignore[misc]
+        **{
+            ("ooc", count): lambda watched, count=count: ooc(path, scratch / "dataset", count, watched)  # type: ignore[misc]
+            for count in workers
+        },
+    }
+    held = {one: run(True)[1] for one, run in contestants.items()}
+    rounds_found = [{one: run(False)[0] for one, run in contestants.items()} for _ in range(rounds)]
+    facts = {result[1:] for found in rounds_found for result in found.values()}
     if len(facts) != 1:
         raise SystemExit(f"the contestants found different (documents, words, tokens): {facts}")
     (documents, words, tokens), size = facts.pop(), path.stat().st_size / 1e6
     print(f"{source.name}: {documents:,} documents, {words:,} words, {tokens:,} tokens, {size:.0f} MB")
     print(f"  {'':14} workers  seconds   MB/s  M tokens/s  MB held  x gensim  x scikit-learn")
-    median = {one: statistics.median(result.seconds for result, _ in results) for one, results in found.items()}
+    median = {one: statistics.median(found[one].seconds for found in rounds_found) for one in contestants}
     for (name, count), seconds in median.items():
-        held = max(memory for _, memory in found[name, count])
-        speed = f"{seconds:8.2f} {size / seconds:6.1f} {tokens / 1e6 / seconds:11.2f} {held / 1e6:8.0f}"
+        speed = f"{seconds:8.2f} {size / seconds:6.1f} {tokens / 1e6 / seconds:11.2f} {held[name, count] / 1e6:8.0f}"
         ratios = (median[other, 1] / seconds for other in PEERS)
         print(f"  {name:14} {count:7} {speed} {' '.join(f'{ratio:9.2f}' for ratio in ratios)}")
 
