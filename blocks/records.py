@@ -104,8 +104,8 @@ def _token_problem(tokens: object) -> str:
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
         return "holds neither text nor a list of tokens"
     together = "".join(tokens)
-    if "\n" in together or "" in tokens:
-        return "has a token that is empty or holds a line break"
+    if "\n" in together or "\0" in together or "" in tokens:
+        return "has a token that is empty or holds a line break or a NUL"
     try:
         together.encode()
     except UnicodeEncodeError:

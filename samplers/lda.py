@@ -31,7 +31,7 @@ LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rou
 
 def topic_type(topics: int) -> str:
     """The narrowest dtype that holds a topic."""
-    return "uint16" if topics <= 1 << 16 else "uint32"
+    return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
 
 
 class Lda:

@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     """Sparse rows of counts of topics."""
 
     offsets: np.ndarray  # int64 (n+1,), where each row begins
-    topics: np.ndarray  # uint16 or uint32, ascending inside a row
+    topics: np.ndarray  # uint8, uint16 or uint32, ascending inside a row
     counts: np.ndarray  # uint32, or float32
 
 

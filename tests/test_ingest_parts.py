@@ -125,6 +125,7 @@ BAD_JSON = [
     ('{"text": 5}', "holds neither text nor a list of tokens"),
     ('{"text": ["a", 1]}', "holds neither text nor a list of tokens"),
     ('{"text": ["a\\nb"]}', "has a token that is empty or holds a line break"),
+    ('{"text": ["a\\u0000b"]}', "has a token that is empty or holds a line break or a NUL"),
     ('{"text": ["\\ud800"]}', "has a token that is not Unicode text"),
     (b'{"text": "\xff"}', "byte 0xff is not UTF-8 text"),
     (b'{"text": "\0"}', "binary data (a NUL byte)"),

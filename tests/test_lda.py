@@ -223,7 +223,8 @@ def test_a_chain_depends_on_its_seed_and_nothing_else(tmp_path):
 
 
 def test_topics_are_kept_in_the_narrowest_type():
-    assert [topic_type(topics) for topics in (2, 1 << 16, (1 << 16) + 1)] == ["uint16", "uint16", "uint32"]
+    sizes = (2, 1 << 8, (1 << 8) + 1, 1 << 16, (1 << 16) + 1)
+    assert [topic_type(topics) for topics in sizes] == ["uint8", "uint8", "uint16", "uint16", "uint32"]
 
 
 @pytest.mark.parametrize(
