@@ -341,7 +341,7 @@ def test_metrics_tell_what_happened(tmp_path):
         assert 0 < line["changed_fraction"] <= 2  # of two phases
         assert line["memory_bytes"] > 0
         assert line["tokens_per_s"] > 0
-    state = dataset.tokens * 3 * 2  # two phases write topic and two proposals, 16 bits each
+    state = dataset.tokens * 3  # two phases write topic and two proposals, 8 bits each
     written = [line["bytes_written"] for line in lines]
     assert np.diff(written).tolist() == [2 * state] * 4
     assert [line["elapsed_s"] for line in lines] == sorted(line["elapsed_s"] for line in lines)
