@@ -12,7 +12,6 @@ Memory is sampled in a round of its own, which is not timed; the others alternat
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import re
@@ -21,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from benchmarks.measure import ONE_THREAD, ROOT, watch
 from benchmarks.report import describe_machine, machine
 from blocks import Dataset
 from blocks.rules import TOKEN_PATTERN
+from blocks.sources import Source, whole_line
 
 SENTENCE = 12  # words
 
@@ -102,32 +102,30 @@ def most_held(process: subprocess.Popen[Any]) -> int:
 def write_text(source: Path, target: Path, seed: int) -> None:
     """Write a corpus as JSON Lines: what is JSON Lines already as it is, a bag of words as sentences of its words."""
     if ".jsonl" in source.suffixes:
-        data = source.read_bytes()
-        target.write_bytes(gzip.decompress(data) if source.suffix == ".gz" else data)
+        with target.open("wb") as file:
+            file.writelines(data for _, data in Source(str(source)).chunks(whole_line))
         return
     corpus, vocabulary = corpora.load_any(source, None)
     terms, random = np.array(vocabulary, object), np.random.default_rng(seed)
-    with target.open("w", encoding="utf-8") as file:
+    with target.open("w", encoding="utf-8") as lines:
         for place in range(corpus.documents):
             words = terms[random.permutation(corpus.document(place))].tolist()
             sentences = (" ".join(words[at : at + SENTENCE]) for at in range(0, len(words), SENTENCE))
             text = " ".join(sentence.capitalize() + "." for sentence in sentences)
-            file.write(json.dumps({"id": str(place), "text": text}) + "\n")
+            lines.write(json.dumps({"id": str(place), "text": text}) + "\n")
 
 
 def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> None:
     """Run all on one corpus and print a table."""
     path = scratch / "text.jsonl"
     write_text(source, path, 0)
-    contestants: dict[tuple[str, int], Callable[[bool], tuple[Found, int]]] = {
-        **{(name, 1): lambda watched, name=name: peer(name, path, watched) for name in PEERS},  # type: ignore[misc]
-        **{
-            ("ooc", count): lambda watched, count=count: ooc(path, scratch / "dataset", count, watched)  # type: ignore[misc]
-            for count in workers
-        },
-    }
-    held = {one: run(True)[1] for one, run in contestants.items()}
-    rounds_found = [{one: run(False)[0] for one, run in contestants.items()} for _ in range(rounds)]
+    contestants = [(name, 1) for name in PEERS] + [("ooc", count) for count in workers]
+
+    def run(name: str, count: int, watched: bool) -> tuple[Found, int]:
+        return ooc(path, scratch / "dataset", count, watched) if name == "ooc" else peer(name, path, watched)
+
+    held = {one: run(*one, watched=True)[1] for one in contestants}
+    rounds_found = [{one: run(*one, watched=False)[0] for one in contestants} for _ in range(rounds)]
     facts = {result[1:] for found in rounds_found for result in found.values()}
     if len(facts) != 1:
         raise SystemExit(f"the contestants found different (documents, words, tokens): {facts}")

@@ -116,9 +116,8 @@ class IngestWorker:
         if self._reading.kind != "uci" and self._reading.vocabulary is None:
             terms = folder / f"terms-{me}"
             terms.write_bytes(table.words())
-        self._counts.add(np.empty(0, np.uint32), np.empty(0, np.uint32), size)
         counts = folder / f"counts-{me}"
-        counts.write_bytes(self._counts.tokens[:size].tobytes() + self._counts.documents[:size].tobytes())
+        self._counts.write(counts, size)
         del self._counts, self._tokenizer
         return Words(me, str(terms) if terms else None, str(counts), size)
 

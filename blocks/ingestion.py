@@ -135,17 +135,12 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     progress.close()
     spilled = [answers[number] for number in sorted(answers)]
     before, tail = chunks.check_uci(uci_files, spilled) if uci_files else ([0] * len(spilled), 0)
-    reports = [answer for worker in range(len(pool)) if (answer := _ask(pool, worker, Report())) is not None]
+    reports = [answer for worker in range(len(pool)) if (answer := pool.ask(worker, Report())) is not None]
     shared = reading.vocabulary
     if uci_files:
         shared = words or [str(number + 1) for number in range(uci_files[0].header.words)]
     documents = sum(chunk.documents for chunk in spilled) + sum(before) + tail
     return Read(spilled, before, tail, merge(reports, shared), documents)
-
-
-def _ask(pool: Workers, worker: int, message: Any) -> Any:
-    pool.send(worker, message)
-    return next(answer for _, _, answer in pool.receive())
 
 
 def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None) -> Chosen:

@@ -2,8 +2,9 @@
 
 The words of topic k are drawn from phi_k ~ Dirichlet(c * H), H a power law over the vocabulary: word r has probability
 ~ (r + 2.7)^-s (Mandelbrot). The mean of all topics is H, so words are as frequent as in language, and the smaller c,
-the fewer words a topic has. phi_k is drawn by stick breaking (Sethuraman 1994), sticks below a thousandth of it left
-out. The topics of a document are drawn from theta_d ~ Dirichlet(alpha), its length from a Poisson distribution.
+the fewer words a topic has. phi_k is drawn by stick breaking (Sethuraman 1994), which ends where about a thousandth of
+the stick is left. The topics of a document are drawn from theta_d ~ Dirichlet(alpha), its length from a Poisson
+distribution.
 
 Documents are independent, so blocks are generated in place, twice: to count words, which gives them their ranks, and to
 write. Nothing is spilled, and a block depends on the seed and its number only.
@@ -12,6 +13,7 @@ write. Nothing is spilled, and a block depends on the seed and its number only.
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from blocks.files import require_new
 from blocks.workers import Workers, cores
 
 SHIFT = 2.7  # of ranks in the power law
-_LEAST_STICK = 1e-3  # of a topic's probability may be left when its sticks end
+RANKS = "spill/ranks"  # uint32 (V,): where the main process tells the workers the rank of each word
+_LEFT = 1e-3  # of a topic's probability when its sticks end
 _STICK_BYTES = 16  # in memory: word, probability, alias table
 _WORKER_BYTES = 60 << 20  # besides 24 bytes a word and 40 a token of a block
 _BASE_BYTES = 170 << 20
@@ -61,16 +64,14 @@ class Synthetic:
     @property
     def sticks(self) -> int:
         """Of a topic: what they leave over is exp(-sticks / c) of it in the mean of its logarithm."""
-        return max(1, math.ceil(self.concentration * math.log(1.0 / _LEAST_STICK)))
+        return max(1, math.ceil(self.concentration * math.log(1.0 / _LEFT)))
 
 
 @dataclass
 class Generate:
-    """A block to be generated and counted; or to be written, if it says where the ranks of words are."""
+    """A block to be generated and counted; or, with the bounds of slices, to be written by the ranks of words."""
 
     number: int
-    root: str = ""
-    ranks: str = ""
     slice_bounds: np.ndarray | None = None
 
 
@@ -103,8 +104,7 @@ def synthesize(
             word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), request.seed)
             entries = _write(pool, request, target, word_ids, slice_bounds, progress)
             progress.close()
-        (target.spill / "ranks").unlink()
-        target.spill.rmdir()
+        shutil.rmtree(target.spill)
         vocabulary = (f"w{rank + 1}" for rank in range(request.vocabulary))
         finish(
             target.root,
@@ -162,10 +162,7 @@ def _counted(pool: Workers, vocabulary: int) -> np.ndarray:
     """int64 (2, V): tokens of each word and documents it occurs in, of all workers."""
     counts = np.zeros((2, vocabulary), np.int64)
     for worker in range(len(pool)):
-        pool.send(worker, None)
-        for _, _, path in pool.receive():
-            counts += np.fromfile(path, np.int64).reshape(2, vocabulary)
-            Path(path).unlink()
+        counts += np.fromfile(pool.ask(worker, None), np.int64).reshape(2, vocabulary)
     return counts
 
 
@@ -174,10 +171,9 @@ def _write(
 ) -> list[dict[str, Any]]:
     ranks = np.empty(request.vocabulary, np.uint32)
     ranks[word_ids] = np.arange(request.vocabulary, dtype=np.uint32)
-    ranks.tofile(target.spill / "ranks")
-    place = (str(target.root), str(target.spill / "ranks"), slice_bounds)
+    ranks.tofile(target.root / RANKS)
     entries = {}
-    for block, entry in pool.map_unordered(Generate(number, *place) for number in range(request.blocks)):
+    for block, entry in pool.map_unordered(Generate(number, slice_bounds) for number in range(request.blocks)):
         entries[block.number] = entry
         progress.update(1)
     return [entries[number] for number in sorted(entries)]

@@ -4,51 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from blocks.alias import alias_table
 from blocks.arrays import map_arrays
-from blocks.block_writer import write_block
+from blocks.block_writer import word_major, write_block
 from blocks.compiled import prepare, unmanaged_kernel
 from blocks.files import disk_errors
-from blocks.synthetic import Generate, Synthetic, plant
+from blocks.synthetic import RANKS, Generate, Synthetic, plant
 from blocks.tokens import Counts
 
 
-@unmanaged_kernel
-def stick_tables(offsets, probabilities, cut, alias, light, heavy):
-    """Alias tables of all topics (Vose 1991).
+def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Alias tables of all topics, see `alias_table`; `alias` counts from the first stick of a topic.
 
-    offsets: int64 (K+1,). probabilities: float32 (n,), of the sticks of each topic. Filled: cut float32 (n,) and alias
-    uint32 (n,), the other stick of a topic, counted from its first. light, heavy: work, int64, sticks of a topic.
+    offsets: int64 (K+1,). probabilities: float32 (n,). Returns cut float32 (n,) and alias uint32 (n,).
     """
-    for topic in range(offsets.size - 1):
-        first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
-        lights = heavies = 0
-        for stick in range(size):
-            cut[first + stick] = probabilities[first + stick] * size
-            alias[first + stick] = stick
-            if cut[first + stick] < 1.0:
-                light[lights] = stick
-                lights += 1
-            else:
-                heavy[heavies] = stick
-                heavies += 1
-        while lights and heavies:
-            lights -= 1
-            low, high = light[lights], heavy[heavies - 1]
-            alias[first + low] = high
-            cut[first + high] -= np.float32(1.0) - cut[first + low]
-            if cut[first + high] < 1.0:
-                heavies -= 1
-                light[lights] = high
-                lights += 1
-        for rest in range(lights):
-            cut[first + light[rest]] = 1.0
-        for rest in range(heavies):
-            cut[first + heavy[rest]] = 1.0
+    cut, alias = np.empty(probabilities.size, np.float32), np.empty(probabilities.size, np.uint32)
+    for first, last in pairwise(offsets.tolist()):
+        cut[first:last], alias[first:last] = alias_table(probabilities[first:last].astype(np.float64))
+    return cut, alias
 
 
 @unmanaged_kernel
@@ -83,11 +62,7 @@ class SyntheticWorker:
     def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
         self._request, self._root = request, Path(root)
         self._offsets, self._words = topics["offsets"], topics["words"]
-        self._cut = np.empty(self._words.size, np.float32)
-        self._alias = np.empty(self._words.size, np.uint32)
-        longest = int(np.diff(self._offsets).max())
-        work = np.empty(longest, np.int64), np.empty(longest, np.int64)
-        stick_tables(self._offsets, topics["probabilities"], self._cut, self._alias, *work)
+        self._cut, self._alias = stick_tables(self._offsets, topics["probabilities"])
         self._counts = Counts()
 
     def __call__(self, message: Generate | None) -> Any:
@@ -109,21 +84,16 @@ class SyntheticWorker:
             self._counts.add(tokens, lengths.astype(np.uint32), request.vocabulary)
             return None
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-        ranks = np.memmap(block.ranks, np.uint32, "r")[tokens]
-        return write_block(Path(block.root), block.number, documents, offsets, ranks, block.slice_bounds)
+        ranks = np.memmap(self._root / RANKS, np.uint32, "r")[tokens]
+        return write_block(self._root, block.number, documents, offsets, ranks, block.slice_bounds)
 
     def _report(self) -> str:
-        nothing = np.empty(0, np.uint32)
-        self._counts.add(nothing, nothing, self._request.vocabulary)
         path = self._root / "spill" / f"counts-{os.getpid()}"
-        size = self._request.vocabulary
-        path.write_bytes(self._counts.tokens[:size].tobytes() + self._counts.documents[:size].tobytes())
+        self._counts.write(path, self._request.vocabulary)
         return str(path)
 
 
 def _warm_up() -> None:
-    from blocks.block_writer import word_major
-
     request = Synthetic(documents=1, vocabulary=2, topics=1, length=1.0)
     SyntheticWorker(request, "", plant(request))(Generate(0))
     word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, filterfalse, groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -93,6 +94,11 @@ class Counts:
             self._last_seen = np.concatenate((self._last_seen, np.full(more, -1, np.int64)))
         count_words(ids, lengths, self.tokens, self.documents, self._last_seen, self._documents_seen)
         self._documents_seen += lengths.size
+
+    def write(self, path: Path, vocabulary_size: int) -> None:
+        """Write tokens and documents of the first words: int64 (2, V)."""
+        self.add(np.empty(0, np.uint32), np.empty(0, np.uint32), vocabulary_size)
+        path.write_bytes(self.tokens[:vocabulary_size].tobytes() + self.documents[:vocabulary_size].tobytes())
 
 
 @kernel

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.append import locked
 from blocks.corpus_writer import write_slice
 from blocks.dataset import MANIFEST, Dataset, check_file
+from blocks.errors import RequestError
 from blocks.files import disk_errors, write_json
 
 
@@ -41,8 +44,18 @@ def verify_dataset(dataset: Dataset, bar: Callable[[str, int | None, str], Any])
     return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
 
 
-def repair_dataset(dataset: Dataset, report: Report) -> bool:
-    """Write damaged or missing slices anew from the blocks; False, and nothing done, if anything else is damaged."""
+def repair_dataset(path: Path, report: Report) -> bool:
+    """Write damaged or missing slices anew from the blocks; False, and nothing done, if anything else is damaged.
+
+    Raises RequestError if another process appends to the dataset.
+    """
+    with locked(path) as free:
+        if not free:
+            raise RequestError(f"another process is appending to {path}", "Wait until it has ended.")
+        return _repair(Dataset(path), report)
+
+
+def _repair(dataset: Dataset, report: Report) -> bool:
     numbers = {entry["file"]: number for number, entry in enumerate(dataset.manifest["slices"])}
     if not report.damaged or not set(report.damaged) <= set(numbers):
         return False

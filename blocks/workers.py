@@ -122,6 +122,11 @@ class Workers:
                 raise answer
             yield worker, self._asked[worker].popleft(), answer
 
+    def ask(self, worker: int, message: Any) -> Any:
+        """Give a message to a worker while none has any, and wait for the answer."""
+        self.send(worker, message)
+        return next(answer for _, _, answer in self.receive())
+
     def map_unordered(self, messages: Iterable[Any], *, ahead: int = 2) -> Iterator[tuple[Any, Any]]:
         """Deal messages to whichever worker is free, `ahead` at a time each; yields (message, answer) as they come."""
         source = iter(messages)

@@ -42,7 +42,8 @@ _debug = False
 def main() -> NoReturn:
     """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(ending, _interrupt)
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
+            signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
     try:
         code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt

@@ -61,7 +61,7 @@ def verify(
         report = verify_run(Run(path))
     else:
         report = verify_dataset(Dataset(path), bar=progress_bar)
-        if repair and repair_dataset(Dataset(path), report):
+        if repair and repair_dataset(path, report):
             print(f"{path}: wrote {', '.join(report.damaged)} anew", file=sys.stderr)
             report = verify_dataset(Dataset(path), bar=progress_bar)
     if json:

@@ -106,7 +106,7 @@ def train_lda(
         proposal=proposal,
         update=update,
         start=start,
-        alpha=_numbers("--alpha", alpha) if alpha else None,
+        alpha=_alpha(alpha) if alpha else None,
         beta=beta,
         optimize_every=optimize_every,
         burn_in=burn_in,
@@ -143,14 +143,14 @@ def resume(
     _tell(run, last, as_json=json)
 
 
-def _numbers(option: str, text: str) -> float | list[float]:
+def _alpha(text: str) -> float | list[float]:
     """One number, or a list of those between commas."""
     from blocks.errors import RequestError
 
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
-        raise RequestError(f"{option}: {text!r} is no number", "Write one number, or several as 0.1,0.2.") from None
+        raise RequestError(f"--alpha: {text!r} is no number", "Write one number, or several as 0.1,0.2.") from None
     return numbers if len(numbers) > 1 else numbers[0]
 
 

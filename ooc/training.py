@@ -209,7 +209,8 @@ def _signals(stop: Stop) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield
     finally:

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from blocks.alias import alias_table
 from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, LocalState, Phase, Sweep
 from ooc.shared import ArraySpec
 from samplers import groups, hyperparameters
-from samplers.alias import alias_table
 from samplers.model import write_model
 from samplers.streams import stream_key
 from samplers.topic_counts import table_mask

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from blocks.alias import alias_table
 from blocks.compiled import inlined, kernel
-from samplers.alias import alias_table
 from samplers.groups import count_runs, draw_prior, gather_document, gather_word, word_tokens
 from samplers.streams import bits, uniform
 from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask

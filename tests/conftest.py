@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +18,8 @@ from blocks import Dataset
 
 settings.register_profile("compiled", deadline=None)  # the first example of a test may compile a kernel
 settings.load_profile("compiled")
+# A script has SIGINT ignored in what it runs in the background, and all that such a process starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

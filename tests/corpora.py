@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from blocks import Dataset, write_corpus
+from blocks.alias import alias_table
 from ooc.cells import RESIDENT, Resident
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
@@ -24,7 +25,6 @@ from ooc.run import Run, create_run
 from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
-from samplers.alias import alias_table
 from samplers.groups import Prior
 from samplers.model import Model
 

@@ -152,6 +152,23 @@ main()
     assert (done.returncode, done.stderr) == (130, "ooc: interrupted\n")
 
 
+def test_an_ignored_interrupt_stays_ignored(tmp_path):
+    """As a script has it ignored in what it runs in the background."""
+    (tmp_path / "heedless.py").write_text("""
+import signal
+from cli import app, main
+
+@app.command()
+def go():
+    signal.raise_signal(signal.SIGINT)
+
+main()
+""")
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-m", "heedless", "go"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES)
     command = [sys.executable, "-m", "cli", "ingest", "text", "--lines", "-", "out", "--workers", "1"]

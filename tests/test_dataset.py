@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
+from blocks.append import locked
 from blocks.division import DROPPED, blocks_of_buckets
 from blocks.shuffle import bucket_of, partition
 from blocks.verify import repair_dataset, verify_dataset
@@ -156,17 +157,20 @@ def test_slices_are_repaired_from_whole_blocks_only(tmp_path):
     lists = [["a", "b", f"c{number % 7}"] for number in range(100)]
     dataset = ingest_documents(lists, tmp_path / "data", block_tokens=75, slices=3)
     whole = tree(dataset.path)
-    assert not repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    assert not repair_dataset(dataset.path, verify_dataset(dataset, no_bar))
     (dataset.path / "slices/00000.h5").unlink()
     (dataset.path / "slices/00002.h5").write_bytes(b"nonsense")
     block = dataset.path / "blocks/00001.h5"
     content = block.read_bytes()
     block.write_bytes(content[:-1] + b"!")
     damaged = tree(dataset.path)
-    assert not repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    assert not repair_dataset(dataset.path, verify_dataset(dataset, no_bar))
     assert tree(dataset.path) == damaged
     block.write_bytes(content)
-    assert repair_dataset(dataset, verify_dataset(dataset, no_bar))
+    report = verify_dataset(dataset, no_bar)
+    with locked(dataset.path), pytest.raises(RequestError, match="is appending"):
+        repair_dataset(dataset.path, report)
+    assert repair_dataset(dataset.path, report)
     assert tree(dataset.path) == whole
 
 

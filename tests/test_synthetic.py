@@ -21,19 +21,12 @@ from samplers.training import train_lda
 FALSE_ALARM = 1e-3  # of a test below, were its seed not fixed
 
 
-def tables(offsets, probabilities):
-    cut, alias = np.empty(probabilities.size, np.float32), np.empty(probabilities.size, np.uint32)
-    work = np.empty((2, int(np.diff(offsets).max())), np.int64)
-    stick_tables(offsets, probabilities, cut, alias, *work)
-    return cut, alias
-
-
 def draw(lengths, alpha_total, offsets, words, probabilities):
     lengths = np.asarray(lengths, np.int64)
     tokens = np.empty(lengths.sum(), np.uint32)
     topics = np.empty(lengths.max(), np.int32)
     random = np.random.default_rng(7)
-    generate(random, lengths, alpha_total, offsets, words, *tables(offsets, probabilities), topics, tokens)
+    generate(random, lengths, alpha_total, offsets, words, *stick_tables(offsets, probabilities), topics, tokens)
     return tokens
 
 
@@ -50,7 +43,7 @@ def phi(topics, vocabulary):
 def test_stick_tables_hold_the_probabilities(topics):
     offsets = np.cumsum([0, *map(len, topics)])
     probabilities = np.concatenate([np.array(topic) / sum(topic) for topic in topics]).astype(np.float32)
-    cut, alias = tables(offsets, probabilities)
+    cut, alias = stick_tables(offsets, probabilities)
     for first, last in pairwise(offsets):
         held = cut[first:last].astype(np.float64)
         np.add.at(held, alias[first:last], 1.0 - cut[first:last])

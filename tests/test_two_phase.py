@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from blocks.alias import alias_table
 from samplers import two_phase
-from samplers.alias import alias_table
 from samplers.groups import Scratch
 from samplers.streams import stream_key, uniform
 from samplers.topic_counts import EMPTY, count_topics, table_mask

@@ -46,8 +46,7 @@ def pair():
 
 
 def ask(team: Workers, worker: int, deed: str, argument: object = None) -> object:
-    team.send(worker, (deed, argument))
-    return next(answer for _, _, answer in team.receive())
+    return team.ask(worker, (deed, argument))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 500])
