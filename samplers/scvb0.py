@@ -6,13 +6,18 @@ replaces a part of them by what one minibatch of documents says:
     N_kw = (1 - rho_t) * N_kw + rho_t * (C / |M|) * sum over the minibatch's tokens of w of gamma_k
 
 C being the tokens of the corpus and |M| those of the minibatch. Here a minibatch takes two steps. Its documents are
-folded in, n_kd being found by the CVB0 update of `samplers.fold_in`; then, word by word, so that a row has one writer,
+folded in, four words at a time and several times over, a word's c tokens in place of as many of the N_d before:
 
-    gamma_k ~ (n_kd^- + alpha_k) * (N_kw + beta) / (N_k + V*beta)
+    n_kd = (1 - c / N_d) * n_kd + c * gamma_k,   gamma_k ~ (n_kd + alpha_k) * phi_kw
+
+with phi_kw = (N_kw + beta) / (N_k + V*beta); the first time nothing is replaced. Then, word by word, so that a row
+has one writer,
+
+    gamma_k ~ (n_kd^- + alpha_k) * phi_kw
 
 is summed over the word's tokens. In `^-` the token's own gamma, as it would be if it were not taken out, is taken out.
-In the end every document is folded in once more, and a topic is drawn from gamma for each of its tokens: the state with
-which sampling starts.
+In the end every document is folded in once more, and a topic is drawn from this gamma for each of its tokens: the state
+with which sampling starts.
 
 Rows hold N_kw / `scale`, so that only those of the minibatch's words are written.
 """
@@ -23,16 +28,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel, unmanaged_kernel
+from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 from samplers.documents import first_above
-from samplers.fold_in import LANES, sweep
 from samplers.prefetch import prefetch
 from samplers.streams import uniform
 
-_SWEEPS = 3  # of a document, measured: as good as 5
-_LEAST_FIRST_SHARE = 0.01  # of the largest n_kd after the first sweep: topics with less take part in no more
+_SWEEPS = 5  # of a document; 3 learn less well: docs/sampling.md
+_GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them
 _LEAST_SHARE = 0.1  # of the largest n_kd: topics with less are left out, measured: as good as all of them
-_AHEAD = 2  # words by which rows are asked for before they are read
 
 
 class Estimate(NamedTuple):
@@ -78,8 +81,9 @@ def fold_documents(offsets, positions, words_at, first, last, estimate, mixtures
     """
     memory = _memory(offsets, first, last, estimate)
     for d in range(first, last):
-        work, _, active = _fold(positions[offsets[d] : offsets[d + 1]], words_at, estimate, memory)
-        _store_mixture(work[-3], active, d, offsets[d], offsets[d + 1], mixtures)
+        mine = slice(offsets[d], offsets[d + 1])
+        _fold(_different_words(positions[mine], words_at, memory), estimate, memory)
+        mixtures.sizes[d] = _store_mixture(memory.expected, mixtures.topics[mine], mixtures.counts[mine])
 
 
 @kernel
@@ -90,141 +94,134 @@ def draw_documents(state, base, offsets, positions, words_at, first, last, estim
     to. key: the random stream; a draw for each position. For the others see `fold_documents`.
     """
     memory = _memory(offsets, first, last, estimate)
+    gammas = np.empty(estimate.shares.size, np.float32)
     for d in range(first, last):
         mine = positions[offsets[d] : offsets[d + 1]]
-        work, words, active = _fold(mine, words_at, estimate, memory)
-        several = _drop(work, active, memory.work, _LEAST_SHARE)
-        active, work = active[:several], _room(memory.work, words.size, several)
-        sweep(work, work.shape[1], memory.times[: words.size])
-        j = 0
+        _fold(_different_words(mine, words_at, memory), estimate, memory)
+        size = _store_mixture(memory.expected, memory.topics[: mine.size], memory.counts[: mine.size])
+        topics, counts = memory.topics[:size], memory.counts[:size]
+        word, total = np.int64(-1), np.float32(0.0)
         for position in mine:
-            while words[j] != words_at[position]:
-                j += 1
-            gamma = work[words.size + j]
-            x, chosen = np.float32(uniform(key, np.uint64(position))), np.int64(0)
-            for a in range(active.size):
-                x -= gamma[a]
-                chosen += (x >= 0) & (a < active.size - 1)
-            drawn[active[chosen]] += 1
+            if words_at[position] != word:
+                word = np.int64(words_at[position])
+                total = _find_gammas(estimate, word, topics, counts, gammas)
+            x, chosen = np.float32(uniform(key, np.uint64(position))) * total, np.int64(0)
+            for a in range(size):
+                x -= gammas[a]
+                chosen += (x >= 0) & (a < size - 1)
+            drawn[topics[chosen]] += 1
             for column in range(state.shape[1]):
-                state[base + position, column] = active[chosen]
+                state[base + position, column] = topics[chosen]
 
 
 class Memory(NamedTuple):
-    """What documents are folded in with. words: uint32 (U,) and times: float32 (U,), of the different words of one.
-    active: int64 (K,), topics. work: float32, for `_room`."""
+    """What a document is folded in with.
+
+    words: uint32 (U,), its different words, and times: float32 (U,), how often each occurs. expected: float32 (K,),
+    n_kd. weights: float32 (K,), (n_kd + alpha_k) / (N_k + V*beta). topics: uint32 (N,) and counts: float32 (N,), its
+    mixture.
+    """
 
     words: np.ndarray
     times: np.ndarray
-    active: np.ndarray
-    work: np.ndarray
+    expected: np.ndarray
+    weights: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
 
 
 @kernel
 def _memory(offsets, first, last, estimate):
     """Room for the longest of the documents from first to last."""
-    longest = 0
+    longest, topics = 0, estimate.shares.size
     for d in range(first, last):
         longest = max(longest, offsets[d + 1] - offsets[d])
-    topics = estimate.shares.size
-    most = min(longest, estimate.rows.size // topics)
-    work = np.empty((2 * most + 3) * _columns(topics), np.float32)
-    return Memory(np.empty(most, np.uint32), np.empty(most, np.float32), np.empty(topics, np.int64), work)
+    words, times = np.empty(longest + _GROUP, np.uint32), np.empty(longest + _GROUP, np.float32)
+    expected, weights = np.empty(topics, np.float32), np.empty(topics, np.float32)
+    return Memory(words, times, expected, weights, np.empty(longest, np.uint32), np.empty(longest, np.float32))
 
 
-@kernel
-def _fold(positions, words_at, estimate, memory):
-    """Fold in a document with tokens at some positions; returns what `sweep` left, its words, and the topics left."""
-    size, topics = 0, estimate.shares.size
+@unmanaged_kernel
+def _different_words(positions, words_at, memory):
+    """Find the different words of a document with tokens at some positions; returns how many.
+
+    After them comes a group of the last one that does not occur.
+    """
+    words, times, size = memory.words, memory.times, 0
     for position in positions:
         word = words_at[position]
-        if size and memory.words[size - 1] == word:
-            memory.times[size - 1] += np.float32(1.0)
+        if size and words[size - 1] == word:
+            times[size - 1] += np.float32(1.0)
         else:
-            memory.words[size], memory.times[size] = word, np.float32(1.0)
+            words[size], times[size] = word, np.float32(1.0)
             size += 1
-    words, times, active = memory.words[:size], memory.times[:size], memory.active
-    for k in range(topics):
-        active[k] = k
-    work, several = _room(memory.work, size, topics), topics
-    _prepare(work, words, estimate)
-    sweep(work, work.shape[1], times)
-    if topics > LANES:
-        several = _drop(work, active, memory.work, _LEAST_FIRST_SHARE)
-        work = _room(memory.work, size, several)
-    for _ in range(_SWEEPS - 1):
-        sweep(work, work.shape[1], times)
-    return work, words, active[:several]
-
-
-@inlined
-def _columns(topics):
-    return -(-topics // LANES) * LANES
-
-
-@inlined
-def _room(memory, words, topics):
-    """What `sweep` takes for so many words and topics."""
-    rows, columns = 2 * words + 3, _columns(topics)
-    return memory[: rows * columns].reshape(rows, columns)
-
-
-@unmanaged_kernel
-def _prepare(work, words, estimate):
-    """Set what `sweep` takes, float32 (2U + 3, W), for words, uint32 (U,): phi of each, alpha, and no counts yet."""
-    topics, rows = estimate.shares.size, estimate.rows
-    scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
-    for j in range(words.size):
-        row, ahead = np.int64(words[j]) * topics, np.int64(words[min(j + _AHEAD, words.size - 1)]) * topics
-        for k in range(0, topics, 16):
-            prefetch(rows, ahead + k)
-        for k in range(topics):
-            work[j, k] = (rows[row + k] * scale + beta) * estimate.shares[k]
-        work[j, topics:] = np.float32(0.0)
-    work[words.size :] = np.float32(0.0)
-    for k in range(topics):
-        work[work.shape[0] - 2, k] = estimate.alpha[k]
-
-
-@unmanaged_kernel
-def _drop(work, active, memory, share):
-    """Drop the topics with too small a share after a sweep; returns how many of `active` are left, its first ones.
-
-    What is kept of `work` moves to the beginning of `memory`, in which it lies, as `_room` has it for so many.
-    """
-    expected = work[work.shape[0] - 3]
-    least = np.float32(share) * _largest(expected)
-    places, size = memory[work.size - work.shape[1] :], 0
-    for a in range(active.size):
-        places[size] = a  # in the row that is free to work in
-        size += expected[a] >= least
-    columns = _columns(size)
-    for j in range(work.shape[0] - 1):
-        for a in range(size):
-            memory[j * columns + a] = work[j, np.int64(places[a])]
-        memory[j * columns + size : (j + 1) * columns] = np.float32(0.0)
-    for a in range(size):
-        active[a] = active[np.int64(places[a])]
+    for j in range(size, size + _GROUP):
+        words[j], times[j] = words[max(size - 1, 0)], np.float32(0.0)
     return size
 
 
-@unmanaged_kernel
-def _store_mixture(expected, active, d, start, end, mixtures):
-    """Store the counts of a document with tokens from start to end, but for those with too small a share.
+@reordered_kernel
+def _fold(size, estimate, memory):
+    """Set the expected counts of a document with so many different words."""
+    words, times, expected, weights = memory.words, memory.times, memory.expected, memory.weights
+    topics, rows, alpha, shares = estimate.shares.size, estimate.rows, estimate.alpha, estimate.shares
+    scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
+    tokens = np.float32(0.0)
+    for j in range(size):
+        tokens += times[j]
+    for k in range(topics):
+        expected[k], weights[k] = np.float32(0.0), alpha[k] * shares[k]
+    for sweep in range(_SWEEPS):
+        for j in range(0, size, _GROUP):
+            if sweep == 0 and j + _GROUP < size:
+                _prefetch_rows(rows, topics, words[j + _GROUP : j + 2 * _GROUP])
+            row_0, row_1 = np.int64(words[j]) * topics, np.int64(words[j + 1]) * topics
+            row_2, row_3 = np.int64(words[j + 2]) * topics, np.int64(words[j + 3]) * topics
+            rest = sum_0 = sum_1 = sum_2 = sum_3 = np.float32(0.0)
+            for k in range(topics):
+                rest += weights[k]
+                sum_0 += weights[k] * rows[row_0 + k]
+                sum_1 += weights[k] * rows[row_1 + k]
+                sum_2 += weights[k] * rows[row_2 + k]
+                sum_3 += weights[k] * rows[row_3 + k]
+            c_0, c_1, c_2, c_3 = times[j], times[j + 1], times[j + 2], times[j + 3]
+            kept = np.float32(1.0) - (c_0 + c_1 + c_2 + c_3) / tokens if sweep else np.float32(1.0)
+            rest *= beta
+            c_0 /= scale * sum_0 + rest
+            c_1 /= scale * sum_1 + rest
+            c_2 /= scale * sum_2 + rest
+            c_3 /= scale * sum_3 + rest
+            of_beta = beta * (c_0 + c_1 + c_2 + c_3)
+            c_0, c_1, c_2, c_3 = c_0 * scale, c_1 * scale, c_2 * scale, c_3 * scale
+            for k in range(topics):
+                of_rows = c_0 * rows[row_0 + k] + c_1 * rows[row_1 + k] + c_2 * rows[row_2 + k] + c_3 * rows[row_3 + k]
+                expected[k] = kept * expected[k] + weights[k] * (of_rows + of_beta)
+                weights[k] = (expected[k] + alpha[k]) * shares[k]
 
-    expected: float32 (W,), of the topics `active`, int64 (A,). A document has room for no more topics than tokens: the
+
+@inlined
+def _prefetch_rows(rows, topics, words):
+    for word in words:
+        for k in range(0, topics, 16):
+            prefetch(rows, np.int64(word) * topics + k)
+
+
+@unmanaged_kernel
+def _store_mixture(expected, topics, counts):
+    """Store the counts of a document, but for those with too small a share; returns how many.
+
+    expected: float32 (K,). topics, counts: room for as many as the document has tokens: if it is too little, the
     smallest are left out.
     """
     largest, share = _largest(expected), np.float32(_LEAST_SHARE)
-    while share < 1 and _above(expected, share * largest) > end - start:
+    while share < 1 and _above(expected, share * largest) > topics.size:
         share = min(share * np.float32(1.25), np.float32(1.0))
-    place = start
-    for a in range(active.size):
-        if (expected[a] > 0) & (expected[a] >= share * largest) & (place < end):  # the largest may be several
-            mixtures.topics[place] = active[a]
-            mixtures.counts[place] = expected[a]
-            place += 1
-    mixtures.sizes[d] = place - start
+    size = 0
+    for k in range(expected.size):
+        if (expected[k] > 0) & (expected[k] >= share * largest) & (size < topics.size):  # the largest may be several
+            topics[size], counts[size] = k, expected[k]
+            size += 1
+    return size
 
 
 @inlined
@@ -269,15 +266,19 @@ def count_words(words, word_offsets, offsets, first, last, estimate, mixtures, a
         row, size = np.int64(words[i]) * topics, 0
         begin = first_above(mixtures.documents, word_offsets[i], word_offsets[i + 1], np.int64(first) - 1)
         end = first_above(mixtures.documents, begin, word_offsets[i + 1], np.int64(last) - 1)
-        for position in range(begin, end):
-            d = mixtures.documents[position]
-            start, several = offsets[d], np.int64(mixtures.sizes[d])
-            one = np.float32(1.0) / _find_gammas(estimate, row, mixtures, start, several, gammas)
-            for a in range(several):
-                k = np.int64(mixtures.topics[start + a])
+        position = begin
+        while position < end:
+            d, times = mixtures.documents[position], np.float32(0.0)
+            while position < end and mixtures.documents[position] == d:
+                times += np.float32(1.0)
+                position += 1
+            mine = slice(offsets[d], offsets[d] + np.int64(mixtures.sizes[d]))
+            total = _find_gammas(estimate, words[i], mixtures.topics[mine], mixtures.counts[mine], gammas)
+            for a in range(mine.stop - mine.start):
+                k = np.int64(mixtures.topics[mine.start + a])
                 seen[size] = k  # kept if it is new
                 size += expected[k] == 0
-                expected[k] += gammas[a] * one
+                expected[k] += gammas[a] * (times / total)
         for place in range(size):
             k = seen[place]
             estimate.rows[row + k] += expected[k] * np.float32(added)
@@ -286,18 +287,18 @@ def count_words(words, word_offsets, offsets, first, last, estimate, mixtures, a
 
 
 @inlined
-def _find_gammas(estimate, row, mixtures, start, size, gammas):
+def _find_gammas(estimate, word, topics, counts, gammas):
     """Set `gammas` to those of a token over the topics of its document, up to a factor; returns their sum."""
-    scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
+    row, scale, beta = np.int64(word) * estimate.shares.size, np.float32(estimate.scale), np.float32(estimate.beta)
     total = np.float32(0.0)
-    for a in range(size):
-        k = np.int64(mixtures.topics[start + a])
+    for a in range(topics.size):
+        k = np.int64(topics[a])
         phi = (estimate.rows[row + k] * scale + beta) * estimate.shares[k]
-        gammas[a] = (mixtures.counts[start + a] + estimate.alpha[k]) * phi
+        gammas[a] = (counts[a] + estimate.alpha[k]) * phi
         total += gammas[a]
     own, total = np.float32(1.0) / total, np.float32(0.0)
-    for a in range(size):
-        count, alpha = mixtures.counts[start + a], estimate.alpha[np.int64(mixtures.topics[start + a])]
+    for a in range(topics.size):
+        count, alpha = counts[a], estimate.alpha[np.int64(topics[a])]
         gammas[a] *= (max(count - gammas[a] * own, np.float32(0.0)) + alpha) / (count + alpha)
         total += gammas[a]
     return total

@@ -19,7 +19,6 @@ from ooc.program import Arrays, Job, Phase
 from ooc.shared import ArraySpec
 from samplers import scvb0
 from samplers.doc_major import SMALL, DocMajor
-from samplers.fold_in import LANES
 
 MINIBATCHES = 128  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
@@ -44,14 +43,13 @@ class WarmStart(DocMajor):
         super().__init__(dataset, **options)
         if start not in (None, *STARTS):
             raise RequestError(f"--start {start!r} is not known", f"Choose one of: {', '.join(STARTS)}.")
-        possible = self.whole_blocks and self._fold_in_bytes() <= SMALL
-        if start == "scvb0" and not possible:
+        if start == "scvb0" and not self.whole_blocks:
             raise RequestError(
                 "--start scvb0 is for --update delayed and models of up to "
                 f"{SMALL >> 20} MiB, 4 bytes for each topic of each word",
                 "Leave the option out: such a model starts at random.",
             )
-        self.starts_warm = possible and start != "random"
+        self.starts_warm = self.whole_blocks and start != "random"
         self._learning: list[Phase] = []
         if self.starts_warm:
             self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
@@ -61,10 +59,6 @@ class WarmStart(DocMajor):
             passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
             self._learning = [Phase(f"learning {n + 1}", "block", writes=False, staged=True) for n in range(passes)]
             self.initial = *self._learning, DRAW
-
-    def _fold_in_bytes(self) -> int:
-        words = min(self.dataset.longest_document, self.dataset.vocabulary_size)
-        return 4 * (2 * words + 3) * -(-self.topics // LANES) * LANES
 
     def _minibatches(self, unit: int) -> int:
         return max(int(self.dataset.index.cells[unit].sum()) // self._batch_tokens, 1)
@@ -84,7 +78,8 @@ class WarmStart(DocMajor):
         return {*super().large_arrays(), "dense_rows"}
 
     def scratch_bytes(self) -> int:
-        return super().scratch_bytes() + (self._fold_in_bytes() + 28 * self.topics if self.starts_warm else 0)
+        fold_in = 36 * self.topics + 16 * self.dataset.longest_document
+        return super().scratch_bytes() + (fold_in if self.starts_warm else 0)
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         super().begin(phase, shared)
