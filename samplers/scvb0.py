@@ -29,11 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
-from samplers.documents import first_above
 from samplers.prefetch import prefetch
 from samplers.streams import uniform
 
-_SWEEPS = 5  # of a document; 3 learn less well: docs/sampling.md
 _GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them
 _LEAST_SHARE = 0.1  # of the largest n_kd: topics with less are left out, measured: as good as all of them
 
@@ -42,7 +40,7 @@ class Estimate(NamedTuple):
     """Expected counts.
 
     rows: float32 (V*K,), one after the other. scale: what they are to be multiplied by. shares: float32 (K,),
-    1 / (N_k + V*beta). alpha: float32 (K,). beta.
+    1 / (N_k + V*beta). alpha: float32 (K,). beta. sweeps: how often a document is gone through to fold it in.
     """
 
     rows: np.ndarray
@@ -50,6 +48,7 @@ class Estimate(NamedTuple):
     shares: np.ndarray
     alpha: np.ndarray
     beta: float
+    sweeps: int
 
 
 class Mixtures(NamedTuple):
@@ -171,7 +170,7 @@ def _fold(size, estimate, memory):
         tokens += times[j]
     for k in range(topics):
         expected[k], weights[k] = np.float32(0.0), alpha[k] * shares[k]
-    for sweep in range(_SWEEPS):
+    for sweep in range(estimate.sweeps):
         for j in range(0, size, _GROUP):
             if sweep == 0 and j + _GROUP < size:
                 _prefetch_rows(rows, topics, words[j + _GROUP : j + 2 * _GROUP])
@@ -254,20 +253,19 @@ def new_scratch(topics: int) -> Scratch:
 
 
 @unmanaged_kernel
-def count_words(words, word_offsets, offsets, first, last, estimate, mixtures, added, scratch, totals):
-    """Add to the rows of some words what the documents from first to last say.
+def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, scratch, totals):
+    """Add to the rows of some words what the documents before `last` say that were not counted yet.
 
-    words: uint32 (n,); word_offsets: int64 (n+1,), their word-major positions. offsets: int64 (D+1,). added: to a row,
-    for a token. totals: float64 (K,), sums of gamma, added to.
+    words: uint32 (n,). ends: int64 (n,), where their word-major positions end. nexts: uint32 (n,), the first of them
+    that are not counted yet: moved on. offsets: int64 (D+1,). added: to a row, for a token. totals: float64 (K,), sums
+    of gamma, added to.
     """
     expected, seen, gammas = scratch.expected, scratch.seen, scratch.gammas
     topics = estimate.shares.size
     for i in range(words.size):
         row, size = np.int64(words[i]) * topics, 0
-        begin = first_above(mixtures.documents, word_offsets[i], word_offsets[i + 1], np.int64(first) - 1)
-        end = first_above(mixtures.documents, begin, word_offsets[i + 1], np.int64(last) - 1)
-        position = begin
-        while position < end:
+        position, end = np.int64(nexts[i]), ends[i]
+        while position < end and mixtures.documents[position] < last:
             d, times = mixtures.documents[position], np.float32(0.0)
             while position < end and mixtures.documents[position] == d:
                 times += np.float32(1.0)
@@ -279,6 +277,7 @@ def count_words(words, word_offsets, offsets, first, last, estimate, mixtures, a
                 seen[size] = k  # kept if it is new
                 size += expected[k] == 0
                 expected[k] += gammas[a] * (times / total)
+        nexts[i] = position
         for place in range(size):
             k = seen[place]
             estimate.rows[row + k] += expected[k] * np.float32(added)

@@ -22,10 +22,12 @@ from samplers.doc_major import SMALL, DocMajor
 
 MINIBATCHES = 128  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
-FEWEST = 400  # minibatches in all, unless that takes each block more than
+FEWEST = 400  # minibatches in all, or, as each costs less,
+FEWEST_TOPICS = 200_000  # minibatches times topics if that is more, unless it takes each block more than
 MOST_TIMES = 8  # times: one after the other, or, if the window is larger than a minibatch, in passes over all blocks
 WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
 FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
+FEW_A_TOPIC = 10_000  # tokens: with fewer, documents are folded in by more sweeps, and rho falls faster
 LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
 STARTS = ("scvb0", "random")
 DRAW = Phase("drawing", "block", staged=True)
@@ -54,7 +56,10 @@ class WarmStart(DocMajor):
         if self.starts_warm:
             self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
             batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
-            times = min(-(-FEWEST // max(batches, 1)), MOST_TIMES)
+            fewest = max(FEWEST, FEWEST_TOPICS // self.topics)
+            times = min(-(-fewest // max(batches, 1)), MOST_TIMES)
+            few = dataset.tokens < FEW_A_TOPIC * self.topics
+            self._sweeps, self._power = (5, 0.7) if few else (3, 0.5)
             self._share = min(self._batch_tokens / topic_window(dataset.tokens, self.topics), 1.0)
             passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
             self._learning = [Phase(f"learning {n + 1}", "block", writes=False, staged=True) for n in range(passes)]
@@ -70,6 +75,7 @@ class WarmStart(DocMajor):
         return super().shared_arrays() | {
             "mixture_sizes": ArraySpec((documents,), "uint32"),
             "mixture_counts": ArraySpec((self._most_tokens,), "float32"),
+            "next_positions": ArraySpec((self.dataset.vocabulary_size,), "uint32"),
             "expected_totals": ArraySpec((self.topics,), "float64"),
             "estimate": ArraySpec((2,), "float64"),  # minibatches done, and the scale of the rows
         }
@@ -122,7 +128,7 @@ class WarmStart(DocMajor):
             mine = [first + (last - first) * part // (job.bounds.size - 1) for part in (job.part, job.part + 1)]
             scvb0.fold_documents(block.offsets, block.positions, self.words_at(block), *mine, estimate, mixtures)
             return None
-        return self._count_words(job, block, first, last, estimate, mixtures)
+        return self._count_words(job, block, first, last, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
@@ -135,23 +141,23 @@ class WarmStart(DocMajor):
         rows[mine] *= frequencies[:, None] / self.topics
         return rows[mine].sum(axis=0, dtype=np.float64)
 
-    def _count_words(
-        self, job: Job, block: Block, first: int, last: int, estimate: scvb0.Estimate, mixtures: scvb0.Mixtures
-    ) -> np.ndarray:
+    def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> np.ndarray:
         """Take documents into the rows of this job's words; returns `totals` of `scvb0.count_words`."""
         mine = self.words_of_part(job, block, 0)
+        nexts, starts = job.shared["next_positions"][mine], block.word_offsets[mine.start : mine.stop + 1]
+        if first == 0:
+            nexts[:] = starts[:-1]
         tokens = int(block.offsets[last] - block.offsets[first])
-        rate = self._rate(job.shared)
+        estimate, rate = self._estimate(job.shared), self._rate(job.shared)
         added = rate * self.dataset.tokens / max(tokens, 1) / ((1.0 - rate) * estimate.scale)
-        words = block.words[mine], block.word_offsets[mine.start : mine.stop + 1]
-        totals = np.zeros(self.topics)
-        scratch = scvb0.new_scratch(self.topics)
-        scvb0.count_words(*words, block.offsets, first, last, estimate, mixtures, added, scratch, totals)
+        totals, scratch = np.zeros(self.topics), scvb0.new_scratch(self.topics)
+        words = block.words[mine], starts[1:], nexts, last
+        scvb0.count_words(*words, block.offsets, estimate, mixtures, added, scratch, totals)
         return totals
 
     def _rate(self, shared: Arrays) -> float:
         """rho_t: what is replaced by the next minibatch."""
-        return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -0.7)
+        return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -self._power)
 
     def _expected(self, shared: Arrays) -> np.ndarray:
         """float32 (V, K): the rows of expected counts, which are not needed any more when those of counts are made."""
@@ -162,7 +168,7 @@ class WarmStart(DocMajor):
         shares = 1.0 / (shared["expected_totals"] + self.dataset.vocabulary_size * beta)
         scale = float(shared["estimate"][1])
         rows = self._expected(shared).reshape(-1)
-        return scvb0.Estimate(rows, scale, shares.astype(np.float32), alpha.astype(np.float32), beta)
+        return scvb0.Estimate(rows, scale, shares.astype(np.float32), alpha.astype(np.float32), beta, self._sweeps)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]

@@ -32,7 +32,7 @@ ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 class Minibatch:
     """The documents from `first` to `last` of a block, folded in."""
 
-    def __init__(self, dataset: Dataset, topics: int = 7) -> None:
+    def __init__(self, dataset: Dataset, topics: int = 7, sweeps: int = 5) -> None:
         self.block, self.topics, self.first, self.last = dataset.block(0), topics, 3, 20
         tokens, documents = self.block.positions.size, self.block.offsets.size - 1
         self.alpha = 0.1 * np.arange(1, topics + 1)
@@ -41,7 +41,7 @@ class Minibatch:
         totals = SCALE * self.rows.sum(axis=0, dtype=np.float64)
         self.shares = 1.0 / (totals + dataset.vocabulary_size * BETA)
         kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
-        self.estimate = scvb0.Estimate(self.rows.reshape(-1), SCALE, *kinds, BETA)
+        self.estimate = scvb0.Estimate(self.rows.reshape(-1), SCALE, *kinds, BETA, sweeps)
         self.mixtures = scvb0.Mixtures(
             np.zeros(documents, np.uint32),
             np.zeros(tokens, np.uint16),
@@ -68,7 +68,7 @@ class Minibatch:
         """The twin of `mixture`."""
         words, times = np.unique(self.words_of(document), return_counts=True)
         counts, tokens = np.zeros(self.topics), times.sum()
-        for sweep in range(5):
+        for sweep in range(self.estimate.sweeps):
             for j in range(0, words.size, 4):
                 c = times[j : j + 4, None]
                 gammas = (counts + self.alpha) * self.phi[words[j : j + 4]]
@@ -102,10 +102,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_dataset(tmp_path_factory.mktemp("scvb0") / "dataset")
 
 
-@pytest.mark.parametrize("topics", [7, 45])
-def test_mixtures_are_five_sweeps_without_their_small_shares(dataset, topics):
+@pytest.mark.parametrize(("topics", "sweeps"), [(7, 5), (45, 5), (45, 3)])
+def test_mixtures_are_some_sweeps_without_their_small_shares(dataset, topics, sweeps):
     """Four words at a time; from the second time on they replace as many tokens as they have."""
-    batch = Minibatch(dataset, topics)
+    batch = Minibatch(dataset, topics, sweeps)
     for document in range(batch.first, batch.last):
         assert np.allclose(batch.mixture(document), batch.mixture_expected(document), rtol=1e-4, atol=1e-5)
 
@@ -125,15 +125,23 @@ def test_a_document_between_equal_topics_keeps_as_many_as_it_has_tokens(dataset)
 
 
 def test_rows_take_in_expected_counts(dataset):
-    """Rows and totals against a float64 twin."""
+    """Rows and totals against a float64 twin; the documents before are counted already, those after are left."""
     batch = Minibatch(dataset)
     gammas, expected = batch.gammas(), batch.rows.astype(np.float64)
     totals = np.zeros(batch.topics)
-    words, documents = (batch.block.words, batch.block.word_offsets), (batch.block.offsets, batch.first, batch.last)
-    scvb0.count_words(*words, *documents, batch.estimate, batch.mixtures, 2.0, scvb0.new_scratch(batch.topics), totals)
+    starts, ends = batch.block.word_offsets[:-1], batch.block.word_offsets[1:]
+    documents = [batch.mixtures.documents[start:end] for start, end in zip(starts, ends, strict=True)]
+    nexts, after = (
+        (starts + [np.searchsorted(mine, document) for mine in documents]).astype(np.uint32)
+        for document in (batch.first, batch.last)
+    )
+    words = batch.block.words, ends, nexts, batch.last
+    given = batch.block.offsets, batch.estimate, batch.mixtures, 2.0, scvb0.new_scratch(batch.topics)
+    scvb0.count_words(*words, *given, totals)
     np.add.at(expected, batch.words_at, 2.0 * gammas)
     assert np.allclose(batch.rows, expected, rtol=1e-5)
     assert np.allclose(totals, gammas.sum(axis=0), rtol=1e-5)
+    assert np.array_equal(nexts, after)
 
 
 @pytest.mark.parametrize("topics", [7, 45])
