@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,15 @@ from samplers.running_mean import RunningMean
 from samplers.table_major import TableMajor
 from samplers.warm_start import WarmStart
 
+MOST_CHANGES = 2**31 - 1  # of a topic's count, by one worker in a phase
+
+
+def take_changes(delta: Arrays) -> None:
+    """Move the changes in the totals of a worker to its change of `topic_counts`."""
+    changes = delta["totals"][:, 1]
+    delta["topic_counts"] += changes
+    changes[:] = 0
+
 
 class TwoPhase(Lda):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.two_phase`.
@@ -33,25 +43,38 @@ class TwoPhase(Lda):
         super().__init__(*args, **options)
         self.columns = 1 + check_steps(mh_steps)
 
+    def delta_arrays(self) -> dict[str, ArraySpec]:
+        return super().delta_arrays() | {"totals": ArraySpec((self.topics, 2), "int32")}
+
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
-        return two_phase.document_phase(
-            *tokens_of_documents(job, block),
-            self.scratch,
-            self.document_prior(job.shared),
-            job.shared["summary"],
-            job.delta["topic_counts"],
-            key,
-        )
+        tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
+        changed = two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
+        self._spare_changes(job)
+        return changed
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        return two_phase.word_phase(
-            *tokens_of_words(job, slice_),
-            self.scratch,
-            self.word_prior(job.shared),
-            job.shared["summary"],
-            job.delta["topic_counts"],
-            key,
-        )
+        tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
+        changed = two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key)
+        self._spare_changes(job)
+        return changed
+
+    def _totals(self, job: Job) -> two_phase.Totals:
+        totals = two_phase.split_totals(job.delta["totals"])
+        if totals.summary[0] == 0:  # this worker's first job of the phase
+            totals.summary[::2] = job.shared["summary"]
+        return totals
+
+    def _spare_changes(self, job: Job) -> None:
+        """Empty the 32 bits of each topic's change where all tokens might not fit in them."""
+        if self.dataset.tokens > MOST_CHANGES:
+            take_changes(job.delta)
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        for delta in deltas:
+            take_changes(delta)
+        return super().aggregate(phase, shared, deltas, answers)
 
 
 class Gibbs(DocMajor):

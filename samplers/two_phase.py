@@ -23,34 +23,55 @@ by the time it is judged the group's other tokens were accepted from one snapsho
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from blocks.alias import alias_table
 from blocks.compiled import inlined, kernel
 from samplers.groups import count_runs, draw_prior, gather_document, gather_word, word_tokens
+from samplers.prefetch import prefetch
 from samplers.streams import bits, uniform
 from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask
 
+_FAR = 1 << 14  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
+_AHEAD = 24
+
+
+class Totals(NamedTuple):
+    """The summary row of a worker: two views of one int32 (2K,), so that a topic's numbers share a cache line.
+
+    summary: float32; of topic k at 2k, n_k + V*beta at the start of the phase. changes: int32; of topic k at 2k+1, the
+    change of n_k by this worker.
+    """
+
+    summary: np.ndarray
+    changes: np.ndarray
+
+
+def split_totals(totals: np.ndarray) -> Totals:
+    """The views of an int32 (K, 2)."""
+    return Totals(totals.view(np.float32).reshape(-1), totals.reshape(-1))
+
 
 @inlined
-def accept_token(state, row, count, keys, counts, mask, prior, summary, key, draw):
+def accept_token(state, row, count, keys, counts, mask, prior, totals, key, draw):
     """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
     count: tokens of the group under the token's topic, itself included. keys, counts, mask: the group's counts at its
-    start. prior: float64 (K,) or (1,). summary: float64 (K,), n_k + V*beta. key, draw: random stream, and the first
-    draw of it.
+    start. prior: float64 (K,) or (1,). totals: Totals. key, draw: random stream, and the first draw of it.
     """
     one = prior.size == 1
     counted = np.int64(state[row, 0])
     current = counted
     # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is by now.
     weight = count - 1 + prior[0 if one else counted]
-    share = summary[counted] - 1.0
+    share = totals.summary[2 * counted] - 1.0
     for m in range(state.shape[1] - 1):
         proposed = np.int64(state[row, 1 + m])
         own = 1 if proposed == counted else 0
         proposed_weight = counts[slot_of(keys, mask, proposed)] - own + prior[0 if one else proposed]
-        proposed_share = summary[proposed] - own
+        proposed_share = totals.summary[2 * proposed] - own
         u = uniform(key, draw + np.uint64(m))
         if u * (weight * proposed_share) < proposed_weight * share:
             current, weight, share = proposed, proposed_weight, proposed_share
@@ -79,35 +100,50 @@ def draw_group(state, where, topics, prior, key, draw):
                 state[row, 1 + m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
 
 
+@inlined
+def move_token(totals, old, new):
+    """Take a token from one topic to another in the changes; returns whether they differ."""
+    totals.changes[2 * np.int64(old) + 1] -= 1
+    totals.changes[2 * np.int64(new) + 1] += 1
+    return old != new
+
+
+@inlined
+def _prefetch_totals(state, row, totals):
+    for m in range(state.shape[1]):
+        prefetch(totals.summary, 2 * np.int64(state[row, m]))
+
+
 @kernel
-def sample_group(state, where, scratch, prior, summary, delta, key, draw):
+def sample_group(state, where, scratch, prior, totals, key, draw):
     """One step on the group of the rows `where`, int64 (n,): count, accept, draw.
 
-    state: changed at those rows. prior: Prior. summary: float64 (K,), n_k + V*beta at the start of the phase. delta:
-    int64 (K,), change of n_k by this worker, added to. Returns the number of tokens that changed topic; 2*M*n draws
-    of the stream `key` are used, from `draw` on.
+    state: changed at those rows. prior: Prior. totals: Totals, changes added to. Returns the number of tokens that
+    changed topic; 2*M*n draws of the stream `key` are used, from `draw` on.
     """
     topics, slots = scratch.topics[: where.size], scratch.slots[: where.size]
     mask = table_mask(where.size, prior.topics)
     keys = scratch.keys if mask + 1 < prior.topics else scratch.keys[:0]
+    far = prior.topics > _FAR
+    for i in range(min(_AHEAD, where.size) if far else 0):
+        _prefetch_totals(state, where[i], totals)
     count_topics(state, where, slots, keys, scratch.counts, mask)
     changed = 0
     proposals = state.shape[1] - 1
     for i in range(where.size):
+        if far and i + _AHEAD < where.size:
+            _prefetch_totals(state, where[i + _AHEAD], totals)
         count = scratch.counts[slots[i]]
         first = draw + np.uint64(i * proposals)
-        topics[i] = accept_token(state, where[i], count, keys, scratch.counts, mask, prior.weights, summary, key, first)
-        old = state[where[i], 0]
-        changed += topics[i] != old
-        delta[old] -= 1
-        delta[topics[i]] += 1
+        topics[i] = accept_token(state, where[i], count, keys, scratch.counts, mask, prior.weights, totals, key, first)
+        changed += move_token(totals, state[where[i], 0], topics[i])
     clear_counts(slots, keys, scratch.counts)
     draw_group(state, where, topics, prior, key, draw + np.uint64(where.size * proposals))
     return changed
 
 
 @kernel
-def sample_frequent_word(state, bases, blocks, starts, lengths, prior, summary, delta, key, draw):
+def sample_frequent_word(state, bases, blocks, starts, lengths, prior, totals, key, draw):
     """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
 
     Its counts are dense, and the topic of another token is drawn from them, by an alias table, instead of by position:
@@ -121,14 +157,10 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, prior, summary, 
         row = bases[blocks[run]] + starts[run]
         for i in range(row, row + lengths[run]):
             old = state[i, 0]
-            new = accept_token(
-                state, i, counts[old], counts[:0], counts, counts.size, prior.weights, summary, key, draw
-            )
+            new = accept_token(state, i, counts[old], counts[:0], counts, counts.size, prior.weights, totals, key, draw)
             draw += np.uint64(proposals)
             state[i, 0] = new
-            changed += new != old
-            delta[old] -= 1
-            delta[new] += 1
+            changed += move_token(totals, old, new)
     counts[:] = 0
     count_runs(state, bases, blocks, starts, lengths, counts)
     cut, alias = alias_table(counts.astype(np.float64))
@@ -160,23 +192,26 @@ def draw_other(counts, cut, alias, others, own, prior, key):
 
 
 @kernel
-def document_phase(state, base, offsets, positions, scratch, prior, summary, delta, key):
+def document_phase(state, base, offsets, positions, scratch, prior, totals, key):
     """Sample the documents of a part, one after the other; returns how many tokens changed topic.
 
     state, base, offsets, positions: see `samplers.groups`; others: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
+    numbers = state.reshape(-1)
     for d in range(offsets.size - 1):
+        for i in range(offsets[d + 1], offsets[min(d + 2, offsets.size - 1)]):
+            prefetch(numbers, (base + positions[i]) * state.shape[1])  # of the next document
         where = scratch.where[: offsets[d + 1] - offsets[d]]
         gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
-        changed += sample_group(state, where, scratch, prior, summary, delta, key, draw)
+        changed += sample_group(state, where, scratch, prior, totals, key, draw)
         draw += np.uint64(2 * where.size * (state.shape[1] - 1))
     return changed
 
 
 @kernel
-def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, summary, delta, key):
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, totals, key):
     """Sample the words of a part, each over its tokens in all blocks; returns how many tokens changed topic.
 
     state, bases, run_offsets, blocks, starts, lengths: see `samplers.groups`; others: see `sample_group`.
@@ -188,10 +223,10 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prio
         tokens = word_tokens(lengths[runs])
         if tokens > scratch.where.size:
             changed += sample_frequent_word(
-                state, bases, blocks[runs], starts[runs], lengths[runs], prior, summary, delta, key, draw
+                state, bases, blocks[runs], starts[runs], lengths[runs], prior, totals, key, draw
             )
         else:
             gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-            changed += sample_group(state, scratch.where[:tokens], scratch, prior, summary, delta, key, draw)
+            changed += sample_group(state, scratch.where[:tokens], scratch, prior, totals, key, draw)
         draw += np.uint64(2 * tokens * (state.shape[1] - 1))
     return changed

@@ -27,11 +27,19 @@ from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
 from samplers.groups import Prior
 from samplers.model import Model
+from samplers.two_phase import Totals, split_totals
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     """A sampler by class name, with small options where none are given."""
     return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
+
+
+def make_totals(summary: np.ndarray) -> Totals:
+    """The totals of a worker at the start of a phase: `summary`, (K,), and no changes."""
+    totals = split_totals(np.zeros((summary.size, 2), np.int32))
+    totals.summary[::2] = summary
+    return totals
 
 
 def make_prior(topics: int, weights: np.ndarray) -> Prior:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from corpora import make_prior
+from corpora import make_prior, make_totals
 from scipy import stats
 from scipy.special import gammaln
 from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
@@ -139,7 +139,7 @@ def small_scratch() -> Scratch:
 
 
 @numba.njit
-def two_phase_visits(document, word, priors, mass, scratch, proposals, sweeps, batches, key):
+def two_phase_visits(document, word, priors, mass, totals, scratch, proposals, sweeps, batches, key):
     """Visits of each z, int64 (batches, K^N), by the two-phase kernels on one token at a time, counted afresh.
 
     For each token in turn: `draw_group` proposes in its document and `accept_token` judges in its word, then the other
@@ -149,6 +149,7 @@ def two_phase_visits(document, word, priors, mass, scratch, proposals, sweeps, b
     state = np.zeros((tokens, 1 + proposals), np.uint16)
     summary = np.full(topics, mass)
     summary[0] += tokens
+    totals.summary[::2] = summary
     visits = np.zeros((batches, topics**tokens), np.int64)
     draw = np.uint64(0)
     for batch in range(batches):
@@ -166,13 +167,14 @@ def two_phase_visits(document, word, priors, mass, scratch, proposals, sweeps, b
                     own = slots[np.flatnonzero(where == i)[0]]
                     new = two_phase.accept_token(
                         state, i, scratch.counts[own], scratch.keys[:0], scratch.counts, mask,
-                        priors[1 - side].weights, summary, key, draw,
+                        priors[1 - side].weights, totals, key, draw,
                     )  # fmt: skip
                     draw += np.uint64(proposals)
                     clear_counts(slots, scratch.keys[:0], scratch.counts)
                     summary[state[i, 0]] -= 1
                     state[i, 0] = new
                     summary[state[i, 0]] += 1
+                    totals.summary[::2] = summary
             code = 0
             for i in range(tokens):
                 code = code * topics + state[i, 0]
@@ -188,8 +190,8 @@ def test_the_two_phase_kernels_without_delay_visit_what_the_posterior_says(tmp_p
     expected = posterior(tokens)
     priors = make_prior(2, tokens.alpha), make_prior(2, np.array([tokens.beta]))
     visits = two_phase_visits(
-        tokens.documents, tokens.words.astype(np.int64), priors, tokens.mass, small_scratch(), proposals,
-        100_000, BATCHES, stream_key(3),
+        tokens.documents, tokens.words.astype(np.int64), priors, tokens.mass, make_totals(np.ones(2)),
+        small_scratch(), proposals, 100_000, BATCHES, stream_key(3),
     )  # fmt: skip
     assert p_value(visits, expected) > ALARM
     assert total_variation(visits, expected) < 0.025

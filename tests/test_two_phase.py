@@ -6,7 +6,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from corpora import InProcess, make_prior, program_spec, tiny_dataset
+from corpora import InProcess, make_prior, make_totals, program_spec, tiny_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -101,10 +101,10 @@ def counted_group(topics_of_tokens, topics):
 def accept(state, prior, summary, key, draw=0):
     """Run the kernel on each token of a group that is all of `state`; returns their new topics."""
     slots, keys, counts, mask = counted_group(state[:, 0], summary.size)
-    proposals = state.shape[1] - 1
+    proposals, totals = state.shape[1] - 1, make_totals(summary)
     return [
         two_phase.accept_token(
-            state, i, counts[slots[i]], keys, counts, mask, prior, summary, key, np.uint64(draw + i * proposals)
+            state, i, counts[slots[i]], keys, counts, mask, prior, totals, key, np.uint64(draw + i * proposals)
         )
         for i in range(len(state))
     ]
@@ -220,7 +220,7 @@ def test_draw_then_accept_moves_as_the_matrix_says(counted):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 3), st.sampled_from([3, 300, 20_000]), st.integers(0, 1 << 40))
 def test_a_group_is_counted_moved_and_cleared(tokens, steps, topics, seed):
-    """`sample_group`: delta is the change of the counts, rows outside the group stay, the scratch is empty again."""
+    """`sample_group`: it adds up how the counts change, rows outside the group stay, the scratch is empty again."""
     rng = np.random.default_rng(seed)
     state = rng.integers(0, topics, (tokens + 5, 1 + steps)).astype(np.uint16)
     before = state.copy()
@@ -233,26 +233,25 @@ def test_a_group_is_counted_moved_and_cleared(tokens, steps, topics, seed):
         np.full(slots, EMPTY, np.int32),
         np.zeros(slots, np.int32),
     )
-    delta = np.zeros(topics, np.int64)
-    summary = np.bincount(state[:, 0], minlength=topics) + 1.0
+    totals = make_totals(np.bincount(state[:, 0], minlength=topics) + 1.0)
     prior = make_prior(topics, np.array([0.1]))
-    changed = two_phase.sample_group(state, where, scratch, prior, summary, delta, stream_key(seed), np.uint64(0))
+    changed = two_phase.sample_group(state, where, scratch, prior, totals, stream_key(seed), np.uint64(0))
     outside = np.setdiff1d(np.arange(tokens + 5), where)
     assert np.array_equal(state[outside], before[outside])
     assert changed == np.sum(state[:, 0] != before[:, 0])
-    assert np.array_equal(
-        delta, np.bincount(state[:, 0], minlength=topics) - np.bincount(before[:, 0], minlength=topics)
-    )
+    moved = np.bincount(state[:, 0], minlength=topics) - np.bincount(before[:, 0], minlength=topics)
+    assert np.array_equal(totals.changes[1::2], moved)
     assert not scratch.counts.any()
     assert (scratch.keys == EMPTY).all()
     assert state[where].max() < topics
 
 
 def frequent_word(state, prior, key):
-    """Run `sample_frequent_word` on a word whose tokens are all of `state`, in three runs; returns delta, changed."""
+    """Run `sample_frequent_word` on a word whose tokens are all of `state`, in three runs; returns the change of
+    the counts, and how many tokens changed."""
     starts = np.array([0, 1, len(state) // 2], np.uint32)
     lengths = np.diff([*starts, len(state)]).astype(np.uint32)
-    delta = np.zeros(prior.topics, np.int64)
+    totals = make_totals(np.bincount(state[:, 0], minlength=prior.topics) + 2.5)
     changed = two_phase.sample_frequent_word(
         state,
         np.zeros(1, np.int64),
@@ -260,12 +259,11 @@ def frequent_word(state, prior, key):
         starts,
         lengths,
         prior,
-        np.bincount(state[:, 0], minlength=prior.topics) + 2.5,
-        delta,
+        totals,
         key,
         np.uint64(40),
     )
-    return delta, changed
+    return totals.changes[1::2], changed
 
 
 @settings(max_examples=40, deadline=None)
@@ -277,10 +275,10 @@ def test_a_word_too_frequent_to_gather_moves_as_one_that_is_gathered(tokens, ste
     prior = make_prior(topics, np.array([0.1]))
     new = accept(state, prior.weights, np.bincount(state[:, 0], minlength=topics) + 2.5, stream_key(seed), 40)
     before = state[:, 0].copy()
-    delta, changed = frequent_word(state, prior, stream_key(seed))
+    moved, changed = frequent_word(state, prior, stream_key(seed))
     assert state[:, 0].tolist() == new
     assert changed == np.sum(before != new)
-    assert np.array_equal(delta, np.bincount(new, minlength=topics) - np.bincount(before, minlength=topics))
+    assert np.array_equal(moved, np.bincount(new, minlength=topics) - np.bincount(before, minlength=topics))
     assert state.max() < topics
 
 
