@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from corpora import InProcess, make_prior, program_spec, tiny_dataset
+from corpora import InProcess, make_prior, make_totals, program_spec, tiny_dataset
 from test_exact_posterior import CORPORA, posterior, small_scratch, total_variation
 from token_chains import Kernel, Tokens, code_of, derive, tokens_of
 
@@ -189,7 +189,15 @@ def test_the_bias_of_counting_later_is_bounded(tmp_path, sampler, update):
 
 
 @numba.njit
-def two_phase_visits(data, slice_, scratch, priors, topics, mass, mh_steps, sweeps, key):
+def begin_phase(totals, counts, mass):
+    """What a worker and the coordinator do between phases: take in the changes."""
+    counts += totals.changes[1::2]
+    totals.summary[::2] = counts + mass
+    totals.changes[1::2] = 0
+
+
+@numba.njit
+def two_phase_visits(data, slice_, scratch, priors, topics, mass, totals, mh_steps, sweeps, key):
     """Visits of each z, int64 (1, K^N), in word-major order, after each iteration of the two-phase sampler."""
     tokens = data.positions.size
     state = np.zeros((tokens, 1 + mh_steps), np.uint16)
@@ -200,10 +208,10 @@ def two_phase_visits(data, slice_, scratch, priors, topics, mass, mh_steps, swee
     counts[0] = tokens
     for sweep in range(sweeps):
         first, second = bits(key, np.uint64(2 * sweep)), bits(key, np.uint64(2 * sweep + 1))
-        two_phase.word_phase(state, bases, *runs, scratch, priors[1], counts + mass, counts, first)
-        two_phase.document_phase(
-            state, 0, data.offsets, data.positions, scratch, priors[0], counts + mass, counts, second
-        )
+        begin_phase(totals, counts, mass)
+        two_phase.word_phase(state, bases, *runs, scratch, priors[1], totals, first)
+        begin_phase(totals, counts, mass)
+        two_phase.document_phase(state, 0, data.offsets, data.positions, scratch, priors[0], totals, second)
         visits[0, code_of(state, topics)] += 1
     return visits
 
@@ -213,7 +221,7 @@ def two_phase_bias(tmp_path: Path, documents: list[list[int]], mh_steps: int) ->
     dataset = tiny_dataset(tmp_path / "dataset", documents, VOCABULARY, slices=1)
     tokens = tokens_of(tmp_path / "same", documents, VOCABULARY, ALPHA, BETA, slices=1)
     priors = make_prior(2, tokens.alpha), make_prior(2, np.array([BETA]))
-    known = (dataset.block(0), dataset.slice(0), small_scratch(), priors, 2, tokens.mass)
+    known = (dataset.block(0), dataset.slice(0), small_scratch(), priors, 2, tokens.mass, make_totals(np.zeros(2)))
     visits = two_phase_visits(*known, mh_steps, 100_000, stream_key(5))
     return total_variation(visits, posterior(tokens))
 
