@@ -19,6 +19,7 @@ it is the topic of one of the group's other tokens, or, with the prior's share, 
 Deviations from exact Gibbs sampling: the counts of a group are those of the group's start, and the summary row n_k is
 that of the phase's start (delayed counts). A proposal is drawn from the counts that stand in its acceptance ratio, but
 by the time it is judged the group's other tokens were accepted from one snapshot.
+Totals are float32: exact up to 2^24 tokens a topic, beyond to 6e-8 of themselves.
 """
 
 from __future__ import annotations
