@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class ArraySpec(NamedTuple):
     """Shape and dtype of an array that somebody else allocates."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str | np.dtype[Any]
 
     @property
     def bytes(self) -> int:

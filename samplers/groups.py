@@ -20,9 +20,6 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel
 from samplers.streams import uniform
-from samplers.topic_counts import EMPTY, clear_counts, count_topics, table_mask
-
-__all__ = ["EMPTY", "Prior", "Scratch"]
 
 
 class Prior(NamedTuple):
@@ -40,18 +37,16 @@ class Prior(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Working memory of one worker for groups of up to n tokens. All slots are empty between groups.
+    """Working memory of one worker for groups of up to n tokens.
 
-    Words of more tokens than that are not gathered, but walked run by run with dense counts.
+    Words of more tokens than that are not gathered, but walked run by run.
 
-    where: int64 (n,), row of each token. topics: topic type (n,), their new topics. slots: int32 (n,), slot of each
-    token's topic. keys, counts: int32 (C,), see `samplers.topic_counts`.
+    where: int64 (n,), row of each token. topics: topic type (n,), their new topics. counts: int32 (K,), tokens of each
+    topic in a group, all 0 between groups.
     """
 
     where: np.ndarray
     topics: np.ndarray
-    slots: np.ndarray
-    keys: np.ndarray
     counts: np.ndarray
 
 
@@ -114,34 +109,38 @@ def initial_topics(state, base, offsets, positions, topics, delta, key):
     return offsets[-1] - first
 
 
+@inlined
+def count_group(state, where, counts):
+    """Add the topics of a group's tokens to `counts`, int32 (K,)."""
+    for row in where:
+        counts[state[row, 0]] += 1
+
+
 @kernel
-def group_likelihood(state, where, scratch, prior):
+def group_likelihood(state, where, counts, prior):
     """sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and how many topics it has."""
-    slots = scratch.slots[: where.size]
-    mask = table_mask(where.size, prior.topics)
-    keys = scratch.keys if mask + 1 < prior.topics else scratch.keys[:0]
-    count_topics(state, where, slots, keys, scratch.counts, mask)
+    count_group(state, where, counts)
     likelihood, nonzeros = 0.0, 0
-    for i in range(where.size):
-        count = scratch.counts[slots[i]]
-        if count:
-            weight = prior.weights[0 if prior.weights.size == 1 else np.int64(state[where[i], 0])]
-            likelihood += math.lgamma(count + weight) - math.lgamma(weight)
+    for row in where:
+        k = np.int64(state[row, 0])
+        if counts[k]:
+            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
             nonzeros += 1
-            scratch.counts[slots[i]] = 0
-    clear_counts(slots, keys, scratch.counts)
+            counts[k] = 0
     return likelihood, nonzeros
 
 
 @kernel
 def dense_likelihood(counts, prior):
-    """The same as `group_likelihood`, from the counts of all topics, int32 (K,)."""
+    """The same as `group_likelihood`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
     likelihood, nonzeros = 0.0, 0
     for k in range(counts.size):
         if counts[k]:
             weight = prior.weights[0 if prior.weights.size == 1 else k]
             likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
             nonzeros += 1
+            counts[k] = 0
     return likelihood, nonzeros
 
 
@@ -152,7 +151,7 @@ def document_likelihood(state, base, offsets, positions, scratch, prior):
     for d in range(offsets.size - 1):
         where = scratch.where[: offsets[d + 1] - offsets[d]]
         gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
-        likelihood += group_likelihood(state, where, scratch, prior)[0]
+        likelihood += group_likelihood(state, where, scratch.counts, prior)[0]
         likelihood += math.lgamma(prior.total) - math.lgamma(prior.total + where.size)
     return likelihood
 
@@ -164,44 +163,40 @@ def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch,
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
         if word_tokens(lengths[runs]) > scratch.where.size:
-            counts = np.zeros(prior.topics, np.int32)
-            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], counts)
-            found = dense_likelihood(counts, prior)
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
+            found = dense_likelihood(scratch.counts, prior)
         else:
             tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-            found = group_likelihood(state, scratch.where[:tokens], scratch, prior)
+            found = group_likelihood(state, scratch.where[:tokens], scratch.counts, prior)
         likelihood += found[0]
         nonzeros += found[1]
     return likelihood, nonzeros
 
 
 @kernel
-def group_row(state, where, scratch, topics, row):
+def group_row(state, where, counts, row):
     """Write a group's topics and their counts to `row`, uint64, as topic << 32 | count, ascending; returns how many."""
-    slots = scratch.slots[: where.size]
-    mask = table_mask(where.size, topics)
-    keys = scratch.keys if mask + 1 < topics else scratch.keys[:0]
-    count_topics(state, where, slots, keys, scratch.counts, mask)
+    count_group(state, where, counts)
     size = 0
-    for i in range(where.size):
-        count = scratch.counts[slots[i]]
-        if count:
-            row[size] = np.uint64(state[where[i], 0]) << np.uint64(32) | np.uint64(count)
+    for token in where:
+        k = np.int64(state[token, 0])
+        if counts[k]:
+            row[size] = np.uint64(k) << np.uint64(32) | np.uint64(counts[k])
             size += 1
-            scratch.counts[slots[i]] = 0
-    clear_counts(slots, keys, scratch.counts)
+            counts[k] = 0
     row[:size].sort()
     return size
 
 
 @kernel
 def dense_row(counts, row):
-    """The same as `group_row`, from the counts of all topics, int32 (K,)."""
+    """The same as `group_row`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
     size = 0
     for k in range(counts.size):
         if counts[k]:
             row[size] = np.uint64(k) << np.uint64(32) | np.uint64(counts[k])
             size += 1
+            counts[k] = 0
     return size
 
 
@@ -214,7 +209,7 @@ def document_rows(state, base, offsets, positions, scratch, topics):
     for d in range(offsets.size - 1):
         where = scratch.where[: offsets[d + 1] - offsets[d]]
         gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
-        sizes[d] = group_row(state, where, scratch, topics, rows[filled:])
+        sizes[d] = group_row(state, where, scratch.counts, rows[filled:])
         filled += sizes[d]
     return sizes, rows[:filled].copy()
 
@@ -231,11 +226,10 @@ def word_rows(state, bases, run_offsets, blocks, starts, lengths, scratch, topic
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
         if word_tokens(lengths[runs]) > scratch.where.size:
-            counts = np.zeros(topics, np.int32)
-            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], counts)
-            sizes[w] = dense_row(counts, rows[filled:])
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
+            sizes[w] = dense_row(scratch.counts, rows[filled:])
         else:
             tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-            sizes[w] = group_row(state, scratch.where[:tokens], scratch, topics, rows[filled:])
+            sizes[w] = group_row(state, scratch.where[:tokens], scratch.counts, rows[filled:])
         filled += sizes[w]
     return sizes, rows[:filled].copy()

@@ -23,7 +23,6 @@ from ooc.shared import ArraySpec
 from samplers import groups, hyperparameters
 from samplers.model import write_model
 from samplers.streams import stream_key
-from samplers.topic_counts import table_mask
 
 MOST_TOPICS = 1_000_000
 LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
@@ -133,19 +132,14 @@ class Lda:
         return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
 
     def _scratch_specs(self, tokens: int) -> dict[str, ArraySpec]:
-        slots = int(table_mask(tokens, self.topics)) + 1
         return {
             "where": ArraySpec((tokens,), "int64"),
             "topics": ArraySpec((tokens,), topic_type(self.topics)),
-            "slots": ArraySpec((tokens,), "int32"),
-            "keys": ArraySpec((slots,), "int32"),
-            "counts": ArraySpec((slots,), "int32"),
+            "counts": ArraySpec((self.topics,), "int32"),
         }
 
     def make_scratch(self, tokens: int) -> groups.Scratch:
-        arrays = {name: np.zeros(*spec) for name, spec in self._scratch_specs(tokens).items()}
-        arrays["keys"][:] = groups.EMPTY
-        return groups.Scratch(**arrays)
+        return groups.Scratch(**{name: np.zeros(*spec) for name, spec in self._scratch_specs(tokens).items()})
 
     @property
     def scratch(self) -> groups.Scratch:

@@ -25,7 +25,7 @@ MOST_CHANGES = 2**31 - 1  # of a topic's count, by one worker in a phase
 
 def take_changes(delta: Arrays) -> None:
     """Move the changes in the totals of a worker to its change of `topic_counts`."""
-    changes = delta["totals"][:, 1]
+    changes = delta["totals"]["change"]
     delta["topic_counts"] += changes
     changes[:] = 0
 
@@ -44,7 +44,7 @@ class TwoPhase(Lda):
         self.columns = 1 + check_steps(mh_steps)
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
-        return super().delta_arrays() | {"totals": ArraySpec((self.topics, 2), "int32")}
+        return super().delta_arrays() | {"totals": ArraySpec((self.topics,), two_phase.TOTAL)}
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
@@ -58,10 +58,10 @@ class TwoPhase(Lda):
         self._spare_changes(job)
         return changed
 
-    def _totals(self, job: Job) -> two_phase.Totals:
-        totals = two_phase.split_totals(job.delta["totals"])
-        if totals.summary[0] == 0:  # this worker's first job of the phase
-            totals.summary[::2] = job.shared["summary"]
+    def _totals(self, job: Job) -> np.ndarray:
+        totals = job.delta["totals"]
+        if totals["summary"][0] == 0:  # this worker's first job of the phase
+            totals["summary"] = job.shared["summary"]
         return totals
 
     def _spare_changes(self, job: Job) -> None:

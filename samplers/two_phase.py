@@ -24,154 +24,151 @@ Totals are float32: exact up to 2^24 tokens a topic, beyond to 6e-8 of themselve
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from blocks.alias import alias_table
-from blocks.compiled import inlined, kernel
-from samplers.groups import count_runs, draw_prior, gather_document, gather_word, word_tokens
+from blocks.compiled import inlined, kernel, unmanaged_kernel
+from samplers.groups import draw_prior, gather_word, word_tokens
 from samplers.prefetch import prefetch
 from samplers.streams import bits, uniform
-from samplers.topic_counts import clear_counts, count_topics, slot_of, table_mask
 
-_FAR = 1 << 14  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
-_AHEAD = 24
+# What a worker knows of a topic k, in one line of the cache: n_k + V*beta at the start of the phase; the change of n_k
+# by this worker; the tokens of the current group at its start, 0 between groups. A power of two crosses no line.
+TOTAL = np.dtype({"names": ["summary", "change", "count"], "formats": ["f4", "i4", "i4"], "itemsize": 16}, align=True)
 
-
-class Totals(NamedTuple):
-    """The summary row of a worker: two views of one int32 (2K,), so that a topic's numbers share a cache line.
-
-    summary: float32; of topic k at 2k, n_k + V*beta at the start of the phase. changes: int32; of topic k at 2k+1, the
-    change of n_k by this worker.
-    """
-
-    summary: np.ndarray
-    changes: np.ndarray
-
-
-def split_totals(totals: np.ndarray) -> Totals:
-    """The views of an int32 (K, 2)."""
-    return Totals(totals.view(np.float32).reshape(-1), totals.reshape(-1))
+_FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
+_TOTALS_AHEAD = 64
+_ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
 
 
 @inlined
-def accept_token(state, row, count, keys, counts, mask, prior, totals, key, draw):
+def accept_token(state, row, prior, totals, key, draw):
     """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
-    count: tokens of the group under the token's topic, itself included. keys, counts, mask: the group's counts at its
-    start. prior: float64 (K,) or (1,). totals: Totals. key, draw: random stream, and the first draw of it.
+    prior: float64 (K,) or (1,). totals: TOTAL (K,), with the group's counts at its start. key, draw: random stream, and
+    the first draw of it.
     """
     one = prior.size == 1
     counted = np.int64(state[row, 0])
     current = counted
     # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is by now.
-    weight = count - 1 + prior[0 if one else counted]
-    share = totals.summary[2 * counted] - 1.0
+    weight = totals[counted]["count"] - 1 + prior[0 if one else counted]
+    share = totals[counted]["summary"] - 1.0
     for m in range(state.shape[1] - 1):
         proposed = np.int64(state[row, 1 + m])
         own = 1 if proposed == counted else 0
-        proposed_weight = counts[slot_of(keys, mask, proposed)] - own + prior[0 if one else proposed]
-        proposed_share = totals.summary[2 * proposed] - own
+        proposed_weight = totals[proposed]["count"] - own + prior[0 if one else proposed]
+        proposed_share = totals[proposed]["summary"] - own
         u = uniform(key, draw + np.uint64(m))
         if u * (weight * proposed_share) < proposed_weight * share:
             current, weight, share = proposed, proposed_weight, proposed_share
     return current
 
 
-@kernel
-def draw_group(state, where, topics, prior, key, draw):
-    """Write the group's new topics and draw new proposals from `n_k^- + prior`.
+@unmanaged_kernel
+def draw_group(state, base, rows, topics, prior, totals, key, draw):
+    """Write the group's new topics, empty the counts of its old ones, and draw new proposals from `n_k^- + prior`.
 
-    state: changed at the rows `where`, int64 (n,). topics: topic type (n,). prior: Prior. key, draw: the random stream,
-    and the first of M*n draws of it.
+    state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. totals: TOTAL (K,). key, draw: the random
+    stream, and the first of M*n draws of it.
     """
     proposals = state.shape[1] - 1
-    others = where.size - 1
+    others = topics.size - 1
     mass = others + prior.total
-    for i in range(where.size):
-        row = where[i]
+    rate = prior.topics / prior.total
+    one = prior.cut.size == 1
+    for i in range(topics.size):
+        row = base + rows[i]
+        totals[np.int64(state[row, 0])]["count"] = 0
         state[row, 0] = topics[i]
         for m in range(proposals):
             x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
-            if x < others:
-                j = int(x)
-                state[row, 1 + m] = topics[j + (j >= i)]
-            else:
-                state[row, 1 + m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+            # Both are worked out, and one is chosen: a branch would be guessed wrongly too often.
+            j = min(int(x), others)
+            y = (x - others) * rate
+            k = min(int(y), prior.topics - 1)
+            if not one and y - k >= prior.cut[max(k, 0)]:
+                k = np.int64(prior.alias[k])
+            state[row, 1 + m] = np.int64(topics[others if j == i else j]) if x < others else k
 
 
 @inlined
 def move_token(totals, old, new):
     """Take a token from one topic to another in the changes; returns whether they differ."""
-    totals.changes[2 * np.int64(old) + 1] -= 1
-    totals.changes[2 * np.int64(new) + 1] += 1
+    totals[np.int64(old)]["change"] -= 1
+    totals[np.int64(new)]["change"] += 1
     return old != new
 
 
 @inlined
 def _prefetch_totals(state, row, totals):
     for m in range(state.shape[1]):
-        prefetch(totals.summary, 2 * np.int64(state[row, m]))
+        prefetch(totals, np.int64(state[row, m]))
 
 
-@kernel
-def sample_group(state, where, scratch, prior, totals, key, draw):
-    """One step on the group of the rows `where`, int64 (n,): count, accept, draw.
+@unmanaged_kernel
+def sample_group(state, base, rows, topics, prior, totals, key, draw):
+    """One step on a group of tokens: count, accept, draw.
 
-    state: changed at those rows. prior: Prior. totals: Totals, changes added to. Returns the number of tokens that
-    changed topic; 2*M*n draws of the stream `key` are used, from `draw` on.
+    state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), from n on those of the tokens that come next.
+    topics: topic type (n,), working memory. prior: Prior. totals: TOTAL (K,), changes added to. Returns the number of
+    tokens that changed topic; 2*M*n draws of the stream `key` are used, from `draw` on.
     """
-    topics, slots = scratch.topics[: where.size], scratch.slots[: where.size]
-    mask = table_mask(where.size, prior.topics)
-    keys = scratch.keys if mask + 1 < prior.topics else scratch.keys[:0]
     far = prior.topics > _FAR
-    for i in range(min(_AHEAD, where.size) if far else 0):
-        _prefetch_totals(state, where[i], totals)
-    count_topics(state, where, slots, keys, scratch.counts, mask)
-    changed = 0
     proposals = state.shape[1] - 1
-    for i in range(where.size):
-        if far and i + _AHEAD < where.size:
-            _prefetch_totals(state, where[i + _AHEAD], totals)
-        count = scratch.counts[slots[i]]
-        first = draw + np.uint64(i * proposals)
-        topics[i] = accept_token(state, where[i], count, keys, scratch.counts, mask, prior.weights, totals, key, first)
-        changed += move_token(totals, state[where[i], 0], topics[i])
-    clear_counts(slots, keys, scratch.counts)
-    draw_group(state, where, topics, prior, key, draw + np.uint64(where.size * proposals))
+    numbers = state.reshape(-1)
+    for i in range(topics.size):
+        if far and i + _TOTALS_AHEAD < topics.size:
+            prefetch(totals, np.int64(state[base + rows[i + _TOTALS_AHEAD], 0]))
+        totals[np.int64(state[base + rows[i], 0])]["count"] += 1
+    changed = 0
+    for i in range(topics.size):
+        if i + _ROWS_AHEAD < rows.size:
+            prefetch(numbers, (base + rows[i + _ROWS_AHEAD]) * state.shape[1])
+        if far and i + _TOTALS_AHEAD < rows.size:
+            _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
+        row = base + rows[i]
+        topics[i] = accept_token(state, row, prior.weights, totals, key, draw + np.uint64(i * proposals))
+        changed += move_token(totals, state[row, 0], topics[i])
+    draw_group(state, base, rows, topics, prior, totals, key, draw + np.uint64(topics.size * proposals))
     return changed
 
 
 @kernel
-def sample_frequent_word(state, bases, blocks, starts, lengths, prior, totals, key, draw):
+def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, totals, key, draw):
     """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
 
-    Its counts are dense, and the topic of another token is drawn from them, by an alias table, instead of by position:
-    a draw of the token's own topic k is drawn again with probability 1 / n_k, which takes the token itself out.
+    The topic of another token is drawn from their counts, by an alias table, instead of by position: a draw of the
+    token's own topic k is drawn again with probability 1 / n_k, which takes the token itself out.
+    counts: int32 (K,), working memory, all 0 before and after.
     """
-    counts = np.zeros(prior.topics, np.int32)
-    count_runs(state, bases, blocks, starts, lengths, counts)
-    changed = 0
     proposals = state.shape[1] - 1
+    others = word_tokens(lengths) - 1
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
         for i in range(row, row + lengths[run]):
-            old = state[i, 0]
-            new = accept_token(state, i, counts[old], counts[:0], counts, counts.size, prior.weights, totals, key, draw)
+            totals[np.int64(state[i, 0])]["count"] += 1
+    changed = 0
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(row, row + lengths[run]):
+            if prior.topics > _FAR and i + _TOTALS_AHEAD < row + lengths[run]:
+                _prefetch_totals(state, i + _TOTALS_AHEAD, totals)
+            topic = accept_token(state, i, prior.weights, totals, key, draw)
             draw += np.uint64(proposals)
-            state[i, 0] = new
-            changed += move_token(totals, old, new)
-    counts[:] = 0
-    count_runs(state, bases, blocks, starts, lengths, counts)
+            changed += move_token(totals, state[i, 0], topic)
+            counts[topic] += 1
+            state[i, 1] = topic  # in the place of a proposal that has been judged, until nobody needs the old topics
     cut, alias = alias_table(counts.astype(np.float64))
-    others = counts.sum() - 1
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
         for i in range(row, row + lengths[run]):
+            totals[np.int64(state[i, 0])]["count"] = 0
+            state[i, 0] = state[i, 1]
             for m in range(proposals):
                 state[i, 1 + m] = draw_other(counts, cut, alias, others, state[i, 0], prior, bits(key, draw))
                 draw += np.uint64(1)
+    counts[:] = 0
     return changed
 
 
@@ -192,7 +189,7 @@ def draw_other(counts, cut, alias, others, own, prior, key):
         n += np.uint64(2)
 
 
-@kernel
+@unmanaged_kernel
 def document_phase(state, base, offsets, positions, scratch, prior, totals, key):
     """Sample the documents of a part, one after the other; returns how many tokens changed topic.
 
@@ -200,14 +197,11 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key)
     """
     changed = 0
     draw = np.uint64(0)
-    numbers = state.reshape(-1)
     for d in range(offsets.size - 1):
-        for i in range(offsets[d + 1], offsets[min(d + 2, offsets.size - 1)]):
-            prefetch(numbers, (base + positions[i]) * state.shape[1])  # of the next document
-        where = scratch.where[: offsets[d + 1] - offsets[d]]
-        gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
-        changed += sample_group(state, where, scratch, prior, totals, key, draw)
-        draw += np.uint64(2 * where.size * (state.shape[1] - 1))
+        rows = positions[offsets[d] : offsets[-1]]  # of this document and of all that follow
+        topics = scratch.topics[: offsets[d + 1] - offsets[d]]
+        changed += sample_group(state, base, rows, topics, prior, totals, key, draw)
+        draw += np.uint64(2 * topics.size * (state.shape[1] - 1))
     return changed
 
 
@@ -224,10 +218,11 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prio
         tokens = word_tokens(lengths[runs])
         if tokens > scratch.where.size:
             changed += sample_frequent_word(
-                state, bases, blocks[runs], starts[runs], lengths[runs], prior, totals, key, draw
+                state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts, prior, totals, key, draw
             )
         else:
             gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-            changed += sample_group(state, scratch.where[:tokens], scratch, prior, totals, key, draw)
+            rows, topics = scratch.where[:tokens], scratch.topics[:tokens]
+            changed += sample_group(state, 0, rows, topics, prior, totals, key, draw)
         draw += np.uint64(2 * tokens * (state.shape[1] - 1))
     return changed

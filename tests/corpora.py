@@ -27,7 +27,7 @@ from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
 from samplers.groups import Prior
 from samplers.model import Model
-from samplers.two_phase import Totals, split_totals
+from samplers.two_phase import TOTAL
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
@@ -35,10 +35,10 @@ def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
 
 
-def make_totals(summary: np.ndarray) -> Totals:
-    """The totals of a worker at the start of a phase: `summary`, (K,), and no changes."""
-    totals = split_totals(np.zeros((summary.size, 2), np.int32))
-    totals.summary[::2] = summary
+def make_totals(summary: np.ndarray) -> np.ndarray:
+    """The totals of a worker at the start of a phase, TOTAL (K,): `summary`, (K,), no changes and no group counted."""
+    totals = np.zeros(summary.size, TOTAL)
+    totals["summary"] = summary
     return totals
 
 

@@ -16,7 +16,6 @@ from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel,
 from samplers import two_phase
 from samplers.groups import Scratch
 from samplers.streams import stream_key
-from samplers.topic_counts import clear_counts, count_topics, table_mask
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
     "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),
@@ -134,12 +133,12 @@ def test_another_prior_is_found_out(tmp_path):
 
 
 def small_scratch() -> Scratch:
-    """Working memory for groups of up to 16 tokens and dense tables."""
-    return Scratch(*(np.zeros(16, dtype) for dtype in (np.int64, np.uint16, np.int32, np.int32, np.int32)))
+    """Working memory for groups of up to 16 tokens and as many topics."""
+    return Scratch(*(np.zeros(16, dtype) for dtype in (np.int64, np.uint16, np.int32)))
 
 
 @numba.njit
-def two_phase_visits(document, word, priors, mass, totals, scratch, proposals, sweeps, batches, key):
+def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, batches, key):
     """Visits of each z, int64 (batches, K^N), by the two-phase kernels on one token at a time, counted afresh.
 
     For each token in turn: `draw_group` proposes in its document and `accept_token` judges in its word, then the other
@@ -149,7 +148,7 @@ def two_phase_visits(document, word, priors, mass, totals, scratch, proposals, s
     state = np.zeros((tokens, 1 + proposals), np.uint16)
     summary = np.full(topics, mass)
     summary[0] += tokens
-    totals.summary[::2] = summary
+    totals["summary"][:] = summary
     visits = np.zeros((batches, topics**tokens), np.int64)
     draw = np.uint64(0)
     for batch in range(batches):
@@ -157,24 +156,18 @@ def two_phase_visits(document, word, priors, mass, totals, scratch, proposals, s
             for i in range(tokens):
                 for side in range(2):
                     drawn_from, judged_in = (document, word) if side == 0 else (word, document)
-                    where = np.flatnonzero(drawn_from == drawn_from[i])
-                    two_phase.draw_group(state, where, state[where, 0].copy(), priors[side], key, draw)
-                    draw += np.uint64(where.size * proposals)
-                    where = np.flatnonzero(judged_in == judged_in[i])
-                    slots = scratch.slots[: where.size]
-                    mask = table_mask(where.size, topics)
-                    count_topics(state, where, slots, scratch.keys[:0], scratch.counts, mask)
-                    own = slots[np.flatnonzero(where == i)[0]]
-                    new = two_phase.accept_token(
-                        state, i, scratch.counts[own], scratch.keys[:0], scratch.counts, mask,
-                        priors[1 - side].weights, totals, key, draw,
-                    )  # fmt: skip
+                    rows = np.flatnonzero(drawn_from == drawn_from[i])
+                    two_phase.draw_group(state, 0, rows, state[rows, 0].copy(), priors[side], totals, key, draw)
+                    draw += np.uint64(rows.size * proposals)
+                    for row in np.flatnonzero(judged_in == judged_in[i]):
+                        totals[np.int64(state[row, 0])]["count"] += 1
+                    new = two_phase.accept_token(state, i, priors[1 - side].weights, totals, key, draw)
                     draw += np.uint64(proposals)
-                    clear_counts(slots, scratch.keys[:0], scratch.counts)
+                    totals["count"][:] = 0
                     summary[state[i, 0]] -= 1
                     state[i, 0] = new
                     summary[state[i, 0]] += 1
-                    totals.summary[::2] = summary
+                    totals["summary"][:] = summary
             code = 0
             for i in range(tokens):
                 code = code * topics + state[i, 0]
@@ -191,7 +184,7 @@ def test_the_two_phase_kernels_without_delay_visit_what_the_posterior_says(tmp_p
     priors = make_prior(2, tokens.alpha), make_prior(2, np.array([tokens.beta]))
     visits = two_phase_visits(
         tokens.documents, tokens.words.astype(np.int64), priors, tokens.mass, make_totals(np.ones(2)),
-        small_scratch(), proposals, 100_000, BATCHES, stream_key(3),
+        proposals, 100_000, BATCHES, stream_key(3),
     )  # fmt: skip
     assert p_value(visits, expected) > ALARM
     assert total_variation(visits, expected) < 0.025

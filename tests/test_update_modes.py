@@ -191,9 +191,9 @@ def test_the_bias_of_counting_later_is_bounded(tmp_path, sampler, update):
 @numba.njit
 def begin_phase(totals, counts, mass):
     """What a worker and the coordinator do between phases: take in the changes."""
-    counts += totals.changes[1::2]
-    totals.summary[::2] = counts + mass
-    totals.changes[1::2] = 0
+    counts += totals["change"]
+    totals["summary"][:] = counts + mass
+    totals["change"][:] = 0
 
 
 @numba.njit

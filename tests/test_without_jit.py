@@ -9,9 +9,8 @@ from pathlib import Path
 
 SUBSET = {
     "test_alias.py": "",
-    "test_topic_counts.py": "dense or large_enough or dict",
     "test_streams.py": "splitmix64 or lies_in or key",
-    "test_two_phase.py": "equation or hash or array or cleared or frequent_to_gather_moves or single_token",
+    "test_two_phase.py": "equation or cleared or frequent_to_gather_moves or single_token",
     "test_rows.py": "",
     "test_word_tables.py": "mass or high_bits or another_place",
     "test_lda.py": "objective or recount_sees",
