@@ -37,7 +37,7 @@ from samplers.streams import bits, uniform
 TOTAL = np.dtype({"names": ["summary", "change", "count"], "formats": ["f4", "i4", "i4"], "itemsize": 16}, align=True)
 
 _FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
-_TOTALS_AHEAD = 64
+_TOTALS_AHEAD = 32
 _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
 
 
