@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,15 @@ class Where(NamedTuple):
     size: int
 
 
-def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+class Pieces(NamedTuple):
+    """An array that is not in memory as a whole: its dtype, number of elements, and the runs of them in order."""
+
+    dtype: str
+    size: int
+    runs: Iterable[np.ndarray]
+
+
+def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | Pieces]) -> dict[str, Any]:
     """Publish an HDF5 file of one-dimensional arrays, each contiguous and aligned to 64 bytes.
 
     Returns the entry for the manifest: file name below `root`, bytes, checksum, and where each array lies.
@@ -30,7 +38,10 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray]) -
     with publish(root / file_name) as beside:
         with h5py.File(beside, "w", alignment_threshold=0, alignment_interval=64) as file:
             for name, array in arrays.items():
-                file.create_dataset(name, data=array)
+                if isinstance(array, Pieces):
+                    _write_pieces(file.create_dataset(name, (array.size,), array.dtype), array)
+                else:
+                    file.create_dataset(name, data=array)
         with h5py.File(beside, "r") as file:
             where = {
                 name: Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
@@ -38,6 +49,13 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray]) -
             }
         entry = {"bytes": beside.stat().st_size, "checksum": checksum(beside)}
     return {"file": file_name, **entry, "arrays": where}
+
+
+def _write_pieces(written: Any, array: Pieces) -> None:
+    at = 0
+    for run in array.runs:
+        written[at : at + run.size] = run
+        at += run.size
 
 
 def map_arrays(path: Path, where: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -16,22 +16,25 @@ phi and theta are then ratios of sums by the same formulas. Only the prior of ne
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.arrays import map_arrays, write_arrays
+from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.compiled import kernel
 from blocks.dataset import Dataset, check_file, read_lines
 from blocks.errors import WorkFailed
-from blocks.files import allocate, checksum, publish, read_json, write_json
+from blocks.files import checksum, publish, read_json, write_json
 
 SCHEMA = 1
 MANIFEST = "model.json"
+RUN = 1 << 20  # entries of rows that are written together
 
 
 class Rows(NamedTuple):
@@ -145,38 +148,47 @@ def _write_rows(
 ) -> dict[str, Any]:
     """Spool rows, then publish them so that row i becomes row order[i]."""
     with ExitStack() as stack:
-        spools = [directory / f"{name}.{part}" for part in ("sizes", "rows", "topics", "counts")]
+        spools = [directory / f"{name}.{part}" for part in ("sizes", "rows")]
         for spool in spools:
             stack.callback(spool.unlink, missing_ok=True)
         with spools[0].open("wb") as sizes_file, spools[1].open("wb") as rows_file:
             for sizes, packed in rows:
                 sizes.tofile(sizes_file)
                 packed.tofile(rows_file)
+            rows_file.flush()
+            os.fdatasync(
+                rows_file.fileno()
+            )  # pages that are not written yet would count as memory once they are mapped
         sizes = np.fromfile(spools[0], np.uint32)
-        offsets = np.zeros(sizes.size + 1, np.int64)
-        offsets[1 + order.astype(np.int64)] = sizes
-        np.cumsum(offsets, out=offsets)
+        starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        source = np.empty(sizes.size, np.int64)
+        source[order.astype(np.int64)] = np.arange(sizes.size)
+        offsets = np.concatenate(([0], np.cumsum(sizes[source], dtype=np.int64)))
         total = int(offsets[-1])
-        packed = np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64)
-        topics = _new_map(spools[2], topic_type, total)
-        counts = _new_map(spools[3], "uint32", total)
-        _place_rows(np.asarray(packed), sizes, order, offsets, topics, counts)
-        arrays = {"offsets": offsets, "topics": topics, "counts": counts.view(count_type)}
-        return write_arrays(directory, f"{name}.h5", arrays)
+        packed = np.asarray(np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64))
+        spooled = packed, starts, source, offsets
+        topics = Pieces(topic_type, total, _in_order(*spooled, np.uint64(32), topic_type))
+        counts = Pieces(
+            count_type, total, (run.view(count_type) for run in _in_order(*spooled, np.uint64(0), "uint32"))
+        )
+        return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
 
 
-def _new_map(path: Path, dtype: str, size: int) -> np.ndarray:
-    """A new file of `size` numbers, mapped writable."""
-    allocate(path, size * np.dtype(dtype).itemsize)
-    return np.asarray(np.memmap(path, dtype, "r+", shape=size)) if size else np.empty(0, dtype)
+def _in_order(
+    packed: np.ndarray, starts: np.ndarray, source: np.ndarray, offsets: np.ndarray, shift: np.uint64, dtype: str
+) -> Iterator[np.ndarray]:
+    """32 bits of each entry of `packed`, some rows after the other, in which row i is that which `source` names."""
+    marks = np.searchsorted(offsets, np.arange(0, offsets[-1], RUN), side="right") - 1
+    for first, last in pairwise([*np.unique(marks).tolist(), source.size]):
+        run = np.empty(offsets[last] - offsets[first], dtype)
+        _gather_rows(packed, starts, source[first:last], shift, run)
+        yield run
 
 
 @kernel
-def _place_rows(packed, sizes, order, offsets, topics, counts):
-    at = 0
-    for row in range(sizes.size):
-        to = offsets[order[row]]
-        for i in range(sizes[row]):
-            topics[to + i] = packed[at + i] >> np.uint64(32)
-            counts[to + i] = packed[at + i] & np.uint64(0xFFFFFFFF)
-        at += sizes[row]
+def _gather_rows(packed, starts, source, shift, run):
+    filled = 0
+    for row in source:
+        for i in range(starts[row], starts[row + 1]):
+            run[filled] = (packed[i] >> shift) & np.uint64(0xFFFFFFFF)
+            filled += 1

@@ -10,13 +10,14 @@ import pytest
 from corpora import InProcess, names_of_words, program_spec, random_documents
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
+from samplers import model as models
 from samplers.model import Model, write_model
 
 TOPICS = 9
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
+@pytest.fixture(scope="module", params=[models.RUN, 5], ids=["one-run", "many-runs"])
+def exported(request, tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
     """A model of named documents, with the counts of documents and words that it should hold."""
     directory = tmp_path_factory.mktemp("exported")
     offsets, words = random_documents(np.random.default_rng(8), 90, 70, 40)
@@ -26,7 +27,9 @@ def exported(tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
     alpha = np.linspace(0.1, 2, TOPICS).tolist()
     with InProcess(dataset, program_spec(topics=TOPICS, alpha=alpha, beta=0.02)) as chain:
         chain.iterate(2)
-        chain.export(directory / "model")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(models, "RUN", request.param)
+            chain.export(directory / "model")
         return directory / "model", *chain.counts()
 
 
