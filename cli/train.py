@@ -86,6 +86,9 @@ def train_lda(
     memory: Memory = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
     max_time: MaxTime = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -119,6 +122,7 @@ def train_lda(
         average=average,
         chains=chains,
         max_time=max_time,
+        scratch=scratch,
         overwrite=overwrite,
         quiet=quiet,
     )

@@ -5,7 +5,6 @@ read block, map slice -> schedule -> update (workers, shared memory) -> aggregat
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,6 +20,7 @@ from ooc.program import Phase
 from ooc.shared import SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout
+from ooc.stopwatch import Stopwatch
 from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
 
 _AHEAD = 2  # jobs a worker has at a time, so that it need not wait for the next
@@ -40,6 +40,7 @@ class StaticEngine:
         self._resident = Resident(self._layout) if plan.resident else None
         self._parts: dict[tuple[str, int], int] = {}
         self.cursor = Cursor()
+        self._watch = Stopwatch()
         self._committed = False  # whether the last phase was, as it ended
         with ExitStack() as stack:
             self._share(spec, stack)
@@ -102,6 +103,7 @@ class StaticEngine:
             if not all(self._run(phase, gives_up) for phase in self.program.initial):
                 return False
             self.commit()
+            self.cursor.seconds = {}
         self.program.restore(self.sweep, self.shared_arrays())
         return True
 
@@ -135,14 +137,14 @@ class StaticEngine:
     def commit(self) -> None:
         """Make the present state durable as the newest generation; streamed state already is."""
         if self._resident:
-            began = time.perf_counter()
-            cells = self._generations.create()
-            try:
-                self.cursor.bytes_written += self._resident.write(cells, self.shared)
-                self._publish(cells)
-            finally:
-                cells.close()
-            self.cursor.elapsed_s += time.perf_counter() - began
+            with self._watch.on("commit"):
+                cells = self._generations.create()
+                try:
+                    self.cursor.bytes_written += self._resident.write(cells, self.shared)
+                    self._publish(cells)
+                finally:
+                    cells.close()
+            self.cursor.spend(self._watch.take())
 
     def _publish(self, cells: CellFile) -> None:
         arrays = {name: self.shared[name].reshape(-1) for name in self.program.primary_arrays()}
@@ -152,9 +154,8 @@ class StaticEngine:
         """Run the phase that the cursor points at and move the cursor; streamed state is committed."""
         if self.cursor.phase == 0:
             self.cursor.sums = {}
-            began = time.perf_counter()
-            self.program.adapt(self.cursor.iteration, self.sweep, self.shared_arrays())
-            self.cursor.elapsed_s += time.perf_counter() - began
+            with self._watch.on("aggregation"):
+                self.program.adapt(self.cursor.iteration, self.sweep, self.shared_arrays())
         self._run(self.program.phases[self.cursor.phase])
 
     @property
@@ -164,26 +165,28 @@ class StaticEngine:
 
     def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False) -> bool:
         """Run a phase that writes and fold what it did into the shared arrays and the cursor; False if it gave up."""
-        began = time.perf_counter()
-        target = self._generations.create() if phase.writes and not self._resident else None
+        with self._watch.on("commit"):
+            target = self._generations.create() if phase.writes and not self._resident else None
         try:
-            with self._open(phase, target) as units:
+            with self._watch.on("sampling"), self._open(phase, target) as units:
                 for answers in self._stages(phase, units) if phase.staged else [list(self._walk(phase, units))]:
                     for name, value in self._aggregate(phase, answers).items():
                         self.cursor.sums[name] = self.cursor.sums.get(name, 0.0) + value
                     if gives_up():
                         return False
-            self._advance(phase, time.perf_counter() - began)
+            self._advance(phase)
             if target:
-                self._publish(target)
+                with self._watch.on("commit"):
+                    self._publish(target)
+                self.cursor.spend(self._watch.take())
             self._committed = target is not None
             return True
         finally:
             if target:
                 target.close()
 
-    def _advance(self, phase: Phase, seconds: float) -> None:
-        self.cursor.elapsed_s += seconds
+    def _advance(self, phase: Phase) -> None:
+        self.cursor.spend(self._watch.take())
         if phase in self.program.initial:
             return
         self.cursor.phase += 1
@@ -210,9 +213,10 @@ class StaticEngine:
             yield from self._walk(phase, units)
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
-        sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
-        self._clear_deltas()
-        return sums
+        with self._watch.on("aggregation"):
+            sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
+            self._clear_deltas()
+            return sums
 
     def _clear_deltas(self) -> None:
         for delta in self._deltas:
@@ -222,8 +226,9 @@ class StaticEngine:
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
         """The units of a phase that begins. target: where streamed state is written to."""
-        self.program.begin(phase, self.shared_arrays())
-        self._clear_deltas()
+        with self._watch.rather("aggregation"):
+            self.program.begin(phase, self.shared_arrays())
+            self._clear_deltas()
         source = None
         if not self._resident and phase not in self.program.initial:
             source = self._generations.open()
@@ -231,7 +236,8 @@ class StaticEngine:
         try:
             yield units
         finally:
-            units.close()
+            with self._watch.rather("disk"):
+                units.close()
             if source:
                 source.close()
         units.check()
@@ -248,8 +254,7 @@ class StaticEngine:
         """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
         for unit in range(self._layout.units(phase.order)):
             while (loaded := units.poll()) is None:
-                assert units.wake
-                units.wake.recv_bytes()
+                self._wait(units)
             for stage, parts in enumerate(self._schedule(phase, unit)):
                 if parts:
                     answers = self._deal([self._message(phase, loaded, stage, part) for part in parts])
@@ -257,10 +262,17 @@ class StaticEngine:
                     yield answers
             units.release(loaded)
 
+    def _wait(self, units: Pass) -> None:
+        """Nobody has anything to do until more of a streamed phase is in memory."""
+        assert units.wake
+        with self._watch.rather("disk"):
+            units.wake.recv_bytes()
+
     def _leave_slice(self, phase: Phase, stage: int) -> None:
         """The workers are done with a stage or unit: have what it changed in the file of slices written."""
         if self._slices and self.program.writes_slice(phase, stage):
-            self._slices.write_back()
+            with self._watch.rather("disk"):
+                self._slices.write_back()
 
     def _deal(self, messages: list[Message]) -> list[Any]:
         """Have the workers handle messages, whoever is free the next; returns the answers in the same order."""
@@ -296,8 +308,8 @@ class StaticEngine:
                         units.release(waiting.pop(message.unit)[0])
                         self._leave_slice(phase, 0)
                         finished[message.unit] = [answers[part] for part in sorted(answers)]
-            elif units.wake and following not in finished:
-                units.wake.recv_bytes()
+            elif following not in finished:
+                self._wait(units)
             while following in finished:
                 yield from finished.pop(following)
                 following += 1

@@ -1,8 +1,8 @@
 """A run directory: everything that a training needs to go on, and what it has to tell.
 
 config.json     the program, its options, the dataset with its identity, how long to train
-state/          generations of the local state, see `ooc.state`
-slices/         what a program keeps by slices while it runs, if memory does not hold it, see `ooc.slices`
+state/          generations of the local state, see `ooc.state`; with --scratch in a directory there
+slices/         what a program keeps by slices while it runs, if memory does not hold it, see `ooc.slices`; likewise
 metrics.jsonl   one line for each iteration
 log.txt         what happened when
 model/          the result, once the training is done
@@ -15,15 +15,16 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from blocks.dataset import Dataset
-from blocks.errors import RequestError
+from blocks.errors import RequestError, WorkFailed
 from blocks.files import disk_errors, publish, publish_directory, read_json, remove_leftovers, write_json
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
@@ -39,6 +40,18 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA)
+
+    @property
+    def scratch(self) -> Path:
+        """Where state/ and slices/ are: the run directory itself, or one on another disk; raises WorkFailed if that is
+        gone."""
+        place = Path(self.config["scratch"] or self.path)
+        if not place.exists():
+            raise WorkFailed(
+                f"{place}, the --scratch of {self.path}, is gone, and what was trained with it",
+                "Mount it again, or train again with --overwrite.",
+            )
+        return place
 
     @property
     def spec(self) -> ProgramSpec:
@@ -122,10 +135,36 @@ def locked(path: Path) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         remove_leftovers(path)
-        shutil.rmtree(path / SLICES, ignore_errors=True)
+        for place in (path, *_scratches(path)):
+            shutil.rmtree(place / SLICES, ignore_errors=True)
         yield
     finally:
         os.close(descriptor)
+
+
+def _scratches(path: Path) -> list[Path]:
+    """The directories on other disks that belong to a run, or to several chains."""
+    places = []
+    for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
+        with suppress(ValueError, KeyError):  # damaged: whoever reads it to use it will say so
+            places.append(json.loads(file.read_text(encoding="utf-8"))["scratch"])
+    return [Path(place) for place in places if place]
+
+
+@contextmanager
+def new_scratch(parent: Path | None) -> Iterator[str | None]:
+    """A directory for the state of a run below `parent`, None if there is none; it goes if what follows fails."""
+    if parent is None:
+        yield None
+        return
+    place = parent.resolve() / f"ooc-{uuid.uuid4().hex[:12]}"
+    with disk_errors(parent):
+        place.mkdir(parents=True)
+    try:
+        yield str(place)
+    except BaseException:
+        shutil.rmtree(place)
+        raise
 
 
 def create_run(
@@ -136,20 +175,32 @@ def create_run(
     iterations: int,
     evaluate_every: int,
     settings: dict[str, Any] | None = None,
+    scratch: Path | None = None,
     overwrite: bool = False,
 ) -> Run:
     """Make a run directory with its configuration; raises RequestError if something is there already.
 
-    settings: JSON values that the observer of the training needs to go on.
+    settings: JSON values that the observer of the training needs to go on. scratch: a directory, of another disk, in
+    which the state of the run gets a directory of its own; None keeps it in the run.
     """
-    config = run_config(dataset, spec, iterations=iterations, evaluate_every=evaluate_every, settings=settings or {})
-    with replacing(path, overwrite=overwrite), publish_directory(path, overwrite=True) as directory:
-        write_json(directory / CONFIG, config)
+    with (
+        replacing(path, overwrite=overwrite),
+        new_scratch(scratch) as place,
+        publish_directory(path, overwrite=True) as directory,
+    ):
+        length = {"iterations": iterations, "evaluate_every": evaluate_every}
+        write_json(directory / CONFIG, run_config(dataset, spec, **length, settings=settings or {}, scratch=place))
     return Run(path)
 
 
 def run_config(
-    dataset: Dataset, spec: ProgramSpec, *, iterations: int, evaluate_every: int, settings: dict[str, Any]
+    dataset: Dataset,
+    spec: ProgramSpec,
+    *,
+    iterations: int,
+    evaluate_every: int,
+    settings: dict[str, Any],
+    scratch: str | None,
 ) -> dict[str, Any]:
     """The configuration of a new run."""
     return {
@@ -162,6 +213,7 @@ def run_config(
         "evaluate_every": evaluate_every,
         "extended_at": 0,
         "settings": settings,
+        "scratch": scratch,
     }
 
 
@@ -179,4 +231,7 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
             f"Go on with `ooc resume {path}`, choose another name, or replace it with --overwrite.",
         )
     with locked(path):
+        old = _scratches(path)
         yield
+        for place in old:
+            shutil.rmtree(place, ignore_errors=True)

@@ -160,6 +160,13 @@ class Cursor:
     bytes_read: int = 0
     bytes_written: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # reported by the phases of the iteration so far
+    seconds: dict[str, float] = field(default_factory=dict)  # since the last line of the metrics, by their purpose
+
+    def spend(self, seconds: dict[str, float]) -> None:
+        """Add seconds by their purpose."""
+        for purpose, more in seconds.items():
+            self.seconds[purpose] = self.seconds.get(purpose, 0.0) + more
+            self.elapsed_s += more
 
 
 class Generations:

@@ -12,14 +12,14 @@ from ooc.state import Generations, Layout
 
 def describe_run(run: Run) -> dict[str, Any]:
     """The facts of a run; JSON types only."""
-    metrics = run.metrics()
+    metrics, places = run.metrics(), {run.path, run.scratch}
     return {
         "path": str(run.path),
         "kind": "run",
         **{name: run.config[name] for name in ("version", "program", "options", "dataset")},
         "iterations": {"planned": run.config["iterations"], "done": metrics[-1]["iteration"] if metrics else 0},
         "finished": (run.path / "model").exists(),
-        "bytes": sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file()),
+        "bytes": sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file()),
         "last": metrics[-1] if metrics else {},
     }
 
@@ -45,7 +45,7 @@ def run_problems(run: Run) -> Iterator[str]:
         dataset = run.dataset()
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with run.locked():
-            generations = Generations(run.path / "state", dataset, layout)
+            generations = Generations(run.scratch / "state", dataset, layout)
             if generations:
                 generations.check()
             else:

@@ -25,6 +25,7 @@ from ooc.state import Generations, Layout
 
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
+PURPOSES = ("sampling", "disk", "aggregation", "commit")  # of the time of an iteration
 
 
 @dataclass
@@ -79,7 +80,7 @@ def train(
     dataset = run.dataset()
     with run.locked(), _signals(stop), _resumable(run):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-        with StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), plan) as engine:
+        with StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan) as engine:
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
@@ -119,6 +120,8 @@ class Training:
         run.keep_metrics(engine.cursor.iteration)
         started = engine.cursor.elapsed_s if engine.cursor.iteration == 0 else 0.0
         self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": started}
+        # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.
+        engine.cursor.elapsed_s = max(engine.cursor.elapsed_s, self._told["elapsed_s"])
         if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
             self._tell()
 
@@ -165,6 +168,7 @@ class Training:
             "iteration": cursor.iteration,
             "elapsed_s": round(cursor.elapsed_s, 6),
             "tokens_per_s": round(self._tokens / seconds),
+            **{f"{purpose}_s": round(cursor.seconds.get(purpose, 0.0), 6) for purpose in PURPOSES},
             **{name: value / self._tokens for name, value in cursor.sums.items()},
             "samples_processed": cursor.samples_processed,
             "memory_bytes": held([os.getpid(), *self._engine.pids]),
@@ -178,6 +182,7 @@ class Training:
                 line |= self._observer.observe(self._engine, line)
         self._run.add_metrics(line)
         self._told = line
+        cursor.seconds = {}
         shown = f"{line['tokens_per_s'] / 1e6:.1f}M tokens/s, {line['memory_bytes'] / 1e6:.0f} MB"
         if "log_likelihood_per_token" in line:
             shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"

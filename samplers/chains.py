@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from blocks.dataset import Dataset
 from blocks.errors import Interrupted, RequestError
 from blocks.files import publish_directory, read_json, write_json
-from ooc.run import CHAINS, CONFIG, Run, locked, replacing, run_config
+from ooc.run import CHAINS, CONFIG, Run, locked, new_scratch, replacing, run_config
 from ooc.worker import ProgramSpec
 from samplers.convergence import evaluations, measure
 
@@ -57,15 +58,25 @@ def split_r_hat(values: np.ndarray) -> float:
 
 
 def create_chains(
-    path: Path, dataset: Dataset, spec: ProgramSpec, chains: int, *, overwrite: bool, **configured: Any
+    path: Path,
+    dataset: Dataset,
+    spec: ProgramSpec,
+    chains: int,
+    *,
+    scratch: Path | None,
+    overwrite: bool,
+    **configured: Any,
 ) -> None:
-    """Make a run directory for each chain, with seeds from the program's on. configured: see `ooc.run.run_config`."""
-    with replacing(path, overwrite=overwrite), publish_directory(path, overwrite=True) as directory:
+    """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `ooc.run`."""
+    with ExitStack() as stack:
+        stack.enter_context(replacing(path, overwrite=overwrite))
+        places = [stack.enter_context(new_scratch(scratch)) for _ in range(chains)]
+        directory = stack.enter_context(publish_directory(path, overwrite=True))
         for number in range(chains):
             seeded = ProgramSpec(spec.target, {**spec.options, "seed": spec.options["seed"] + number})
             chain = directory / f"chain-{number + 1}"
             chain.mkdir()
-            write_json(chain / CONFIG, run_config(dataset, seeded, **configured))
+            write_json(chain / CONFIG, run_config(dataset, seeded, scratch=places[number], **configured))
         _write(directory, chains, configured["iterations"])
 
 

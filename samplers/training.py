@@ -60,11 +60,13 @@ def train_lda(
     average: int | None = None,
     chains: int = 1,
     max_time: float | None = None,
+    scratch: Path | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
+    scratch: a directory on a faster disk for the state.
     average: states that the model is the average of; None for the sampler's running mean if it has one, else the last.
     Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
     RequestError, before anything is written, if an option is wrong.
@@ -98,10 +100,11 @@ def train_lda(
     plan = _plan(dataset, spec, settings, workers, memory_bytes)
     check_dataset(dataset)
     configured: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every, "settings": settings}
+    configured |= {"scratch": scratch, "overwrite": overwrite}
     if chains > 1:
-        create_chains(path, dataset, spec, chains, overwrite=overwrite, **configured)
+        create_chains(path, dataset, spec, chains, **configured)
         return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
-    run = create_run(path, dataset, spec, overwrite=overwrite, **configured)
+    run = create_run(path, dataset, spec, **configured)
     return _train(run, plan, max_time, quiet)
 
 

@@ -224,7 +224,7 @@ def open_engine(run: Run, chosen: Plan) -> StaticEngine:
     """The engine of a run, for tests that walk step by step; use as a context manager."""
     dataset = run.dataset()
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-    return StaticEngine(dataset, run.spec, Generations(run.path / "state", dataset, layout), chosen)
+    return StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), chosen)
 
 
 RESUME = """

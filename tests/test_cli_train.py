@@ -302,3 +302,32 @@ def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Pat
         done = ooc("verify", "run")
         assert done.returncode == 1
         assert file.name in done.stderr
+
+
+def test_state_on_another_disk(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """--scratch: the state is there and the model the same; it goes with the run that is replaced; without it nothing
+    can go on, and that is said."""
+    fast = tmp_path / "fast"
+    assert train(ooc, "--scratch", "fast").returncode == 0
+    (place,) = fast.iterdir()
+    assert list((place / "state").glob("*.cells"))
+    assert not (tmp_path / "run" / "state").exists()
+    assert ooc("verify", "run").returncode == 0
+    elsewhere = (tmp_path / "run" / "model" / "words.h5").read_bytes()
+    assert_refused(train(ooc, "--scratch", "fast"), "is a run already")
+    assert list(fast.iterdir()) == [place]
+    assert train(ooc, "--overwrite").returncode == 0
+    assert not list(fast.iterdir())
+    assert (tmp_path / "run" / "model" / "words.h5").read_bytes() == elsewhere
+    chains = ("--chains", 2, "--evaluate-every", 3, "--scratch", "fast", "--overwrite")
+    assert train(ooc, *chains).returncode == 0
+    assert sorted(path.name for place in fast.iterdir() for path in place.iterdir()) == ["state", "state"]
+    assert train(ooc, "--scratch", "fast", "--overwrite").returncode == 0
+    (place,) = fast.iterdir()
+    place.rename(tmp_path / "unmounted")
+    done = ooc("resume", "run", "--iterations", 40)
+    assert done.returncode == 1
+    assert f"{place}, the --scratch of run, is gone" in done.stderr
+    assert "Traceback" not in done.stderr
+    (tmp_path / "unmounted").rename(place)
+    assert ooc("resume", "run", "--iterations", 40).returncode == 0

@@ -29,7 +29,7 @@ from corpora import (
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.run import Run, create_run
-from ooc.training import Stop, train
+from ooc.training import PURPOSES, Stop, train
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
 ITERATIONS = 25
@@ -348,3 +348,22 @@ def test_metrics_tell_what_happened(tmp_path):
     assert np.isclose(
         last["log_likelihood_per_token"], last["doc_log_likelihood_per_token"] + last["word_log_likelihood_per_token"]
     )
+
+
+@pytest.mark.parametrize("buffers", [RESIDENT, STREAMED])
+def test_the_seconds_of_an_iteration_add_up(tmp_path, buffers):
+    """What an iteration spent, by purpose, is what `elapsed_s` grew by, and what its speed is reckoned from;
+    likelihoods are not in it. State on disk is waited for and committed in every iteration."""
+    dataset = small_dataset(tmp_path / "dataset")
+    run = new_run(tmp_path / "run", dataset, program_spec(), 6, evaluate_every=1)
+    train(run, plan(2, buffers), quiet=True)
+    lines = run.metrics()
+    spent = [sum(line[f"{purpose}_s"] for purpose in PURPOSES) for line in lines]
+    assert np.allclose(np.diff([line["elapsed_s"] for line in lines]), spent[1:], atol=1e-5)
+    assert np.allclose([line["tokens_per_s"] for line in lines], dataset.tokens / np.array(spent), rtol=1e-3)
+    for line in lines:
+        assert line["sampling_s"] > 0
+        assert line["aggregation_s"] > 0
+        if buffers == STREAMED:
+            assert line["commit_s"] > 0
+            assert line["disk_s"] > 0
