@@ -107,6 +107,11 @@ class Dataset:
         """Tokens of the longest document."""
         return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
 
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the files of blocks and slices."""
+        return sum(entry["bytes"] for entry in (*self.manifest["blocks"], *self.manifest["slices"]))
+
     def block_tokens(self) -> np.ndarray:
         """int64 (B,), tokens of each block."""
         return self.index.cells.sum(axis=1, dtype=np.int64)

@@ -24,6 +24,16 @@ def parse_size(text: str, option: str = "--memory") -> int:
     return int(float(match[1]) * unit)
 
 
+def parse_rate(text: str, option: str) -> float:
+    """Bytes a second of a speed such as "500MB/s" or "1Gbps" (bits); raises RequestError that names the option."""
+    bits = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:bps|bit/s)\s*", text, re.IGNORECASE)
+    if bits and float(bits[1]):
+        return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8
+    if not text.rstrip().lower().endswith("/s"):
+        raise RequestError(f"{option}: {text!r} is not a speed", "Write it as in 500MB/s or 1Gbps.")
+    return float(parse_size(text.rstrip()[:-2], option))
+
+
 def available() -> int:
     """Bytes that this process could have: the machine's available memory, or what its control group allows if less."""
     free = psutil.virtual_memory().available

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from blocks.errors import OocError
-from cli import demo, ingest, inspect, results, train
+from cli import demo, ingest, inspect, plan, results, train
 
 app = typer.Typer(
     name="ooc",
@@ -30,6 +30,7 @@ for command in (
     results.infer,
     results.evaluate,
     results.export,
+    plan.plan,
     inspect.info,
     inspect.verify,
     demo.demo,

@@ -54,7 +54,7 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, 
     fixed = _fixed_bytes(program, workers) + beside
     whole = sum(spec.bytes for spec in Resident.specs(layout).values())
     one = StreamedPass.specs(layout, 1)["buffer0"].bytes
-    model, two = _sliced_bytes(program)
+    model, two = sliced_bytes(program)
     choices = [
         (mapped, buffers, int(fixed + (two if mapped else model) + (buffers * one or whole)))
         for mapped in ((False, True) if two < model else (False,))
@@ -78,7 +78,7 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, 
     return Plan(workers, not buffers, buffers, size, reasons, mapped)
 
 
-def _sliced_bytes(program: Program) -> tuple[int, int]:
+def sliced_bytes(program: Program) -> tuple[int, int]:
     """Bytes of the arrays kept by slices: all, and two slices, of which one is being written, the other changed."""
     specs = program.shared_arrays()
     sizes = [count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items()]

@@ -124,6 +124,10 @@ class Program(Protocol):
         """Memory that `update` allocates in each worker."""
         ...
 
+    def sent_bytes(self, machines: int) -> int:
+        """What one of some machines, each with as much data, passes on of the model in an iteration, at most."""
+        ...
+
     def warm_up(self) -> None:
         """Compile, or load from the cache, every kernel that `update` calls."""
         ...

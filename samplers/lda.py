@@ -128,6 +128,11 @@ class Lda:
     def own_bytes(self) -> int:
         return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)  # of `write_model`, to order the rows
 
+    def sent_bytes(self, machines: int) -> int:
+        """The rows of all words, 8 bytes for each of their topics: as many as words have of topics drawn at random."""
+        frequencies = machines * self.dataset.index.frequencies
+        return int(8 * self.topics * -np.expm1(frequencies / -self.topics).sum())
+
     def scratch_bytes(self) -> int:
         return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
 

@@ -1,0 +1,234 @@
+"""Out of core: the same training under several memory budgets, from a cold page cache; how soon a killed one resumes.
+
+    python -m benchmarks.out_of_core --tokens 1e9 --vocabulary 1000000 --topics 1000 --memory 2GB 16GB
+    python -m benchmarks.out_of_core --corpus docword.arxiv300k.txt.gz --memory 400MB 8GB --limit 512MB none
+
+Every training is the command a user would give. With --limit all its processes are in a memory control group (which
+takes root): one that held more would be killed. What the disk can do is measured first, in the same directory, by
+reading one file while another is written; what a run read from the device is told apart from what the page cache had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import corpus as corpora
+from benchmarks.measure import ROOT, watch
+from benchmarks.report import describe_machine, machine, table
+from blocks import Dataset, write_corpus
+from blocks.memory import parse_size
+from ooc.disk_speed import DiskSpeed, forget, measure_disk
+from ooc.run import Run
+from ooc.training import PURPOSES
+
+LENGTH = 100  # mean tokens of a synthetic document
+TRIAL_BYTES = 1 << 30  # written, and read, to see what the disk can do
+OOC = [sys.executable, "-m", "cli"]
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.out_of_core", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--corpus", type=Path, help="a UCI bag of words, or a dataset made by ooc ingest; default: a synthetic one")
+    add("--tokens", type=float, default=1e9, help="of the synthetic corpus")
+    add("--vocabulary", type=float, default=1e6, help="of the synthetic corpus")
+    add("--topics", type=int, default=1000)
+    add("--sampler", default="two-phase")
+    add("--iterations", type=int, default=4)
+    add("--workers", type=int, default=2)
+    add("--memory", nargs="+", default=["2GB", "16GB"], help="budgets")
+    add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
+    add("--kill-after", type=int, help="kill the last run at this iteration and time how soon it goes on")
+    add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
+    add("--json", type=Path, help="write the numbers there")
+    return parser.parse_args()
+
+
+def drop_cache(directory: Path) -> None:
+    """Have the kernel forget what it keeps of all files below a directory."""
+    for file in directory.rglob("*"):
+        if file.is_file():
+            forget(file)
+
+
+@contextmanager
+def control_group(limit: int) -> Iterator[Path]:
+    """A memory control group, of version 2 or 1, with a limit in bytes; yields its directory."""
+    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, name = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
+    group = root / f"ooc-benchmark-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(limit))
+    except OSError as error:
+        raise SystemExit(f"--limit: no control group could be made in {root}: {error.strerror}") from None
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def start(command: list[str], group: Path | None) -> subprocess.Popen[bytes]:
+    """Start a command of ooc, in a control group if one is given."""
+    into = f"echo $$ > {group}/cgroup.procs && " if group else ""
+    shell = ["sh", "-c", f'{into}exec "$@"', "sh", *OOC, *command]
+    return subprocess.Popen(shell, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+class Benchmark:
+    """One dataset on one disk."""
+
+    def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
+        self.args, self.scratch = args, scratch
+        self.path = self._dataset()
+        self.tokens = Dataset(self.path).tokens
+
+    def _dataset(self) -> Path:
+        args, path = self.args, self.scratch / "dataset"
+        if args.corpus is None:
+            documents, words = round(args.tokens / LENGTH), round(args.vocabulary)
+            sizes = ["--documents", str(documents), "--vocabulary", str(words), "--topics", "100"]
+            command = ["ingest", "synthetic", str(path), *sizes, "--length", str(LENGTH)]
+            subprocess.run([*OOC, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        elif args.corpus.is_dir():
+            path = args.corpus
+        else:
+            corpus, vocabulary = corpora.load_any(args.corpus, None)
+            write_corpus(path, corpus.offsets, corpus.words, vocabulary, seed=0)
+        return path
+
+    def train(self, run: Path, budget: str, group: Path | None) -> subprocess.Popen[bytes]:
+        args = self.args
+        drop_cache(self.path)
+        how = ["--topics", str(args.topics), "--sampler", args.sampler, "--iterations", str(args.iterations)]
+        where = ["--workers", str(args.workers), "--memory", budget, "--evaluate-every", str(args.iterations)]
+        return start(["train", "lda", str(self.path), str(run), *how, *where, "--overwrite"], group)
+
+    def measure(self, budget: str, limit: str) -> dict[str, Any]:
+        """Train under a budget; returns medians over its iterations but the first."""
+        run = self.scratch / f"run-{budget}"
+        with no_group() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
+            before = psutil.disk_io_counters()
+            process = self.train(run, budget, group)
+            samples = watch(process, timeout=float("inf"))
+            after = psutil.disk_io_counters()
+        if process.returncode:
+            raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
+        lines = Run(run).metrics()
+        rest = lines[1:] or lines
+        written = (lines[-1]["bytes_written"] - lines[0]["bytes_written"]) / max(len(lines) - 1, 1)
+        read = (lines[-1]["bytes_read"] - lines[0]["bytes_read"]) / max(len(lines) - 1, 1)
+        return {
+            "memory": budget,
+            "limit": limit,
+            "tokens_per_s": statistics.median(line["tokens_per_s"] for line in rest),
+            **{f"{name}_s": statistics.median(line[f"{name}_s"] for line in rest) for name in PURPOSES},
+            "read_bytes": read,
+            "written_bytes": written,
+            "held_bytes": max(size for _, size in samples),
+            "device_read_bytes": after.read_bytes - before.read_bytes,
+            "device_written_bytes": after.write_bytes - before.write_bytes,
+            "model": model_digest(run),
+        }
+
+    def recover(self, budget: str) -> dict[str, Any]:
+        """Kill a training when it has done some iterations; returns how long it takes to go on."""
+        run = self.scratch / "killed"
+        process = self.train(run, budget, None)
+        while len(lines_of(run)) < self.args.kill_after:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        drop_cache(run)
+        state = sum(file.stat().st_size for file in (run / "state").glob("*.cells"))
+        known, began = len(lines_of(run)), time.perf_counter()
+        process = start(["resume", str(run), "--memory", budget, "--workers", str(self.args.workers)], None)
+        while len(lines_of(run)) <= known and process.poll() is None:
+            time.sleep(0.05)
+        seconds = time.perf_counter() - began
+        process.wait()
+        iteration = Run(run).metrics()[known]
+        spent = sum(iteration[f"{name}_s"] for name in PURPOSES)
+        return {"memory": budget, "state_bytes": state, "seconds": seconds - spent}
+
+
+@contextmanager
+def no_group() -> Iterator[None]:
+    yield None
+
+
+def lines_of(run: Path) -> list[str]:
+    metrics = run / "metrics.jsonl"
+    return metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+
+
+def model_digest(run: Path) -> str:
+    """What stands for the bytes of a model: its own checksums."""
+    return json.dumps(json.loads((run / "model" / "model.json").read_text(encoding="utf-8")), sort_keys=True)
+
+
+def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Iterator[str]:
+    """The report of the budgets."""
+    yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
+    rows = [
+        ["budget", "group", "MB held", "M tokens/s", *(f"{name} s" for name in PURPOSES), "GB read", "written", "disk"]
+    ]
+    for row in found:
+        moved = row["read_bytes"] + row["written_bytes"]
+        rows.append(
+            [
+                row["memory"],
+                row["limit"],
+                f"{row['held_bytes'] / 1e6:,.0f}",
+                f"{row['tokens_per_s'] / 1e6:.2f}",
+                *(f"{row[f'{name}_s']:.2f}" for name in PURPOSES),
+                f"{row['read_bytes'] / 1e9:.2f}",
+                f"{row['written_bytes'] / 1e9:.2f}",
+                f"{moved * row['tokens_per_s'] / tokens / disk.both:.0%}",
+            ]
+        )
+    yield from table(rows)
+    for row in found:
+        device = row["device_read_bytes"] / 1e9, row["device_written_bytes"] / 1e9
+        yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
+    same = len({row["model"] for row in found}) == 1
+    yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
+
+
+def main() -> None:
+    args = options()
+    limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
+    facts = machine()
+    with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
+        benchmark, disk = Benchmark(args, Path(directory)), measure_disk(Path(directory), TRIAL_BYTES)
+        found = [benchmark.measure(budget, limit) for budget, limit in zip(args.memory, limits, strict=True)]
+        recovered = benchmark.recover(args.memory[-1]) if args.kill_after else None
+    print("\n".join(describe_machine(facts)))
+    print(
+        f"{benchmark.tokens:,} tokens, K = {args.topics}, {args.sampler}, {args.workers} workers; medians, an iteration"
+    )
+    print("\n".join(describe(found, benchmark.tokens, disk)))
+    if recovered:
+        size, seconds = recovered["state_bytes"] / 1e9, recovered["seconds"]
+        print(f"killed and resumed: {seconds:.1f} s more than the iteration, {size:.2f} GB of state in two generations")
+    if args.json:
+        whole = {"machine": facts, "disk": disk._asdict(), "budgets": found, "recovery": recovered}
+        args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

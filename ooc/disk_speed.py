@@ -1,0 +1,81 @@
+"""What a disk does when one file is read and another written, as streamed state does: past the page cache."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from blocks.errors import WorkFailed
+from blocks.files import disk_errors
+
+_CHUNK = 8 << 20
+
+
+class DiskSpeed(NamedTuple):
+    """Bytes a second, of both at the same time."""
+
+    reading: float
+    writing: float
+
+    @property
+    def both(self) -> float:
+        return self.reading + self.writing
+
+
+def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
+    """Write a file of `size` bytes below a directory, then read it and write another at once; raises WorkFailed."""
+    failures: list[BaseException] = []
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[Path, int], None], path: Path) -> None:
+        began = time.perf_counter()
+        try:
+            work(path, size)
+        except BaseException as error:
+            failures.append(error)
+        seconds[name] = time.perf_counter() - began
+
+    with disk_errors(directory), TemporaryDirectory(dir=directory, prefix="ooc-disk-") as scratch:
+        first, second = Path(scratch) / "first", Path(scratch) / "second"
+        _write(first, size)
+        threads = [
+            threading.Thread(target=timed, args=("reading", _read, first)),
+            threading.Thread(target=timed, args=("writing", _write, second)),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+    return DiskSpeed(size / seconds["reading"], size / seconds["writing"])
+
+
+def forget(path: Path) -> None:
+    """Have the kernel drop what it keeps of a file, once that is on the disk."""
+    with disk_errors(path), path.open("rb") as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _write(path: Path, size: int) -> None:
+    chunk = os.urandom(_CHUNK)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(0, size, _CHUNK):
+            file.write(chunk)
+    forget(path)
+
+
+def _read(path: Path, size: int) -> None:
+    with path.open("rb", buffering=0) as file:
+        found = 0
+        while data := file.read(_CHUNK):
+            found += len(data)
+    if found < size:
+        raise WorkFailed(f"{path} was cut short while it was read")

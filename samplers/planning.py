@@ -1,0 +1,120 @@
+"""What a training would take: for data that is there, and on paper for data and machines that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from blocks import memory
+from blocks.dataset import Dataset
+from ooc.disk_speed import measure_disk
+from ooc.forecast import Speeds, forecast
+from ooc.plan import make_plan
+from samplers.doc_major import SMALL
+from samplers.programs import auto_sampler, sampler_spec
+from samplers.training import DEFAULT_BETA, MEMORY_SHARE, default_alpha
+from samplers.trial import tokens_per_s
+
+
+def plan_lda(
+    dataset: Dataset,
+    *,
+    topics: int,
+    sampler: str = "auto",
+    mh_steps: int | None = None,
+    workers: int,
+    memory_bytes: int | None = None,
+    machines: int = 1,
+    speed: float | None = None,
+    disk: float | None = None,
+    network: float = float("inf"),
+    directory: Path = Path(),
+) -> dict[str, Any]:
+    """Facts of a training of `dataset`, one machine's share of the documents; JSON types only.
+
+    speed: tokens a second of a worker; None has the sampler try. disk, network: bytes a second of a machine; the disk
+    of `directory` is measured if it matters and is not given. Raises RequestError if the memory will not do.
+    """
+    given = {"mh_steps": mh_steps, "proposal": None, "update": None, "start": None}
+    name = auto_sampler(topics, dataset.vocabulary_size, given) if sampler == "auto" else sampler
+    priors = {"alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA}
+    spec = sampler_spec(name, {"topics": topics, **priors, "seed": 0}, given)
+    available = memory.available()
+    budget = memory_bytes or int(MEMORY_SHARE * available)
+    program = spec.build(dataset)
+    plan = make_plan(dataset, program, workers, budget)
+    cache = max(available - plan.bytes, 0) if dataset.identity else 0
+    assumed = Speeds(speed or tokens_per_s(dataset, spec), disk or float("inf"), network)
+    found = forecast(dataset, program, plan, assumed, machines=machines, cache=cache)
+    if disk is None and found.disk_bytes:
+        assumed = assumed._replace(disk=measure_disk(directory).both)
+        found = forecast(dataset, program, plan, assumed, machines=machines, cache=cache)
+    return {
+        "machines": machines,
+        "workers": workers,
+        "tokens": dataset.tokens * machines,
+        "tokens_of_machine": dataset.tokens,
+        "documents": dataset.documents * machines,
+        "vocabulary": dataset.vocabulary_size,
+        "blocks": dataset.block_count,
+        "slices": dataset.slice_count,
+        "topics": topics,
+        "sampler": name,
+        "why": _why(name, topics, dataset.vocabulary_size) if sampler == "auto" else "as asked for",
+        "memory_bytes": plan.bytes,
+        "residency": list(plan.reasons),
+        "dataset_bytes": dataset.data_bytes,
+        **{field: value for field, value in asdict(found).items() if field != "data_bytes"},
+        "dataset_read_bytes": found.data_bytes,
+        "iteration_s": found.iteration_s,
+        "limit": found.limit,
+        **{f"assumed_{field}": value for field, value in assumed._asdict().items() if value != float("inf")},
+    }
+
+
+def _why(sampler: str, topics: int, vocabulary: int) -> str:
+    """Why `auto` is the sampler that it is."""
+    dense = f"dense rows of all words take {_size(4 * topics * vocabulary)}"
+    small = f"the {_size(SMALL)} up to which sparse-gibbs is sooner"
+    return f"{dense}, {'within' if sampler == 'sparse-gibbs' else 'more than'} {small}"
+
+
+def told(facts: dict[str, Any]) -> Iterator[str]:
+    """Lines for a reader."""
+    machines = facts["machines"]
+    each = f"; on each of {machines} machines {facts['tokens_of_machine']:,} tokens" if machines > 1 else ""
+    corpus = f"{facts['tokens']:,} tokens, {facts['documents']:,} documents, {facts['vocabulary']:,} words"
+    yield f"corpus     {corpus}{each}"
+    yield f"grid       {facts['blocks']:,} blocks x {facts['slices']:,} slices"
+    yield f"sampler    {facts['sampler']}: {facts['why']}"
+    yield f"memory     {_size(facts['memory_bytes'])}, {facts['workers']} workers"
+    yield from (f"           {reason}" for reason in facts["residency"])
+    yield (
+        f"disk       dataset {_size(facts['dataset_bytes'])}; topics and proposals {_size(facts['state_bytes'])} "
+        "in each generation, of which there are two, and a third while it is written"
+    )
+    yield f"iteration  {facts['iteration_s']:,.1f} s, limited by {facts['limit']}; side by side:"
+    speed = f"{facts['tokens_of_machine']:,} tokens at {facts['assumed_tokens_per_s'] / 1e6:.1f}M a second and worker"
+    yield f"           sampling  {facts['sampling_s']:,.1f} s: {speed}"
+    if "assumed_disk" in facts:
+        parts = {
+            "dataset read": facts["dataset_read_bytes"],
+            "topics and proposals read": facts["read_bytes"],
+            "written": facts["written_bytes"],
+            "rows read and written": facts["rows_bytes"],
+        }
+        moved = ", ".join(f"{part} {_size(size)}" for part, size in parts.items() if size) or "nothing is moved"
+        yield f"           disk      {facts['disk_s']:,.1f} s: {moved}, at {_size(facts['assumed_disk'])}/s"
+    if "assumed_network" in facts:
+        sent = f"rows of words sent, at most {_size(facts['sent_bytes'])} (fewer once topics are sharp)"
+        yield f"           network   {facts['network_s']:,.1f} s: {sent}, at {_size(facts['assumed_network'])}/s"
+
+
+def _size(size: float) -> str:
+    """Bytes in three figures or so, in the units that the options take."""
+    for unit, bytes_ in (("TB", 1e12), ("GB", 1e9)):
+        if size >= bytes_:
+            return f"{size / bytes_:,.1f} {unit}"
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,181 @@
+"""Plans: what they say beforehand against what a run then measures, and plans on paper."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import new_run, program_spec, small_dataset
+
+from blocks import Dataset, RequestError
+from blocks.intended import Intended
+from blocks.memory import parse_rate
+from blocks.synthetic import Synthetic, synthesize
+from ooc.disk_speed import measure_disk
+from ooc.forecast import Speeds, forecast
+from ooc.plan import Plan, make_plan
+from ooc.training import train
+from samplers.planning import plan_lda, told
+from samplers.trial import tokens_per_s
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+SPEEDS = Speeds(1e6, 1e8, 1e7)
+
+
+def streamed(buffers: int) -> Plan:
+    return Plan(1, buffers == 0, buffers, 0, ())
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A synthetic dataset of 2.5 blocks."""
+    request = Synthetic(26_000, 5_000, 20)
+    return synthesize(request, tmp_path_factory.mktemp("drawn") / "data", workers=1)
+
+
+@pytest.fixture
+def intended(drawn: Dataset) -> Intended:
+    return Intended(tokens=drawn.tokens, documents=drawn.documents, vocabulary=drawn.vocabulary_size)
+
+
+@pytest.mark.parametrize("sampler", ["TwoPhase", "LightLda"])
+@pytest.mark.parametrize("buffers", [0, 3])
+def test_bytes_are_those_that_a_run_then_moves(tmp_path: Path, sampler: str, buffers: int) -> None:
+    dataset, spec = small_dataset(tmp_path / "data"), program_spec(sampler)
+    run = new_run(tmp_path / "run", dataset, spec, 3)
+    train(run, streamed(buffers), quiet=True)
+    lines = run.metrics()
+    found = forecast(dataset, spec.build(dataset), streamed(buffers), SPEEDS)
+    moved = found.read_bytes, found.written_bytes
+    for before, line in pairwise(lines):
+        assert moved == tuple(line[name] - before[name] for name in ("bytes_read", "bytes_written"))
+
+
+def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
+    dataset, spec = small_dataset(tmp_path / "data"), program_spec()
+    program = spec.build(dataset)
+    found = forecast(dataset, program, streamed(2), Speeds(dataset.tokens / 4, 1e12))
+    assert (found.iteration_s, found.limit) == (pytest.approx(4), "sampling")
+    found = forecast(dataset, program, streamed(2), Speeds(1e12, found.disk_bytes / 7))
+    assert (found.iteration_s, found.limit) == (pytest.approx(7), "disk")
+    found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
+    assert found.sent_bytes == 0
+    found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, program.sent_bytes(2) / 9), machines=2)
+    assert (found.iteration_s, found.limit) == (pytest.approx(9), "network")
+
+
+def test_a_dataset_is_read_from_the_disk_unless_the_kernel_can_keep_it(tmp_path: Path) -> None:
+    dataset, program = small_dataset(tmp_path / "data"), program_spec().build(small_dataset(tmp_path / "other"))
+    size = sum((dataset.path / folder / file.name).stat().st_size for folder in ("blocks", "slices")
+               for file in (dataset.path / folder).iterdir())  # fmt: skip
+    assert forecast(dataset, program, streamed(0), SPEEDS, cache=size - 1).data_bytes == size
+    assert forecast(dataset, program, streamed(0), SPEEDS, cache=size).data_bytes == 0
+
+
+def test_random_topics_give_words_as_many_topics_as_are_sent(tmp_path: Path) -> None:
+    """Against rows drawn: every token a topic of its own at random, the tokens of two machines."""
+    dataset = small_dataset(tmp_path / "data")
+    program = program_spec(topics=50).build(dataset)
+    rng = np.random.default_rng(1)
+    draws = [sum(np.unique(rng.integers(0, 50, 2 * n)).size for n in dataset.index.frequencies) for _ in range(20)]
+    assert program.sent_bytes(2) == pytest.approx(8 * np.mean(draws), rel=0.01)
+
+
+def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, intended: Intended) -> None:
+    """Grid, largest groups, bytes and memory of a plan; that one word is ten times as frequent is by the law."""
+    assert (intended.block_count, intended.slice_count) == (drawn.block_count, drawn.slice_count)
+    assert intended.index.frequencies.sum() == pytest.approx(drawn.tokens, rel=0.001)
+    assert intended.index.cells.sum() == drawn.tokens
+    assert np.ptp(intended.index.cells.sum(axis=1)) <= 1
+    assert sorted(intended.index.word_ids) == list(range(5_000))
+    assert intended.data_bytes == pytest.approx(drawn.data_bytes, rel=0.2)
+    for sampler in ("TwoPhase", "SparseGibbs"):
+        spec = program_spec(sampler, topics=500)
+        plans = [make_plan(data, spec.build(data), 2, 1 << 40) for data in (intended, drawn)]
+        assert plans[0].bytes == pytest.approx(plans[1].bytes, rel=0.2)
+
+
+def test_the_paper_s_own_job_can_be_planned() -> None:
+    """LightLDA's largest: 200 billion tokens, a million words and topics, 8 machines of 20 cores; nothing is tried."""
+    share = Intended(tokens=25_000_000_000, documents=150_000_000, vocabulary=1_000_000)
+    facts = plan_lda(
+        share, topics=1_000_000, workers=20, memory_bytes=256 * 10**9, machines=8, speed=1e6, disk=5e8, network=1.25e8
+    )
+    assert facts["tokens"] == 200_000_000_000
+    assert facts["sampler"] == "two-phase"
+    assert facts["state_bytes"] == 3 * 4 * 25_000_000_000
+    assert facts["sampling_s"] == pytest.approx(1250)
+    assert facts["read_bytes"] == 2 * facts["state_bytes"]  # two phases, streamed
+    assert facts["limit"] == "network"
+    text = "\n".join(told(facts))
+    assert "200,000,000,000 tokens" in text
+    assert "limited by network" in text
+
+
+def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: Intended) -> None:
+    """Over the first block, or over documents drawn for the occasion; both far from nonsense."""
+    for data in (drawn, intended):
+        assert 1e4 < tokens_per_s(data, program_spec(topics=20)) < 1e9
+
+
+def test_the_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
+    found = measure_disk(tmp_path, 16 << 20)
+    assert found.both == found.reading + found.writing > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"), [("1Gbps", 1.25e8), ("500MB/s", 5e8), ("1.5 GiB/s", 1.5 * 2**30), ("10 gbit/s", 1.25e9)]
+)
+def test_speeds_are_read(text: str, bytes_: float) -> None:
+    assert parse_rate(text, "--disk") == pytest.approx(bytes_)
+
+
+@pytest.mark.parametrize("text", ["1", "500MB", "0Gbps", "fast", "-1GB/s", "1Gbps/s", "0MB/s"])
+def test_what_is_no_speed_is_refused_by_its_option(text: str) -> None:
+    with pytest.raises(RequestError, match="--network"):
+        parse_rate(text, "--network")
+
+
+def test_plan_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
+    small_dataset(tmp_path / "data")
+    known = ["--speed", "1e6", "--disk", "100MB/s", "--workers", 1]
+    done = ooc("plan", "data", "--topics", 10, *known, "--memory", "1GB")
+    assert done.returncode == 0, done.stderr
+    assert "stay in memory" in done.stdout
+    facts: dict[str, Any] = json.loads(ooc("plan", "data", "--topics", 10, *known, "--json").stdout)
+    assert facts["tokens"] == Dataset(tmp_path / "data").tokens
+    assert facts["sampler"] == "sparse-gibbs"
+    example = ["--tokens", "200e9", "--vocabulary", "1e6", "--topics", 1_000_000, "--machines", 8, "--cores", 20]
+    done = ooc("plan", *example, "--memory", "256GB", "--network", "1Gbps", "--speed", "1e6", "--disk", "500MB/s")
+    assert done.returncode == 0, done.stderr
+    assert "8 machines" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of DATA and --tokens"),
+        (["data", "--tokens", "1e6"], "one of DATA and --tokens"),
+        (["data", "--machines", "2"], "--machines 2 is for a corpus on paper"),
+        (["--tokens", "0"], "--tokens 0"),
+        (["data", "--memory", "2GBB"], "--memory: '2GBB' is not a size"),
+        (["data", "--memory", "1MB"], "--memory 1 MB is too little"),
+        (["data", "--disk", "2GB"], "--disk: '2GB' is not a speed"),
+        (["data", "--sampler", "magic"], "--sampler 'magic' is not a sampler"),
+        (["data", "--topics", "0"], "--topics"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, ooc: Ooc, arguments: list[str], said: str) -> None:
+    small_dataset(tmp_path / "data")
+    done = ooc("plan", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
