@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ class Benchmark:
     def measure(self, budget: str, limit: str) -> dict[str, Any]:
         """Train under a budget; returns medians over its iterations but the first."""
         run = self.scratch / f"run-{budget}"
-        with no_group() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
+        with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
             before = psutil.disk_io_counters()
             process = self.train(run, budget, group)
             samples = watch(process, timeout=float("inf"))
@@ -150,6 +150,8 @@ class Benchmark:
         run = self.scratch / "killed"
         process = self.train(run, budget, None)
         while len(lines_of(run)) < self.args.kill_after:
+            if process.poll() is not None:
+                raise SystemExit(f"--kill-after {self.args.kill_after}: the training ended before")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -160,15 +162,11 @@ class Benchmark:
         while len(lines_of(run)) <= known and process.poll() is None:
             time.sleep(0.05)
         seconds = time.perf_counter() - began
-        process.wait()
+        if process.wait():
+            raise SystemExit(f"ooc resume ended with exit code {process.returncode}")
         iteration = Run(run).metrics()[known]
         spent = sum(iteration[f"{name}_s"] for name in PURPOSES)
         return {"memory": budget, "state_bytes": state, "seconds": seconds - spent}
-
-
-@contextmanager
-def no_group() -> Iterator[None]:
-    yield None
 
 
 def lines_of(run: Path) -> list[str]:
