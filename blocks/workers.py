@@ -94,14 +94,22 @@ class Workers:
         except _GONE:
             self._report_death(worker)
 
-    def receive(self, timeout: float = _DEADLINE, wake: Connection | None = None) -> Iterator[tuple[int, Any, Any]]:
+    def receive(
+        self,
+        timeout: float = _DEADLINE,
+        wake: Connection | None = None,
+        progress: Callable[[], object] = lambda: None,
+    ) -> Iterator[tuple[int, Any, Any]]:
         """Wait for answers; yields (worker, message, answer) for each that has come.
 
-        wake: something else whose messages end the waiting; they are read and thrown away.
-        Raises WorkerDied if a worker is gone, WorkFailed if none answers in `timeout` seconds (after the stacks of all
-        workers were written to standard error).
+        wake: something else whose messages end the waiting; they are read and thrown away. progress: what it returns
+        changes as workers get on with a message.
+        Raises WorkerDied if a worker is gone, WorkFailed if none answers or gets on in `timeout` seconds (after the
+        stacks of all workers were written to standard error).
         """
-        ready = wait([*self._connections, wake] if wake else self._connections, timeout)
+        sources, known = [*self._connections, *([wake] if wake else [])], progress()
+        while not (ready := wait(sources, timeout)) and known != (now := progress()):
+            known = now
         if not ready:
             self.dump_stacks()
             raise WorkFailed(

@@ -5,9 +5,9 @@ read block, map slice -> schedule -> update (workers, shared memory) -> aggregat
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from blocks.dataset import Dataset
 from blocks.errors import OocError
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
+from ooc.claims import CLAIMED, Claims
 from ooc.plan import Plan
 from ooc.program import Phase
-from ooc.shared import SharedArrays
+from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout
 from ooc.stopwatch import Stopwatch
 from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
 
-_AHEAD = 2  # jobs a worker has at a time, so that it need not wait for the next
+_AHEAD = 8  # units that workers know of at a time, so that none need wait while another is at a long part
 
 
 class StaticEngine:
@@ -52,10 +53,12 @@ class StaticEngine:
     def _share(self, spec: ProgramSpec, stack: ExitStack) -> None:
         """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
         specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
+        specs[CLAIMED] = ArraySpec((max(map(self._layout.units, ("block", "slice"))),), "int64")
         for worker in range(self._plan.workers):
             specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
         sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
         self.shared = stack.enter_context(closing(SharedArrays(specs)))
+        self._claims = Claims(self.shared)
         known = [(specs, self.shared.descriptor)]
         self._slices = None
         if sliced:
@@ -84,6 +87,7 @@ class StaticEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._claims.refuse()
         self._closing.close()
         self._generations.remove_uncommitted()
 
@@ -257,7 +261,7 @@ class StaticEngine:
                 self._wait(units)
             for stage, parts in enumerate(self._schedule(phase, unit)):
                 if parts:
-                    answers = self._deal([self._message(phase, loaded, stage, part) for part in parts])
+                    answers = self._deal(self._message(phase, loaded, stage, parts))
                     self._leave_slice(phase, stage)
                     yield answers
             units.release(loaded)
@@ -274,52 +278,69 @@ class StaticEngine:
             with self._watch.rather("disk"):
                 self._slices.write_back()
 
-    def _deal(self, messages: list[Message]) -> list[Any]:
-        """Have the workers handle messages, whoever is free the next; returns the answers in the same order."""
-        answers = dict(self._workers.map_unordered(messages, ahead=_AHEAD))
-        return [answers[message] for message in messages]
+    def _deal(self, message: Message) -> list[Any]:
+        """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
+        self._claims.clear()
+        missing = self._tell(message)
+        answers: dict[int, Any] = {}
+        while missing:
+            for _, _, answer in self._receive():
+                answers |= answer
+                missing -= 1
+        return [answers[part] for part in message.parts]
 
     def _walk(self, phase: Phase, units: Pass) -> Iterator[Any]:
-        """Deal the parts of units in memory to the workers until every unit of the phase was handed back."""
-        jobs: deque[Message] = deque()
-        busy = [0] * len(self._workers)
-        waiting: dict[int, tuple[Loaded, dict[int, Any]]] = {}  # answers of units that are not complete
-        finished: dict[int, list[Any]] = {}
+        """Have the workers do all parts of the units in memory, until every unit of the phase was handed back."""
+        self._claims.clear()
+        told: dict[int, Loaded] = {}
+        missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
+        answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         following = 0  # unit whose answers are due next
-        most = 1 if self._slices and self.program.writes_slice(phase, 0) else self._layout.units(phase.order)
+        one_by_one = not phase.writes or (self._slices and self.program.writes_slice(phase, 0))
+        ahead = 1 if one_by_one else _AHEAD
         while following < self._layout.units(phase.order):
-            while len(jobs) < _AHEAD * len(busy) and len(waiting) < most and (loaded := units.poll()):
-                waiting[loaded.unit] = (loaded, {})
-                messages = [self._message(phase, loaded, 0, part) for part in self._schedule(phase, loaded.unit)[0]]
-                jobs.extend(messages)
-                if not messages:
-                    units.release(waiting.pop(loaded.unit)[0])
-                    finished[loaded.unit] = []
-            for worker in range(len(busy)):
-                while jobs and busy[worker] < _AHEAD:
-                    self._workers.send(worker, jobs.popleft())
-                    busy[worker] += 1
-            if any(busy):
-                for worker, message, answer in self._workers.receive(wake=units.wake):
-                    busy[worker] -= 1
-                    answers = waiting[message.unit][1]
-                    answers[message.part] = answer
-                    if len(answers) == self._part_count(phase, message.unit):
-                        units.release(waiting.pop(message.unit)[0])
-                        self._leave_slice(phase, 0)
-                        finished[message.unit] = [answers[part] for part in sorted(answers)]
-            elif following not in finished:
+            while len(told) < ahead and (loaded := units.poll()):
+                message = self._message(phase, loaded, 0, self._schedule(phase, loaded.unit)[0])
+                told[loaded.unit], answers[loaded.unit] = loaded, {}
+                missing[loaded.unit] = self._tell(message)
+            if not told:
                 self._wait(units)
-            while following in finished:
-                yield from finished.pop(following)
+            for worker, message, answer in self._receive(units.wake) if told else ():
+                answers[message.unit] |= answer
+                if len(answer) == message.most:
+                    self._workers.send(worker, message)
+                    continue
+                missing[message.unit] -= 1
+                if not missing[message.unit]:
+                    units.release(told.pop(message.unit))
+                    self._leave_slice(phase, 0)
+            while following in answers and following not in told:
+                parts = answers.pop(following)
+                yield from (parts[part] for part in sorted(parts))
                 following += 1
+
+    def _tell(self, message: Message) -> int:
+        """Tell every worker, twice if it is to answer part by part: so it has more to do while its answer is read.
+
+        Returns how often they were told.
+        """
+        times = 1 if message.most > len(message.parts) else 2
+        for worker in range(len(self._workers)):
+            for _ in range(times):
+                self._workers.send(worker, message)
+        return times * len(self._workers)
+
+    def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
+        """What workers answer next: who, to which message, and the answers of the parts that were claimed."""
+        return self._workers.receive(wake=wake, progress=self._claims.taken)
 
     def _schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
         return self.program.schedule(phase, unit, self._part_count(phase, unit))
 
-    def _message(self, phase: Phase, loaded: Loaded, stage: int, part: int) -> Message:
+    def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
         number = self._phases.index(phase)
-        return Message(number, self.cursor.iteration, loaded.unit, stage, part, loaded.buffer)
+        most = len(parts) + 1 if phase.writes or phase.staged else 1  # answers may be large where a phase only reads
+        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer)
 
     def _part_count(self, phase: Phase, unit: int) -> int:
         key = (phase.order, unit)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from blocks.compiled import prepare
 from blocks.dataset import Block, Dataset, Slice, parts
 from ooc.cells import RESIDENT
+from ooc.claims import Claims
 from ooc.program import Job, Phase, Program
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Layout
@@ -37,18 +39,21 @@ class Attachment(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A job as it is sent: the number of the phase among all of the program's, and which part of which unit."""
+    """A stage of a unit, of which each worker does the parts that it claims: what all of them are told.
+
+    phase: its number among all of the program's. most: parts that one answer may have, above their number if all may.
+    """
 
     phase: int
     iteration: int
     unit: int
     stage: int
-    part: int
+    parts: Sequence[int]
+    most: int
     buffer: str
 
     def __str__(self) -> str:
-        where = f"part {self.part} of unit {self.unit}, stage {self.stage}, phase {self.phase}"
-        return f"{where} of iteration {self.iteration + 1}"
+        return f"unit {self.unit}, stage {self.stage}, phase {self.phase} of iteration {self.iteration + 1}"
 
 
 def all_phases(program: Program) -> list[Phase]:
@@ -72,15 +77,16 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
     dataset = Dataset(attachment.dataset)
     program = attachment.program.build(dataset)
     prepare(kernels_of(program, attachment.program), program.warm_up)
-    arrays = {name: array for known in attachment.arrays for name, array in SharedArrays(*known).items()}
-    return JobHandler(dataset, program, arrays)
+    shared = [SharedArrays(*known) for known in attachment.arrays]
+    arrays = {name: array for known in shared for name, array in known.items()}
+    return JobHandler(dataset, program, arrays, Claims(shared[0]))
 
 
 class JobHandler:
     """Handles the messages of one worker."""
 
-    def __init__(self, dataset: Dataset, program: Program, arrays: Mapping[str, np.ndarray]) -> None:
-        self._dataset, self._program = dataset, program
+    def __init__(self, dataset: Dataset, program: Program, arrays: Mapping[str, np.ndarray], claims: Claims) -> None:
+        self._dataset, self._program, self._claims = dataset, program, claims
         self._layout = Layout(dataset.index.cells, program.local_state())
         self._phases = all_phases(program)
         self._arrays = arrays
@@ -88,10 +94,16 @@ class JobHandler:
         self._delta: dict[str, np.ndarray] = {}
         self.unit = lru_cache(maxsize=4)(self._unit)
 
-    def __call__(self, message: Message | int) -> Any:
-        if isinstance(message, int):  # the first message tells a worker its number
+    def __call__(self, message: Message | int) -> dict[int, Any] | None:
+        """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
+        if isinstance(message, int):
             self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}
             return None
+        claimed = islice(self._claims.take(message.unit, message.parts), message.most)
+        return {part: self.do(message, part) for part in claimed}
+
+    def do(self, message: Message, part: int) -> Any:
+        """Do a part, whether it is claimed or not."""
         phase = self._phases[message.phase]
         data, bounds = self.unit(phase.order, message.unit)
         if message.buffer == RESIDENT:
@@ -103,14 +115,14 @@ class JobHandler:
                 phase=phase.name,
                 unit=message.unit,
                 stage=message.stage,
-                part=message.part,
+                part=part,
                 bounds=bounds,
                 data=data,
                 state=self._arrays[message.buffer],
                 bases=bases,
                 shared=self._shared,
                 delta=self._delta,
-                stream=(message.iteration, message.phase, message.unit, message.stage, message.part),
+                stream=(message.iteration, message.phase, message.unit, message.stage, part),
             )
         )
 

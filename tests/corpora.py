@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from blocks import Dataset, write_corpus
 from blocks.alias import alias_table
 from ooc.cells import RESIDENT, Resident
+from ooc.claims import CLAIMED, Claims
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.run import Run, create_run
-from ooc.shared import SharedArrays
+from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
 from samplers.groups import Prior
@@ -117,9 +118,10 @@ class InProcess:
         self.dataset, self.program = dataset, spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
         specs = Resident.specs(self._layout) | self.program.shared_arrays()
+        specs |= {CLAIMED: ArraySpec((1,), "int64")}
         specs |= {delta_name(0, name): spec for name, spec in self.program.delta_arrays().items()}
         self._arrays = SharedArrays(specs)
-        self._handler = JobHandler(dataset, self.program, self._arrays)
+        self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
         self._handler(0)
         self.state = self._arrays[RESIDENT]
         self.shared = {name: self._arrays[name] for name in self.program.shared_arrays()}
@@ -149,7 +151,8 @@ class InProcess:
             data = self.dataset.slice(unit) if phase.order == "slice" else self.dataset.block(unit)
             parts = unit_parts(data, self.dataset.part_tokens).size - 1
             for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
-                yield [self._handler(Message(number, self.iteration, unit, stage, part, RESIDENT)) for part in chosen]
+                message = Message(number, self.iteration, unit, stage, chosen, 1, RESIDENT)
+                yield [self._handler.do(message, part) for part in chosen]
 
     def _clear_delta(self) -> None:
         for array in self._delta.values():

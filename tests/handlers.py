@@ -14,6 +14,7 @@ import numpy as np
 
 from blocks import RequestError
 from blocks.dataset import Slice
+from ooc.claims import Claims
 from ooc.program import Job, Phase
 from ooc.shared import SharedArrays
 from samplers.programs import TwoPhase
@@ -74,6 +75,12 @@ def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
         return float(shared["b"].sum())
 
     return handle
+
+
+def claiming(attachment: tuple[Any, int]) -> Callable[[tuple[int, Sequence[int]]], list[int]]:
+    """Claims parts: handles (unit, its parts), answers with those it could have."""
+    claims = Claims(SharedArrays(*attachment))
+    return lambda message: list(claims.take(*message))
 
 
 class Backwards(TwoPhase):

@@ -31,7 +31,7 @@ def test_a_simulated_data_parallel_worker_sees_its_own_changes_only(tmp_path, co
             number = all_phases(chain.program).index(chain.program.documents)
             jobs = [(0, part) for part in range(3)] + [(1, part) for part in order]
             for stage, part in jobs:
-                chain._handler(Message(number, 0, 0, stage, part, RESIDENT))
+                chain._handler.do(Message(number, 0, 0, stage, [part], 1, RESIDENT), part)
             assert np.array_equal(chain.shared["dense_rows"], rows)
             bounds = chain._handler.unit("block", 0)[1]
             mine = slice(offsets[bounds[1]], offsets[bounds[2]])

@@ -131,6 +131,17 @@ def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
     assert gone(pids)  # though it was still napping
 
 
+def test_a_worker_that_gets_on_is_not_taken_for_hung():
+    """It is waited for until it does not get on any more."""
+    steps = iter(range(4))
+    with Workers("handlers:deeds", None, 1) as one:
+        one.send(0, ("nap", 60))
+        with pytest.raises(WorkFailed, match="no worker has answered"):
+            list(one.receive(timeout=0.1, progress=lambda: next(steps, None)))
+        assert next(steps, None) is None
+        os.kill(one.pids[1], signal.SIGKILL)
+
+
 def test_closing_ends_all_workers_and_frees_all_descriptors():
     """Three rounds: no process and no descriptor stays."""
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

@@ -1,0 +1,49 @@
+"""Parts that workers claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from blocks.workers import Workers
+from ooc.claims import CLAIMED, Claims
+from ooc.shared import ArraySpec, SharedArrays
+
+SPECS = {CLAIMED: ArraySpec((2,), "int64"), "another": ArraySpec((3,), "float32")}
+PARTS = range(20_000, 0, -1)
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedArrays]:
+    with closing(SharedArrays(SPECS)) as arrays:
+        yield arrays
+
+
+def claimed(shared: SharedArrays, unit: int) -> list[list[int]]:
+    """What each of three workers could have of a unit that all of them are told of."""
+    with Workers("handlers:claiming", (SPECS, shared.descriptor), 3, inherit=(shared.descriptor,)) as team:
+        return [answer for _, answer in team.map_unordered([(unit, PARTS)] * 3, ahead=1)]
+
+
+def test_each_part_is_claimed_by_one_worker(shared):
+    """Thousands of claims at once, by processes: none is made twice, none is left out, each takes them in order."""
+    claims = Claims(shared)
+    for unit in (0, 1):
+        found = claimed(shared, unit)
+        assert sorted(part for mine in found for part in mine) == sorted(PARTS)
+        assert all(mine == sorted(mine, reverse=True) for mine in found)
+    assert claims.taken() == 2 * (len(PARTS) + 3)  # each worker asked once more
+    assert claimed(shared, 1) == [[], [], []]
+    claims.clear()
+    assert list(claims.take(1, PARTS)) == list(PARTS)
+
+
+def test_nothing_is_claimed_once_that_is_refused(shared):
+    claims = Claims(shared)
+    mine = claims.take(0, PARTS)
+    assert next(mine) == PARTS[0]
+    claims.refuse()
+    assert list(mine) == []
+    assert claimed(shared, 0) == [[], [], []]
