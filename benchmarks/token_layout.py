@@ -93,7 +93,8 @@ class Chain:
         program, shared = self.program, {**self.shared, **layout}
         seconds = dict.fromkeys(("lay out", *program.steps()), 0.0)
         for stage, taken, answers in self.stages(program.documents, shared):
-            seconds[program.steps()[(stage - 1) % len(program.steps())] if stage else "lay out"] += taken
+            step = (stage - program.opening) % len(program.steps())
+            seconds["lay out" if stage < program.opening else program.steps()[step]] += taken
             program.aggregate(program.documents, shared, [self.delta], answers)
             self.delta["topic_counts"][:] = 0
         return seconds

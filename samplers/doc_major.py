@@ -41,6 +41,9 @@ class DocMajor(Lda):
 
     update: one of UPDATES.
 
+    Attribute `opening`: the stages of a block before its first step. In one the word at each position is found, in
+    another the documents are laid out, unless they are sampled from end to end: then whoever samples them does that.
+
     A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, where the rows of all
     slices are small: documents are opened once for a block and not for each of its cells, and all rows are dense.
     """
@@ -62,14 +65,15 @@ class DocMajor(Lda):
         if update != "delayed" or not is_small(self.topics, dataset.vocabulary_size):
             self.whole_blocks = False
         self.layout = row_layout(dataset.index.frequencies, self.topics, all_dense=self.whole_blocks)
+        self.opening = 1 if self.whole_blocks or update in ("data-parallel", "immediate") else 2
         self._counts: Counts | None = None
-        self._words: tuple[Block, np.ndarray] | None = None
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return {
             **super().shared_arrays(),
             "dense_rows": ArraySpec((self.layout.dense,), "int32"),
             "row_tables": ArraySpec((self.layout.tables,), "int64"),
+            "position_words": ArraySpec((self._most_tokens,), "uint32"),
             "token_topics": ArraySpec((self._most_tokens,), topic_type(self.topics)),
             "token_words": ArraySpec((self._most_tokens,), "uint32"),
             "counted_topics": ArraySpec((self._most_tokens,), topic_type(self.topics)),
@@ -85,11 +89,11 @@ class DocMajor(Lda):
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         if phase is self.word_counts:
             return True
-        return self.update_mode == "delayed" and stage > 0 and self._step(stage)[1] == "aggregate"
+        return self.update_mode == "delayed" and stage >= self.opening and self._step(stage)[1] == "aggregate"
 
     def _step(self, stage: int) -> tuple[int, str]:
         """The slice of a stage, and what is done to its cell."""
-        slice_, step = divmod(stage - 1, len(self.steps()))
+        slice_, step = divmod(stage - self.opening, len(self.steps()))
         return slice_, self.steps()[step]
 
     def rows(self, shared: Arrays) -> Rows:
@@ -101,7 +105,7 @@ class DocMajor(Lda):
 
     def scratch_bytes(self) -> int:
         counts = sum(spec.bytes for spec in self._count_specs().values())
-        return super().scratch_bytes() + counts + 4 * self._most_tokens
+        return super().scratch_bytes() + counts
 
     def _count_specs(self) -> dict[str, ArraySpec]:
         k = self.topics
@@ -131,15 +135,15 @@ class DocMajor(Lda):
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if not phase.staged:
             return [range(parts)]
-        slices, lay_out = self.dataset.slice_count, range(parts)
+        opening, slices = [range(parts)] * self.opening, self.dataset.slice_count
         if self.update_mode == "data-parallel":
-            return [lay_out, range(parts)]
+            return [*opening, range(parts)]
         if self.update_mode == "immediate":
-            return [lay_out, range(1)]
+            return [*opening, range(1)]
         if self.update_mode == "rotation":
-            return [lay_out, *[range(slices)] * slices]
+            return [*opening, *[range(slices)] * slices]
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
-        return [lay_out, *(range(parts if tokens else 0) for tokens in cells for _ in self.steps())]
+        return [*opening, *(range(parts if tokens else 0) for tokens in cells for _ in self.steps())]
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
         """alpha, float64 (K,), and beta."""
@@ -164,8 +168,11 @@ class DocMajor(Lda):
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if job.phase != self.documents.name:
             return super().update_documents(job, block, key)
-        if job.stage == 0:
-            self._lay_out(job, block)
+        if job.stage < self.opening:
+            if job.stage == 0:
+                self.find_words(job, block)
+            else:
+                self._lay_out(job, block, job.bounds[job.part : job.part + 2])
             return (0, *_NOTHING) if self.update_mode == "rotation" else 0
         if self.update_mode == "delayed":
             slice_, step = self._step(job.stage)
@@ -178,22 +185,27 @@ class DocMajor(Lda):
         shards = np.searchsorted(block.offsets, np.arange(slices + 1) * block.positions.size // slices)
         shards[-1] = block.offsets.size - 1
         before = job.delta["topic_counts"].copy()
-        changed = self._sample(job, block, shards[job.part : job.part + 2], (job.part + job.stage - 1) % slices, key)
+        turn = job.stage - self.opening
+        changed = self._sample(job, block, shards[job.part : job.part + 2], (job.part + turn) % slices, key)
         moved = job.delta["topic_counts"] - before
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def words_at(self, block: Block) -> np.ndarray:
-        """uint32 (N,): the word at each position of a block."""
-        if self._words is None or self._words[0] is not block:
-            self._words = block, np.repeat(block.words, np.diff(block.word_offsets))
-        return self._words[1]
+    def find_words(self, job: Job, block: Block) -> None:
+        """Set the words at the positions of this job's share of a block's words."""
+        mine = slice(*(block.words.size * np.array([job.part, job.part + 1]) // (job.bounds.size - 1)))
+        offsets = block.word_offsets[mine.start : mine.stop + 1]
+        job.shared["position_words"][offsets[0] : offsets[-1]] = np.repeat(block.words[mine], np.diff(offsets))
+        self.words_found(job, block.words[mine])
 
-    def _lay_out(self, job: Job, block: Block) -> None:
-        mine = slice(int(block.offsets[job.first]), int(block.offsets[job.last]))
+    def words_found(self, job: Job, words: np.ndarray) -> None:
+        """Hook for what a sampler derives from the rows of a block's words before any of its tokens is sampled."""
+
+    def _lay_out(self, job: Job, block: Block, bounds: np.ndarray) -> None:
+        mine = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
         topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
         base, counted = int(job.bases[job.unit]), job.shared["counted_topics"]
-        lay_out(job.state, base, block.positions[mine], self.words_at(block), topics, words, counted)
+        lay_out(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
@@ -219,6 +231,8 @@ class DocMajor(Lda):
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
         """Sample the documents between two bounds: their tokens in one slice, or all; returns how many changed."""
+        if self.opening == 1:
+            self._lay_out(job, block, bounds)
         first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
         cell = Cell(
             block.offsets[bounds[0] : bounds[1] + 1],

@@ -125,14 +125,14 @@ def put_back(topics, present, places, size, summary, topic):
 
 
 @unmanaged_kernel
-def lay_out(state, base, positions, words_at, topics, words, counted):
+def lay_out(state, base, positions, position_words, topics, words, counted):
     """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position.
 
     counted: topic type (N,), set at their positions.
     """
     for token in range(positions.size):
         position = positions[token]
-        words[token] = words_at[position]
+        words[token] = position_words[position]
         topics[token] = counted[position] = state[base + position, 0]
 
 

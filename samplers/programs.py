@@ -91,7 +91,11 @@ class SparseGibbs(RunningMean, WarmStart):
         return super().shared_arrays() | {"rests": ArraySpec((self.dataset.vocabulary_size,), "float64")}
 
     def steps(self) -> tuple[str, ...]:
-        return ("rests", "sample", "aggregate")
+        return ("sample", "aggregate") if self.whole_blocks else ("rests", "sample", "aggregate")
+
+    def words_found(self, job: Job, words: np.ndarray) -> None:
+        if self.whole_blocks:
+            self._sum_rests(job, words)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         if step != "rests":

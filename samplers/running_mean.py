@@ -63,7 +63,8 @@ class RunningMean(DocMajor):
         return [*stages, range(parts)] if ends and self.has_mean else stages
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        if not self.has_mean or job.phase != self.documents.name or job.stage <= len(self.steps()):
+        last = self.opening + len(self.steps())
+        if not self.has_mean or job.phase != self.documents.name or job.stage < last:
             return super().update_documents(job, block, key)
         size, parts = self.layout.dense, job.bounds.size - 1
         mine = slice(size * job.part // parts, size * (job.part + 1) // parts)

@@ -96,14 +96,17 @@ class WarmStart(DocMajor):
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if phase in self._learning:
             return [range(parts)] * (1 + 2 * self._turns * self._minibatches(unit))
-        return [range(parts)] if phase is DRAW else super().schedule(phase, unit, parts)
+        return [range(parts)] * 2 if phase is DRAW else super().schedule(phase, unit, parts)
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if any(job.phase == phase.name for phase in self._learning):
             return self._learn(job, block, key)
         if job.phase != DRAW.name:
             return super().update_documents(job, block, key)
-        where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, self.words_at(block)
+        if job.stage == 0:
+            self.find_words(job, block)
+            return None
+        where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_words"]
         estimate = self._estimate(job.shared)
         scvb0.draw_documents(*where, job.first, job.last, estimate, job.delta["topic_counts"], key)
         return None
@@ -116,6 +119,7 @@ class WarmStart(DocMajor):
             job.shared["token_words"],
         )
         if job.stage == 0:
+            self.find_words(job, block)
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
             begins = job.unit == 0 and job.phase == self._learning[0].name
             return self._random_rows(job, key) if begins else None
@@ -126,7 +130,8 @@ class WarmStart(DocMajor):
         estimate = self._estimate(job.shared)
         if step == 0:
             mine = [first + (last - first) * part // (job.bounds.size - 1) for part in (job.part, job.part + 1)]
-            scvb0.fold_documents(block.offsets, block.positions, self.words_at(block), *mine, estimate, mixtures)
+            where = block.offsets, block.positions, job.shared["position_words"]
+            scvb0.fold_documents(*where, *mine, estimate, mixtures)
             return None
         return self._count_words(job, block, first, last, mixtures)
 

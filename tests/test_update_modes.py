@@ -134,10 +134,10 @@ def keys_of(update: str, iteration: int, kernel: Kernel) -> np.ndarray:
     """The streams of a program's jobs: (seed, iteration, phase, block, stage, part)."""
     derives = kernel.sampler not in ("gibbs", "sparselda")
     if update == "rotation":
-        jobs = [(1, 0, turn + 1, shard) for turn in range(2) for shard in range(2)]
+        jobs = [(1, 0, turn + 2, shard) for turn in range(2) for shard in range(2)]
     elif update == "delayed":
-        cells = range(1 if whole(kernel, update) else 2)
-        jobs = [(1, 0, 3 * cell + 2 if derives else 2 * cell + 1, 0) for cell in cells]
+        stages = [1] if whole(kernel, update) else [3, 6] if derives else [2, 4]
+        jobs = [(1, 0, stage, 0) for stage in stages]
     else:
         jobs = [(2 if update == "data-parallel" else 1, 0, 1, 0)]
     return np.array([stream_key(7, iteration, *job) for job in jobs])
