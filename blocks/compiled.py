@@ -83,6 +83,8 @@ import numba  # noqa: E402  (the cache directory must be set first)
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 
+# An index that may be negative for all that numba knows is tested for that, which keeps loops from vectorising, too: in
+# innermost loops indices are unsigned, or count from 0 on in a slice.
 kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 # For loops over tokens: numba counts no references to arrays, which took half of a sampler's time. Nothing may be
 # allocated in them.

@@ -73,20 +73,20 @@ def find_documents(offsets, positions, first, last, documents):
 
 
 @kernel
-def fold_documents(offsets, positions, words_at, first, last, estimate, mixtures):
+def fold_documents(offsets, positions, position_words, first, last, estimate, mixtures):
     """Set the mixtures of the documents from first to last, of a block.
 
-    offsets: int64 (D+1,); positions: uint32 (N,); words_at: uint32 (N,), the word at each position.
+    offsets: int64 (D+1,); positions: uint32 (N,); position_words: uint32 (N,), the word at each position.
     """
     memory = _memory(offsets, first, last, estimate)
     for d in range(first, last):
         mine = slice(offsets[d], offsets[d + 1])
-        _fold(_different_words(positions[mine], words_at, memory), estimate, memory)
+        _fold(_different_words(positions[mine], position_words, memory), estimate, memory)
         mixtures.sizes[d] = _store_mixture(memory.expected, mixtures.topics[mine], mixtures.counts[mine])
 
 
 @kernel
-def draw_documents(state, base, offsets, positions, words_at, first, last, estimate, drawn, key):
+def draw_documents(state, base, offsets, positions, position_words, first, last, estimate, drawn, key):
     """Draw the topics of the tokens of the documents from first to last, of a block, given the estimate.
 
     state: topic type (rows, columns), set; base: row of position 0. drawn: int64 (K,), how often each topic was, added
@@ -96,13 +96,13 @@ def draw_documents(state, base, offsets, positions, words_at, first, last, estim
     gammas = np.empty(estimate.shares.size, np.float32)
     for d in range(first, last):
         mine = positions[offsets[d] : offsets[d + 1]]
-        _fold(_different_words(mine, words_at, memory), estimate, memory)
+        _fold(_different_words(mine, position_words, memory), estimate, memory)
         size = _store_mixture(memory.expected, memory.topics[: mine.size], memory.counts[: mine.size])
         topics, counts = memory.topics[:size], memory.counts[:size]
         word, total = np.int64(-1), np.float32(0.0)
         for position in mine:
-            if words_at[position] != word:
-                word = np.int64(words_at[position])
+            if position_words[position] != word:
+                word = np.int64(position_words[position])
                 total = _find_gammas(estimate, word, topics, counts, gammas)
             x, chosen = np.float32(uniform(key, np.uint64(position))) * total, np.int64(0)
             for a in range(size):
@@ -141,14 +141,14 @@ def _memory(offsets, first, last, estimate):
 
 
 @unmanaged_kernel
-def _different_words(positions, words_at, memory):
+def _different_words(positions, position_words, memory):
     """Find the different words of a document with tokens at some positions; returns how many.
 
     After them comes a group of the last one that does not occur.
     """
     words, times, size = memory.words, memory.times, 0
     for position in positions:
-        word = words_at[position]
+        word = position_words[position]
         if size and words[size - 1] == word:
             times[size - 1] += np.float32(1.0)
         else:
@@ -261,9 +261,9 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
     of gamma, added to.
     """
     expected, seen, gammas = scratch.expected, scratch.seen, scratch.gammas
-    topics = estimate.shares.size
+    topics = np.uint64(estimate.shares.size)
     for i in range(words.size):
-        row, size = np.int64(words[i]) * topics, 0
+        row, size = np.uint64(words[i]) * topics, 0
         position, end = np.int64(nexts[i]), ends[i]
         while position < end and mixtures.documents[position] < last:
             d, times = mixtures.documents[position], np.float32(0.0)
@@ -271,15 +271,16 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
                 times += np.float32(1.0)
                 position += 1
             mine = slice(offsets[d], offsets[d] + np.int64(mixtures.sizes[d]))
-            total = _find_gammas(estimate, words[i], mixtures.topics[mine], mixtures.counts[mine], gammas)
-            for a in range(mine.stop - mine.start):
-                k = np.int64(mixtures.topics[mine.start + a])
+            of_document = mixtures.topics[mine]
+            total = _find_gammas(estimate, words[i], of_document, mixtures.counts[mine], gammas)
+            for a in range(of_document.size):
+                k = np.uint64(of_document[a])
                 seen[size] = k  # kept if it is new
                 size += expected[k] == 0
                 expected[k] += gammas[a] * (times / total)
         nexts[i] = position
         for place in range(size):
-            k = seen[place]
+            k = np.uint64(seen[place])
             estimate.rows[row + k] += expected[k] * np.float32(added)
             totals[k] += expected[k]
             expected[k] = 0
@@ -288,16 +289,17 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
 @inlined
 def _find_gammas(estimate, word, topics, counts, gammas):
     """Set `gammas` to those of a token over the topics of its document, up to a factor; returns their sum."""
-    row, scale, beta = np.int64(word) * estimate.shares.size, np.float32(estimate.scale), np.float32(estimate.beta)
+    row = np.uint64(word) * np.uint64(estimate.shares.size)
+    scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
     total = np.float32(0.0)
     for a in range(topics.size):
-        k = np.int64(topics[a])
+        k = np.uint64(topics[a])
         phi = (estimate.rows[row + k] * scale + beta) * estimate.shares[k]
         gammas[a] = (counts[a] + estimate.alpha[k]) * phi
         total += gammas[a]
     own, total = np.float32(1.0) / total, np.float32(0.0)
     for a in range(topics.size):
-        count, alpha = counts[a], estimate.alpha[np.int64(topics[a])]
+        count, alpha = counts[a], estimate.alpha[np.uint64(topics[a])]
         gammas[a] *= (max(count - gammas[a] * own, np.float32(0.0)) + alpha) / (count + alpha)
         total += gammas[a]
     return total

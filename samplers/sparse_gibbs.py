@@ -104,15 +104,15 @@ def document_part(of_document, present, size, rows, word, beta, cumulated):
     """Cumulate n_kd^- * phi_k over the document's topics; returns the sum."""
     total = 0.0
     if rows.masks[word] == DENSE:
-        start = rows.starts[word]
+        start = np.uint64(rows.starts[word])
         for i in range(size):
-            k = present[i]
+            k = np.uint64(present[i])
             total += of_document[k] * (rows.dense[start + k] + beta)
             cumulated[i] = total
     else:
         for i in range(size):
-            k = np.int64(present[i])
-            total += of_document[k] * (row_count(rows, word, k) + beta)
+            topic = np.int64(present[i])
+            total += of_document[topic] * (row_count(rows, word, topic) + beta)
             cumulated[i] = total
     return total
 
@@ -165,9 +165,10 @@ def _draw_dense(dense, start, scales, alpha, beta, x):
 @reordered_kernel
 def dense_rest(dense, start, scales, alpha, beta, first, last):
     """sum_k alpha_k * phi_k over the topics from first to last, of the word whose row begins at `start`."""
+    row, alpha, scales = dense[start + first : start + last], alpha[first:last], scales[first:last]
     rest = 0.0
-    for k in range(first, last):
-        rest += alpha[k] * (dense[start + k] + beta) * scales[k]
+    for k in range(row.size):
+        rest += alpha[k] * (row[k] + beta) * scales[k]
     return rest
 
 

@@ -78,18 +78,18 @@ def draw_group(state, base, rows, topics, prior, totals, key, draw):
     rate = prior.topics / prior.total
     one = prior.cut.size == 1
     for i in range(topics.size):
-        row = base + rows[i]
+        row = np.uint64(base + rows[i])
         totals[np.int64(state[row, 0])]["count"] = 0
         state[row, 0] = topics[i]
         for m in range(proposals):
             x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
             # Both are worked out, and one is chosen: a branch would be guessed wrongly too often.
-            j = min(int(x), others)
+            j = np.uint64(min(int(x), others))
             y = (x - others) * rate
             k = min(int(y), prior.topics - 1)
             if not one and y - k >= prior.cut[max(k, 0)]:
                 k = np.int64(prior.alias[k])
-            state[row, 1 + m] = np.int64(topics[others if j == i else j]) if x < others else k
+            state[row, 1 + m] = np.int64(topics[np.uint64(others) if j == np.uint64(i) else j]) if x < others else k
 
 
 @inlined
@@ -120,14 +120,14 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
     for i in range(topics.size):
         if far and i + _TOTALS_AHEAD < topics.size:
             prefetch(totals, np.int64(state[base + rows[i + _TOTALS_AHEAD], 0]))
-        totals[np.int64(state[base + rows[i], 0])]["count"] += 1
+        totals[np.int64(state[np.uint64(base + rows[i]), 0])]["count"] += 1
     changed = 0
     for i in range(topics.size):
         if i + _ROWS_AHEAD < rows.size:
             prefetch(numbers, (base + rows[i + _ROWS_AHEAD]) * state.shape[1])
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
-        row = base + rows[i]
+        row = np.uint64(base + rows[i])
         topics[i] = accept_token(state, row, prior.weights, totals, key, draw + np.uint64(i * proposals))
         changed += move_token(totals, state[row, 0], topics[i])
     draw_group(state, base, rows, topics, prior, totals, key, draw + np.uint64(topics.size * proposals))
