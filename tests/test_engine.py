@@ -25,9 +25,10 @@ from corpora import (
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
+from ooc.cells import RESIDENT
 from ooc.plan import make_plan
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.worker import Message, ProgramSpec, all_phases, unit_parts
 from samplers.doc_major import UPDATES
 from samplers.model import Model
 
@@ -133,6 +134,19 @@ def test_another_seed_gives_another_model(dataset, in_process, tmp_path):
     run = new_run(tmp_path / "run", dataset, program_spec(topics=30, mh_steps=2, seed=8), ITERATIONS)
     train(run, plan(2), quiet=True)
     assert model_bytes(run.path)["words.h5"] != in_process["two-phase"]["words.h5"]
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1, [1, 1, 1, 1, 0]), (3, [3, 1, 0, 0, 0]), (9, [4, 0, 0, 0, 0])])
+def test_an_answer_has_no_more_parts_than_it_may(dataset, most, sizes):
+    """What a phase that reads answers may be large: its parts are answered one by one, all of them once."""
+    with InProcess(dataset, SPECS["two-phase"]) as chain:
+        phase = all_phases(chain.program).index(chain.program.document_likelihood)
+        parts = range(unit_parts(dataset.block(0), dataset.part_tokens).size - 1)
+        message = Message(phase, 0, 0, 0, parts, most, RESIDENT)
+        answers = [chain._handler(message) for _ in sizes]
+        assert [len(answer) for answer in answers] == sizes
+        told = {part: likelihood for answer in answers for part, likelihood in answer.items()}
+        assert [told[part] for part in parts] == list(chain.sweep(chain.program.document_likelihood))[: len(parts)]
 
 
 def test_the_order_in_which_parts_are_dealt_does_not_matter(dataset, in_process, tmp_path):
