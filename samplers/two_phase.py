@@ -103,7 +103,7 @@ def move_token(totals, old, new):
 @inlined
 def _prefetch_totals(state, row, totals):
     for m in range(state.shape[1]):
-        prefetch(totals, np.int64(state[row, m]))
+        prefetch(totals, np.int64(state[np.uint64(row), m]))
 
 
 @unmanaged_kernel
@@ -119,7 +119,7 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
     numbers = state.reshape(-1)
     for i in range(topics.size):
         if far and i + _TOTALS_AHEAD < topics.size:
-            prefetch(totals, np.int64(state[base + rows[i + _TOTALS_AHEAD], 0]))
+            prefetch(totals, np.int64(state[np.uint64(base + rows[i + _TOTALS_AHEAD]), 0]))
         totals[np.int64(state[np.uint64(base + rows[i]), 0])]["count"] += 1
     changed = 0
     for i in range(topics.size):
