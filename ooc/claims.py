@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator, Sequence
-
-import numpy as np
+from contextlib import contextmanager
 
 from ooc.shared import SharedArrays
 
@@ -25,7 +24,8 @@ class Claims:
 
     def refuse(self) -> None:
         """Nothing more is to be had: workers end with the part they are at."""
-        self._counts[:] = _ALL
+        with self._locked():
+            self._counts[:] = _ALL
 
     def taken(self) -> int:
         """How many there are in all; it grows while workers get on."""
@@ -37,10 +37,16 @@ class Claims:
             yield parts[place]
 
     def _next(self, unit: int) -> int:
+        with self._locked():
+            place = int(self._counts[unit])
+            self._counts[unit] = place + 1
+        return place
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """No other process counts meanwhile; the kernel unlocks for one that dies."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
-            place = int(self._counts[unit])
-            self._counts[unit] = np.int64(place + 1)
+            yield
         finally:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
-        return place

@@ -22,7 +22,7 @@ from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
-from samplers.documents import Cell, Counts, aggregate_words, count_words, lay_out
+from samplers.documents import Cell, Counts, aggregate_words, count_words, find_words, lay_out
 from samplers.lda import Lda, tokens_of_words, topic_type
 from samplers.rows import Rows, row_layout, row_sizes
 
@@ -170,7 +170,7 @@ class DocMajor(Lda):
             return super().update_documents(job, block, key)
         if job.stage < self.opening:
             if job.stage == 0:
-                self.find_words(job, block)
+                self.words_found(job, self.find_words(job, block))
             else:
                 self._lay_out(job, block, job.bounds[job.part : job.part + 2])
             return (0, *_NOTHING) if self.update_mode == "rotation" else 0
@@ -191,12 +191,12 @@ class DocMajor(Lda):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def find_words(self, job: Job, block: Block) -> None:
-        """Set the words at the positions of this job's share of a block's words."""
+    def find_words(self, job: Job, block: Block) -> np.ndarray:
+        """Set the words at the positions of this job's share of a block's words; returns those words."""
         mine = slice(*(block.words.size * np.array([job.part, job.part + 1]) // (job.bounds.size - 1)))
         offsets = block.word_offsets[mine.start : mine.stop + 1]
-        job.shared["position_words"][offsets[0] : offsets[-1]] = np.repeat(block.words[mine], np.diff(offsets))
-        self.words_found(job, block.words[mine])
+        find_words(block.words[mine], offsets, job.shared["position_words"])
+        return block.words[mine]
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
         """Hook for what a sampler derives from the rows of a block's words before any of its tokens is sampled."""

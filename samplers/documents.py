@@ -125,6 +125,14 @@ def put_back(topics, present, places, size, summary, topic):
 
 
 @unmanaged_kernel
+def find_words(words, word_offsets, position_words):
+    """Set the word at each position of some words, uint32 (n,). word_offsets: int64 (n+1,), their positions."""
+    for i in range(words.size):
+        for position in range(word_offsets[i], word_offsets[i + 1]):
+            position_words[position] = words[i]
+
+
+@unmanaged_kernel
 def lay_out(state, base, positions, position_words, topics, words, counted):
     """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position.
 
