@@ -79,7 +79,8 @@ def _hidden(module: str) -> Iterator[None]:
 
 os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
 
-import numba  # noqa: E402  (the cache directory must be set first)
+with _hidden("scipy"):  # it is imported for its version alone, and could not be hidden any more
+    import numba
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 
