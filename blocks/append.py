@@ -6,8 +6,6 @@ until then the dataset is the old one, whole. What a crash leaves behind is remo
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,15 @@ from pathlib import Path
 
 from blocks.dataset import MANIFEST, Dataset
 from blocks.errors import RequestError
-from blocks.files import TEMPORARY, disk_errors, publish_directory, remove_leftovers, temporary_name
+from blocks.files import (
+    Removed,
+    disk_errors,
+    locked,
+    publish_directory,
+    remove,
+    remove_leftovers,
+    temporary_name,
+)
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,8 @@ class Target:
 
 @contextmanager
 def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
-    """A dataset that appears under its name when it is complete; what killed attempts at it left is removed."""
-    path = Path(out)
-    for leftover in path.parent.glob(f".{path.name}{TEMPORARY}*"):
-        with locked(leftover) as free:
-            if free:
-                shutil.rmtree(leftover, ignore_errors=True)
-    with publish_directory(path, overwrite=overwrite) as root, locked(root):
+    """A dataset that appears under its name when it is complete."""
+    with publish_directory(Path(out), overwrite=overwrite) as root:
         (root / "blocks").mkdir()
         (root / "spill").mkdir()
         yield Target(root, root / "spill")
@@ -68,7 +69,9 @@ def append_to(out: str) -> Iterator[Target]:
     root = Path(out)
     with disk_errors(root), locked(root) as free:
         if not free:
-            raise RequestError(f"another process is appending to {root}", "Wait until it has ended.")
+            raise RequestError(
+                f"another process is appending to {root}, or there are no locks on its disk", "Wait until it has ended."
+            )
         remove_strays(root)
         spill = temporary_name(root / "spill")
         spill.mkdir()
@@ -79,30 +82,12 @@ def append_to(out: str) -> Iterator[Target]:
             remove_strays(root)
 
 
-@contextmanager
-def locked(directory: Path) -> Iterator[bool]:
-    """Hold the lock of a directory, which ends with the process; yields False if another process holds it."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
-
-
-def remove_strays(root: Path) -> None:
+def remove_strays(root: Path) -> list[Removed]:
     """Delete what the manifest of a dataset does not name: files of an earlier generation or of a failed append."""
     named = {path for path, _ in Dataset(root).files()} | {root / MANIFEST}
     folders = {path.parent for path in named}
-    for folder in sorted(folders):
-        remove_leftovers(folder)
-    for found in (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt")):
-        if found not in named:
-            found.unlink()
-    for folder in root.glob("slices*"):
-        if folder not in folders:
-            shutil.rmtree(folder)
+    removed = [gone for folder in sorted(folders) for gone in remove_leftovers(folder)]
+    files = (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt"))
+    strays = [file for file in files if file not in named]
+    strays += [folder for folder in root.glob("slices*") if folder not in folders]
+    return removed + [remove(stray) for stray in strays]

@@ -36,13 +36,13 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | P
     import h5py
 
     with publish(root / file_name) as beside:
-        with h5py.File(beside, "w", alignment_threshold=0, alignment_interval=64) as file:
+        with h5py.File(beside, "w", locking=False, alignment_threshold=0, alignment_interval=64) as file:
             for name, array in arrays.items():
                 if isinstance(array, Pieces):
                     _write_pieces(file.create_dataset(name, (array.size,), array.dtype), array)
                 else:
                     file.create_dataset(name, data=array)
-        with h5py.File(beside, "r") as file:
+        with h5py.File(beside, "r", locking=False) as file:
             where = {
                 name: Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
                 for name, array in arrays.items()

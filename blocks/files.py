@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -38,6 +40,33 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+class Removed(NamedTuple):
+    """Something that was deleted."""
+
+    path: Path
+    bytes: int
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file or directory, which ends with the process.
+
+    Yields False, and holds nothing, if another process holds it or the file system (NFS, for directories) has no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
 def temporary_name(path: Path) -> Path:
     """A name beside `path` for what is not complete yet, recognised as a leftover by `remove_leftovers`."""
     return path.with_name(f".{path.name}{TEMPORARY}{uuid.uuid4().hex[:8]}")
@@ -47,14 +76,15 @@ def temporary_name(path: Path) -> Path:
 def publish(path: Path) -> Iterator[Path]:
     """Write beside `path`, then flush, rename and make the rename durable; nothing is left when it fails.
 
-    Yields the temporary path to write to (a file).
+    Yields the temporary path to write to, an empty file whose lock is held, so that no other process takes it for a
+    leftover.
     """
     beside = temporary_name(path)
     try:
-        with disk_errors(path):
+        with disk_errors(path), beside.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield beside
-            with beside.open("rb") as file:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
             beside.replace(path)
             sync_directory(path.parent)
     finally:
@@ -65,16 +95,17 @@ def publish(path: Path) -> Iterator[Path]:
 def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Fill a directory beside `path`, then rename it; nothing is left under `path` when it fails.
 
-    Every file put in it must have been published or synced by its writer. Raises RequestError when `path` exists
-    and `overwrite` is not set.
+    Every file put in it must have been published or synced by its writer. What killed attempts at it left is removed.
+    Raises RequestError when `path` exists and `overwrite` is not set.
     """
     require_new(path, overwrite=overwrite)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent, path.name)
         beside = temporary_name(path)
         beside.mkdir()
     try:
-        with disk_errors(path):
+        with disk_errors(path), locked(beside):
             yield beside
             sync_directory(beside)
             old = temporary_name(path) if path.exists() else None
@@ -120,13 +151,25 @@ def _existing_parent(path: Path) -> Path:
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Delete what an interrupted `publish` left in a directory."""
-    for leftover in directory.glob(f".*{TEMPORARY}*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+def remove(path: Path) -> Removed:
+    """Delete a file, or a directory with all that is in it; what is gone already is no error."""
+    if path.is_dir():
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        size = path.stat().st_size if path.exists() else 0
+        path.unlink(missing_ok=True)
+    return Removed(path, size)
+
+
+def remove_leftovers(directory: Path, name: str | None = None) -> list[Removed]:
+    """Delete what killed processes were about to publish in a directory, under a name if one is given."""
+    removed = []
+    for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
+        with suppress(FileNotFoundError), locked(leftover) as free:
+            if free:
+                removed.append(remove(leftover))
+    return removed
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

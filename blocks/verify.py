@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import locked
 from blocks.corpus_writer import write_slice
 from blocks.dataset import MANIFEST, Dataset, check_file
 from blocks.errors import RequestError
-from blocks.files import disk_errors, write_json
+from blocks.files import disk_errors, locked, write_json
 
 
 class Report(NamedTuple):
@@ -51,7 +50,9 @@ def repair_dataset(path: Path, report: Report) -> bool:
     """
     with locked(path) as free:
         if not free:
-            raise RequestError(f"another process is appending to {path}", "Wait until it has ended.")
+            raise RequestError(
+                f"another process is appending to {path}, or there are no locks on its disk", "Wait until it has ended."
+            )
         return _repair(Dataset(path), report)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from blocks.errors import OocError
-from cli import demo, ingest, inspect, plan, results, train
+from cli import clean, demo, ingest, inspect, plan, results, train
 
 app = typer.Typer(
     name="ooc",
@@ -33,6 +33,7 @@ for command in (
     plan.plan,
     inspect.info,
     inspect.verify,
+    clean.clean,
     demo.demo,
 ):
     app.command()(command)

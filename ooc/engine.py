@@ -20,7 +20,7 @@ from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
-from ooc.state import CellFile, Cursor, Generations, Layout
+from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
 from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
 
@@ -89,7 +89,7 @@ class StaticEngine:
     def __exit__(self, *_: object) -> None:
         self._claims.refuse()
         self._closing.close()
-        self._generations.remove_uncommitted()
+        remove_uncommitted(self._generations.directory)
 
     @property
     def pids(self) -> list[int]:

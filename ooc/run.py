@@ -25,7 +25,16 @@ from typing import Any
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import disk_errors, publish, publish_directory, read_json, remove_leftovers, write_json
+from blocks.files import (
+    Removed,
+    disk_errors,
+    publish,
+    publish_directory,
+    read_json,
+    remove,
+    remove_leftovers,
+    write_json,
+)
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
 
@@ -43,15 +52,31 @@ class Run:
 
     @property
     def scratch(self) -> Path:
-        """Where state/ and slices/ are: the run directory itself, or one on another disk; raises WorkFailed if that is
-        gone."""
-        place = Path(self.config["scratch"] or self.path)
-        if not place.exists():
+        """Where state/ and slices/ are: the run directory itself, or one on another disk; see `check_state`."""
+        self.check_state()
+        return Path(self.config["scratch"] or self.path)
+
+    def check_state(self) -> None:
+        """Raise RequestError if the state was removed on request, WorkFailed if the disk that it is on is gone."""
+        if self.config["state_removed"]:
+            raise RequestError(
+                f"the state of {self.path} was removed with `ooc clean --state`",
+                "Its model is whole; to go further, train a new run.",
+            )
+        place = self.config["scratch"]
+        if place and not Path(place).exists():
             raise WorkFailed(
                 f"{place}, the --scratch of {self.path}, is gone, and what was trained with it",
                 "Mount it again, or train again with --overwrite.",
             )
-        return place
+
+    @property
+    def finished(self) -> bool:
+        """Whether what was planned is done, and the model published with nothing left to be averaged into it."""
+        lines = self.metrics()
+        if not lines or not (self.path / "model").exists() or any(self.path.glob("sample-*")):
+            return False
+        return bool(lines[-1].get("converged")) or lines[-1]["iteration"] >= self.config["iterations"]
 
     @property
     def spec(self) -> ProgramSpec:
@@ -69,9 +94,16 @@ class Run:
         self.config["iterations"] = iterations
         write_json(self.path / CONFIG, self.config)
 
-    def locked(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[list[Removed]]:
         """Hold the run's lock, see `locked`."""
         return locked(self.path)
+
+    def remove_state(self) -> list[Removed]:
+        """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""
+        places = [self.path / "state", *_scratches(self.path)]
+        self.config["state_removed"] = True
+        write_json(self.path / CONFIG, self.config)
+        return [remove(place) for place in places if place.exists()]
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
@@ -119,10 +151,10 @@ def remembered_dataset(entry: dict[str, str], name: str) -> Dataset:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a run directory; raises RequestError if another process works on it.
+def locked(path: Path) -> Iterator[list[Removed]]:
+    """Hold the lock of a run directory; yields what others left in it that were killed, which is deleted.
 
-    A killed process holds no lock.
+    Raises RequestError if another process works on the run. A killed process holds no lock.
     """
     with disk_errors(path):
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -134,10 +166,8 @@ def locked(path: Path) -> Iterator[None]:
             raise RequestError(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        remove_leftovers(path)
-        for place in (path, *_scratches(path)):
-            shutil.rmtree(place / SLICES, ignore_errors=True)
-        yield
+        slices = [place / SLICES for place in (path, *_scratches(path))]
+        yield remove_leftovers(path) + [remove(place) for place in slices if place.exists()]
     finally:
         os.close(descriptor)
 
@@ -214,6 +244,7 @@ def run_config(
         "extended_at": 0,
         "settings": settings,
         "scratch": scratch,
+        "state_removed": False,
     }
 
 

@@ -21,7 +21,7 @@ import xxhash
 from blocks.arrays import map_arrays, write_arrays
 from blocks.dataset import Dataset, check_file
 from blocks.errors import OocError, WorkFailed
-from blocks.files import disk_errors, read_json, remove_leftovers, sync_directory, write_json
+from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
 from ooc.program import LocalState
 
 SCHEMA = 1
@@ -177,18 +177,8 @@ class Generations:
         self._dataset = dataset
         self._layout = layout
         directory.mkdir(exist_ok=True)
-        remove_leftovers(directory)
-        if (directory / "manifest.json").exists():
-            manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
-            if manifest.pop("checksum", None) != _checksum(manifest):
-                raise WorkFailed(
-                    f"{directory / 'manifest.json'} is damaged: its checksum does not match",
-                    "Restore it from a copy, or train again from the start.",
-                )
-            self._entries = [entry for entry in (manifest["newest"], manifest["before"]) if entry]
-        else:
-            self._entries = []
-        self.remove_uncommitted()
+        self._entries = _committed(directory)
+        remove_uncommitted(directory)
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -266,17 +256,30 @@ class Generations:
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
         write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
         self._entries = entries
-        self.remove_uncommitted()
+        remove_uncommitted(self.directory)
 
     def _next(self) -> int:
         return self._entries[0]["generation"] + 1 if self._entries else 1
 
-    def remove_uncommitted(self) -> None:
-        """Delete what was written for a generation that never came."""
-        kept = {f"{entry['generation']:06}" for entry in self._entries}
-        for file in self.directory.glob("[0-9]*.*"):
-            if file.stem not in kept:
-                file.unlink()
+
+def remove_uncommitted(directory: Path) -> list[Removed]:
+    """Delete what was written in a state directory for a generation that never came."""
+    kept = {f"{entry['generation']:06}" for entry in _committed(directory)}
+    strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept]
+    return remove_leftovers(directory) + [remove(stray) for stray in strays]
+
+
+def _committed(directory: Path) -> list[dict[str, Any]]:
+    """The entries of the newest generation and of the one before; raises WorkFailed if the manifest is damaged."""
+    if not (directory / "manifest.json").exists():
+        return []
+    manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
+    if manifest.pop("checksum", None) != _checksum(manifest):
+        raise WorkFailed(
+            f"{directory / 'manifest.json'} is damaged: its checksum does not match",
+            "Restore it from a copy, or train again from the start.",
+        )
+    return [entry for entry in (manifest["newest"], manifest["before"]) if entry]
 
 
 def _checksum(manifest: dict[str, Any]) -> str:

@@ -12,13 +12,15 @@ from ooc.state import Generations, Layout
 
 def describe_run(run: Run) -> dict[str, Any]:
     """The facts of a run; JSON types only."""
-    metrics, places = run.metrics(), {run.path, run.scratch}
+    metrics, state_removed = run.metrics(), run.config["state_removed"]
+    places = {run.path} if state_removed else {run.path, run.scratch}
     return {
         "path": str(run.path),
         "kind": "run",
         **{name: run.config[name] for name in ("version", "program", "options", "dataset")},
         "iterations": {"planned": run.config["iterations"], "done": metrics[-1]["iteration"] if metrics else 0},
         "finished": (run.path / "model").exists(),
+        "state_removed": state_removed,
         "bytes": sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file()),
         "last": metrics[-1] if metrics else {},
     }
@@ -32,7 +34,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"options     {', '.join(f'{name} {value}' for name, value in facts['options'].items())}"
     yield f"dataset     {facts['dataset']['path']} ({facts['dataset']['identity']})"
     yield f"iterations  {iterations['done']} of {iterations['planned']}" + (
-        "" if facts["finished"] else ", no model yet"
+        (", its state removed" if facts["state_removed"] else "") if facts["finished"] else ", no model yet"
     )
     yield f"bytes       {facts['bytes']:,}"
     for name, value in facts["last"].items():
@@ -41,6 +43,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 def run_problems(run: Run) -> Iterator[str]:
     """What is wrong with the newest generation of a run, if anything."""
+    if run.config["state_removed"]:
+        return
     try:
         dataset = run.dataset()
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())

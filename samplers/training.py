@@ -155,6 +155,7 @@ def resume(
             max_time,
         )
     run = Run(path)
+    run.check_state()
     _check_limits(run.spec, workers, max_time)
     dataset = run.dataset()
     plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)

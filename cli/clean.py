@@ -1,0 +1,37 @@
+"""`ooc clean`: delete what killed commands left, and state that is needed no more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import Json, print_json
+
+
+def clean(
+    path: Annotated[Path, typer.Argument(help="A dataset, a run, or a directory that holds some.")],
+    state: Annotated[
+        bool, typer.Option("--state", help="Delete the state of finished runs, too; they cannot be trained further.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Delete what killed commands left. What is in use is not touched.
+
+    Example: ooc clean .
+    """
+    from ooc.leftovers import clean
+
+    cleaned = clean(path, state=state)
+    total = sum(gone.bytes for gone in cleaned.removed)
+    for problem in cleaned.skipped:
+        print(f"skipped: {problem}", file=sys.stderr)
+    if json:
+        removed = [{"path": str(gone.path), "bytes": gone.bytes} for gone in cleaned.removed]
+        print_json({"path": str(path), "bytes": total, "removed": removed, "skipped": cleaned.skipped})
+        return
+    for gone in cleaned.removed:
+        print(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
+    print(f"{path}: {total / 1e6:,.1f} MB made free" if cleaned.removed else f"{path}: nothing is left over")

@@ -1,0 +1,72 @@
+"""What killed processes left behind, and state that is needed no more: found and deleted, never what is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from blocks.append import remove_strays
+from blocks.dataset import MANIFEST
+from blocks.errors import RequestError
+from blocks.files import Removed, disk_errors, remove_leftovers
+from blocks.files import locked as dataset_locked
+from ooc.run import CHAINS, CONFIG, Run, locked
+from ooc.state import remove_uncommitted
+
+
+class Cleaned(NamedTuple):
+    """What was deleted, and why something was not."""
+
+    removed: list[Removed]
+    skipped: list[str]
+
+
+def clean(path: Path, *, state: bool = False) -> Cleaned:
+    """Delete leftovers in a dataset, in a run, or in a directory and in the datasets and runs that it holds.
+
+    state: delete also the state of runs that are finished, which then can go no further. Raises RequestError if `path`
+    is none of these or is in use; in a directory what is in use is skipped.
+    """
+    with disk_errors(path):
+        if (cleaned := _clean_known(path, state=state)) is not None:
+            return cleaned
+        if not path.is_dir():
+            raise RequestError(f"{path} is no directory", "Name a dataset, a run, or a directory that holds some.")
+        removed, skipped = remove_leftovers(path), []
+        for child in sorted(path.iterdir()):
+            try:
+                inside = _clean_known(child, state=state) or Cleaned([], [])
+            except RequestError as error:
+                inside = Cleaned([], [error.what])
+            removed += inside.removed
+            skipped += inside.skipped
+        return Cleaned(removed, skipped)
+
+
+def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
+    """Clean a dataset, a run or several chains; None if it is something else."""
+    if (path / CHAINS).exists():
+        with locked(path) as removed:
+            chains = [_clean_run(Run(config.parent), state=state) for config in sorted(path.glob(f"*/{CONFIG}"))]
+            found = [gone for chain in chains for gone in chain.removed]
+            return Cleaned(removed + found, [problem for chain in chains for problem in chain.skipped])
+    if (path / CONFIG).exists():
+        return _clean_run(Run(path), state=state)
+    if (path / MANIFEST).exists():
+        return _clean_dataset(path)
+    return None
+
+
+def _clean_dataset(path: Path) -> Cleaned:
+    with dataset_locked(path) as free:
+        if not free:
+            raise RequestError(f"{path} is being appended to", "Wait until that has ended.")
+        return Cleaned(remove_leftovers(path) + remove_strays(path), [])
+
+
+def _clean_run(run: Run, *, state: bool) -> Cleaned:
+    with run.locked() as removed:
+        if run.config["state_removed"] or (state and run.finished):
+            return Cleaned(removed + run.remove_state(), [])
+        strays = remove_uncommitted(run.scratch / "state") if (run.scratch / "state").exists() else []
+        return Cleaned(removed + strays, [f"{run.path} is not finished: it needs its state"] if state else [])
