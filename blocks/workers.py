@@ -31,6 +31,7 @@ from blocks.errors import OocError, WorkFailed
 _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
+_GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
 _GRACE = 5.0  # seconds a worker may take to leave
 _GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
 
@@ -107,9 +108,11 @@ class Workers:
         Raises WorkerDied if a worker is gone, WorkFailed if none answers or gets on in `timeout` seconds (after the
         stacks of all workers were written to standard error).
         """
-        sources, known = [*self._connections, *([wake] if wake else [])], progress()
-        while not (ready := wait(sources, timeout)) and known != (now := progress()):
-            known = now
+        sources, known, left = [*self._connections, *([wake] if wake else [])], progress(), timeout
+        while not (ready := wait(sources, glance := min(left, _GLANCE))) and left > 0:
+            left -= glance
+            if known != (now := progress()):
+                known, left = now, timeout
         if not ready:
             self.dump_stacks()
             raise WorkFailed(

@@ -142,6 +142,36 @@ def test_a_worker_that_gets_on_is_not_taken_for_hung():
         os.kill(one.pids[1], signal.SIGKILL)
 
 
+STOPPED = """
+import os, signal
+from blocks import workers
+workers._GLANCE = 0.1
+with workers.Workers("handlers:deeds", None, 1) as one:
+    os.kill(one.pids[1], signal.SIGSTOP)
+    one.send(0, ("nap", 0.5))
+    print("asked", flush=True)
+    print([answer for _, _, answer in one.receive(timeout=3.0)])
+"""
+
+
+def test_time_while_everybody_is_stopped_does_not_count():
+    """As by Ctrl-Z, for longer than an answer may take, when the worker has not begun yet."""
+    caller = subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert caller.stdout
+    assert caller.stdout.readline() == "asked\n"
+    os.killpg(caller.pid, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.killpg(caller.pid, signal.SIGCONT)
+    told, _ = caller.communicate(timeout=PATIENCE)
+    assert (caller.returncode, told) == (0, "['rested']\n")
+
+
 def test_closing_ends_all_workers_and_frees_all_descriptors():
     """Three rounds: no process and no descriptor stays."""
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
