@@ -6,6 +6,7 @@
 Every training is the command a user would give. With --limit all its processes are in a memory control group (which
 takes root): one that held more would be killed. What the disk can do is measured first, in the same directory, by
 reading one file while another is written; what a run read from the device is told apart from what the page cache had.
+Beside what was measured stands what `ooc plan` had said before.
 """
 
 from __future__ import annotations
@@ -118,8 +119,16 @@ class Benchmark:
         where = ["--workers", str(args.workers), "--memory", budget, "--evaluate-every", str(args.iterations)]
         return start(["train", "lda", str(self.path), str(run), *how, *where, "--overwrite"], group)
 
+    def plan(self, budget: str) -> dict[str, Any]:
+        """What `ooc plan` says of a training under a budget."""
+        args = self.args
+        what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
+        command = [*OOC, "plan", str(self.path), *what, "--memory", budget, "--json"]
+        return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+
     def measure(self, budget: str, limit: str) -> dict[str, Any]:
         """Train under a budget; returns medians over its iterations but the first."""
+        planned = self.plan(budget)
         run = self.scratch / f"run-{budget}"
         with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
             before = psutil.disk_io_counters()
@@ -143,6 +152,7 @@ class Benchmark:
             "device_read_bytes": after.read_bytes - before.read_bytes,
             "device_written_bytes": after.write_bytes - before.write_bytes,
             "model": model_digest(run),
+            "planned": planned,
         }
 
     def recover(self, budget: str) -> dict[str, Any]:
@@ -179,6 +189,23 @@ def model_digest(run: Path) -> str:
     return json.dumps(json.loads((run / "model" / "model.json").read_text(encoding="utf-8")), sort_keys=True)
 
 
+PREDICTED = ("MB", "GB an iteration", "s an iteration")
+
+
+def predicted(row: dict[str, Any], tokens: int) -> Iterator[str]:
+    """Of memory, bytes of local state moved and seconds: what was planned, what was measured, how far that is off."""
+    plan = row["planned"]
+    moved = (plan["read_bytes"] + plan["written_bytes"], row["read_bytes"] + row["written_bytes"])
+    for (planned, measured), unit in (
+        ((plan["memory_bytes"], row["held_bytes"]), 1e6),
+        (moved, 1e9),
+        ((plan["iteration_s"], tokens / row["tokens_per_s"]), 1.0),
+    ):
+        yield f"{planned / unit:,.2f}"
+        yield f"{measured / unit:,.2f}"
+        yield f"{planned / measured - 1:+.0%}" if measured else "-"
+
+
 def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Iterator[str]:
     """The report of the budgets."""
     yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
@@ -203,6 +230,10 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     for row in found:
         device = row["device_read_bytes"] / 1e9, row["device_written_bytes"] / 1e9
         yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
+    yield from table(
+        [["budget", *(f"{what} {how}" for what in PREDICTED for how in ("planned", "measured", "off"))]]
+        + [[row["memory"], *predicted(row, tokens)] for row in found]
+    )
     same = len({row["model"] for row in found}) == 1
     yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
 
