@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,22 @@ def data_directory() -> Path:
     if not path.is_dir():
         pytest.skip(f"there is no reference data in {path}")
     return path
+
+
+@pytest.fixture(scope="session")
+def preloaded(tmp_path_factory) -> Callable[[str], Path]:
+    """Compile a C file of the tests to a library that is to be loaded before the C library."""
+    compiler = shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("there is no C compiler, or no Linux, to stand between a program and its C library")
+    folder = tmp_path_factory.mktemp("preloaded")
+
+    def compile_(name: str) -> Path:
+        source, library = Path(__file__).with_name(f"{name}.c"), folder / f"{name}.so"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", library, source, "-ldl"], check=True)
+        return library
+
+    return compile_
 
 
 @pytest.fixture

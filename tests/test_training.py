@@ -56,7 +56,14 @@ class Training:
     """A training in a process of its own."""
 
     def __init__(
-        self, run: Path, workers: int, buffers: int, *, mapped: bool = False, checkpoint_s: float = 0.0
+        self,
+        run: Path,
+        workers: int,
+        buffers: int,
+        *,
+        mapped: bool = False,
+        checkpoint_s: float = 0.0,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.run = run
         arguments = map(str, (SCRIPT, run, workers, buffers, int(mapped), checkpoint_s))
@@ -65,6 +72,7 @@ class Training:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
         self.tree: list[psutil.Process] = []
 
@@ -231,6 +239,37 @@ def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_
         assert engine.cursor.iteration == done
     train(run, plan(1, STREAMED), quiet=True)
     check_finished(run.path, expected)
+
+
+@pytest.mark.parametrize("buffers", [RESIDENT, STREAMED], ids=["resident", "streamed"])
+def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_path, buffers):
+    """A worker, the coordinator, or, as by Ctrl-Z, all of them."""
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    stopped = Training(run.path, 2, buffers)
+    stopped.wait_for(2)
+    everybody = [stopped.process.pid, *(process.pid for process in stopped.tree)]
+    for pids in ([stopped.workers()[0].pid], [stopped.process.pid], everybody):
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                os.kill(pid, number)
+            time.sleep(0.3)
+    assert stopped.end() == (0, "")
+    check_finished(run.path, expected)
+
+
+def test_nothing_depends_on_the_time_of_day(corpus, expected, tmp_path, preloaded):
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    clock = {"LD_PRELOAD": str(preloaded("jumping_clock"))}
+    killed = Training(run.path, 2, RESIDENT, environment=clock)
+    killed.wait_for(5)
+    killed.end(signal.SIGKILL)
+    assert Training(run.path, 2, STREAMED, environment=clock).end() == (0, "")
+    check_finished(run.path, expected)
+    elapsed = [line["elapsed_s"] for line in run.metrics()]
+    assert elapsed == sorted(elapsed)
+    assert elapsed[-1] < PATIENCE
+    days = {line[:10] for line in (run.path / "log.txt").read_text().splitlines()}
+    assert len(days) > 1  # the clock did jump
 
 
 def test_a_time_limit_stops_the_run_as_a_signal_does(corpus, expected, tmp_path):
