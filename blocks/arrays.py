@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,20 +36,52 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | P
     """
     import h5py
 
+    where = {}
     with publish(root / file_name) as beside:
-        with h5py.File(beside, "w", locking=False, alignment_threshold=0, alignment_interval=64) as file:
-            for name, array in arrays.items():
-                if isinstance(array, Pieces):
-                    _write_pieces(file.create_dataset(name, (array.size,), array.dtype), array)
-                else:
-                    file.create_dataset(name, data=array)
-        with h5py.File(beside, "r", locking=False) as file:
-            where = {
-                name: Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
-                for name, array in arrays.items()
-            }
+        with _FailSafeFile(beside) as safe:
+            with h5py.File(safe, "w", alignment_threshold=0, alignment_interval=64) as file:
+                for name, array in arrays.items():
+                    if isinstance(array, Pieces):
+                        _write_pieces(file.create_dataset(name, (array.size,), array.dtype), array)
+                    else:
+                        file.create_dataset(name, data=array)
+                    where[name] = Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
+            safe.check()
         entry = {"bytes": beside.stat().st_size, "checksum": checksum(beside)}
     return {"file": file_name, **entry, "arrays": where}
+
+
+class _FailSafeFile(io.FileIO):
+    """A file for the HDF5 library, which may crash the process once a write has failed (HDF5 2.0).
+
+    The first error is kept for `check`; nothing is written from there on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "r+")
+        self._error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`, or none of it once writing has failed."""
+        view, done = memoryview(data).cast("B"), 0
+        try:
+            while self._error is None and done < len(view):
+                done += super().write(view[done:])
+        except OSError as error:
+            self._error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size) if self._error is None else 0
+        except OSError as error:
+            self._error = error
+            return 0
+
+    def check(self) -> None:
+        """Raise what has gone wrong."""
+        if self._error is not None:
+            raise self._error
 
 
 def _write_pieces(written: Any, array: Pieces) -> None:

@@ -40,6 +40,17 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _settle(path: Path) -> None:
+    """Make a name that was just given durable; raises WorkFailed, which says that it is there, if that fails."""
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        raise WorkFailed(
+            f"{path} was written, but may not outlive a power cut: {os.strerror(error.errno or 0)}",
+            "Look after the disk; `ooc verify` reads datasets and runs again.",
+        ) from error
+
+
 class Removed(NamedTuple):
     """Something that was deleted."""
 
@@ -86,7 +97,7 @@ def publish(path: Path) -> Iterator[Path]:
             yield beside
             os.fsync(file.fileno())
             beside.replace(path)
-            sync_directory(path.parent)
+            _settle(path)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -112,7 +123,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             if old:
                 path.rename(old)
             beside.rename(path)
-            sync_directory(path.parent)
+            _settle(path)
             if old:
                 shutil.rmtree(old)
     finally:

@@ -171,7 +171,7 @@ def _write(
 ) -> list[dict[str, Any]]:
     ranks = np.empty(request.vocabulary, np.uint32)
     ranks[word_ids] = np.arange(request.vocabulary, dtype=np.uint32)
-    ranks.tofile(target.root / RANKS)
+    (target.root / RANKS).write_bytes(ranks.data)
     entries = {}
     for block, entry in pool.map_unordered(Generate(number, slice_bounds) for number in range(request.blocks)):
         entries[block.number] = entry

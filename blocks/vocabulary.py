@@ -156,6 +156,7 @@ def write_ranks(folder: Path, merged: Merged, rank_of_term: np.ndarray) -> dict[
     """Write, for each worker, the uint32 rank of each of its word ids; returns the path of each worker's file."""
     paths = {}
     for worker, numbers in merged.numbers.items():
-        paths[worker] = str(folder / f"ranks-{worker}")
-        (rank_of_term if numbers is None else rank_of_term[numbers]).tofile(paths[worker])
+        path = folder / f"ranks-{worker}"
+        path.write_bytes((rank_of_term if numbers is None else rank_of_term[numbers]).data)
+        paths[worker] = str(path)
     return paths

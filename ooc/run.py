@@ -164,8 +164,9 @@ def locked(path: Path) -> Iterator[list[Removed]]:
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode() or "unknown"
             raise RequestError(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with disk_errors(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         slices = [place / SLICES for place in (path, *_scratches(path))]
         yield remove_leftovers(path) + [remove(place) for place in slices if place.exists()]
     finally:

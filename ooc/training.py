@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from blocks.errors import Interrupted, WorkFailed
-from blocks.files import publish_directory
+from blocks.files import disk_errors, publish_directory
 from blocks.memory import held
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
@@ -78,7 +78,7 @@ def train(
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
     dataset = run.dataset()
-    with run.locked(), _signals(stop), _resumable(run):
+    with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan) as engine:
             if not _start(engine, stop, quiet=quiet):

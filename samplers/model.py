@@ -153,12 +153,11 @@ def _write_rows(
             stack.callback(spool.unlink, missing_ok=True)
         with spools[0].open("wb") as sizes_file, spools[1].open("wb") as rows_file:
             for sizes, packed in rows:
-                sizes.tofile(sizes_file)
-                packed.tofile(rows_file)
+                sizes_file.write(sizes.data)  # a full disk is no error for ndarray.tofile
+                rows_file.write(packed.data)
             rows_file.flush()
-            os.fdatasync(
-                rows_file.fileno()
-            )  # pages that are not written yet would count as memory once they are mapped
+            # Pages that are not written yet would count as memory once they are mapped.
+            os.fdatasync(rows_file.fileno())
         sizes = np.fromfile(spools[0], np.uint32)
         starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         source = np.empty(sizes.size, np.int64)
