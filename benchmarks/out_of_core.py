@@ -189,21 +189,20 @@ def model_digest(run: Path) -> str:
     return json.dumps(json.loads((run / "model" / "model.json").read_text(encoding="utf-8")), sort_keys=True)
 
 
-PREDICTED = ("MB", "GB an iteration", "s an iteration")
-
-
-def predicted(row: dict[str, Any], tokens: int) -> Iterator[str]:
+def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
     """Of memory, bytes of local state moved and seconds: what was planned, what was measured, how far that is off."""
     plan = row["planned"]
-    moved = (plan["read_bytes"] + plan["written_bytes"], row["read_bytes"] + row["written_bytes"])
-    for (planned, measured), unit in (
-        ((plan["memory_bytes"], row["held_bytes"]), 1e6),
-        (moved, 1e9),
-        ((plan["iteration_s"], tokens / row["tokens_per_s"]), 1.0),
+    for what, planned, measured in (
+        ("MB held", plan["memory_bytes"] / 1e6, row["held_bytes"] / 1e6),
+        (
+            "GB moved an iteration",
+            (plan["read_bytes"] + plan["written_bytes"]) / 1e9,
+            (row["read_bytes"] + row["written_bytes"]) / 1e9,
+        ),
+        ("s an iteration", plan["iteration_s"], tokens / row["tokens_per_s"]),
     ):
-        yield f"{planned / unit:,.2f}"
-        yield f"{measured / unit:,.2f}"
-        yield f"{planned / measured - 1:+.0%}" if measured else "-"
+        off = f"{planned / measured - 1:+.0%}" if measured else "-"
+        yield [row["memory"], what, f"{planned:,.2f}", f"{measured:,.2f}", off]
 
 
 def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Iterator[str]:
@@ -230,10 +229,8 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     for row in found:
         device = row["device_read_bytes"] / 1e9, row["device_written_bytes"] / 1e9
         yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
-    yield from table(
-        [["budget", *(f"{what} {how}" for what in PREDICTED for how in ("planned", "measured", "off"))]]
-        + [[row["memory"], *predicted(row, tokens)] for row in found]
-    )
+    rows = [["budget", "", "ooc plan", "measured", "off by"]]
+    yield from table([*rows, *(line for row in found for line in predicted(row, tokens))])
     same = len({row["model"] for row in found}) == 1
     yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
 
