@@ -36,6 +36,9 @@ from samplers.streams import bits, uniform
 # by this worker; the tokens of the current group at its start, 0 between groups. A power of two crosses no line.
 TOTAL = np.dtype({"names": ["summary", "change", "count"], "formats": ["f4", "i4", "i4"], "itemsize": 16}, align=True)
 
+# Of a column of an alias table, `topic` has what lies below `cut`, `other` the rest.
+COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
+
 _FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
 _TOTALS_AHEAD = 32
 _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
@@ -138,55 +141,119 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
 def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, totals, key, draw):
     """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
 
-    The topic of another token is drawn from their counts, by an alias table, instead of by position: a draw of the
-    token's own topic k is drawn again with probability 1 / n_k, which takes the token itself out.
+    The topic of another token is drawn from their counts, by an alias table of the topics that the word has, instead of
+    by position.
     counts: int32 (K,), working memory, all 0 before and after.
     """
-    proposals = state.shape[1] - 1
-    others = word_tokens(lengths) - 1
+    proposals = np.uint64(state.shape[1] - 1)
+    tokens = word_tokens(lengths)
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
-        for i in range(row, row + lengths[run]):
-            totals[np.int64(state[i, 0])]["count"] += 1
-    changed = 0
+        count_run(state[row : row + lengths[run]], prior.topics, totals)
+    found = np.empty(min(prior.topics, tokens), np.uint32)
+    changed = size = 0
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
-        for i in range(row, row + lengths[run]):
-            if prior.topics > _FAR and i + _TOTALS_AHEAD < row + lengths[run]:
-                _prefetch_totals(state, i + _TOTALS_AHEAD, totals)
-            topic = accept_token(state, i, prior.weights, totals, key, draw)
-            draw += np.uint64(proposals)
-            changed += move_token(totals, state[i, 0], topic)
-            counts[topic] += 1
-            state[i, 1] = topic  # in the place of a proposal that has been judged, until nobody needs the old topics
-    cut, alias = alias_table(counts.astype(np.float64))
+        moved, size = accept_run(state[row : row + lengths[run]], prior, totals, counts, found, size, key, draw)
+        changed += moved
+        draw += proposals * lengths[run]
+    columns = alias_columns(found[:size], counts)
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
-        for i in range(row, row + lengths[run]):
-            totals[np.int64(state[i, 0])]["count"] = 0
-            state[i, 0] = state[i, 1]
-            for m in range(proposals):
-                state[i, 1 + m] = draw_other(counts, cut, alias, others, state[i, 0], prior, bits(key, draw))
-                draw += np.uint64(1)
-    counts[:] = 0
+        draw_run(state[row : row + lengths[run]], columns, counts, tokens - 1, prior, totals, key, draw)
+        draw += proposals * lengths[run]
+    for topic in found[:size]:
+        counts[topic] = 0
     return changed
 
 
+@unmanaged_kernel
+def count_run(rows, topics, totals):
+    """Count the topics of tokens in `totals`. rows: the tokens' state."""
+    for i in range(rows.shape[0]):
+        if topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            prefetch(totals, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        totals[np.int64(rows[i, 0])]["count"] += 1
+
+
+@unmanaged_kernel
+def accept_run(rows, prior, totals, counts, found, size, key, draw):
+    """Walk the proposals of tokens; their new topics take the place of proposals, for the old are needed still.
+
+    rows: the tokens' state. counts: int32 (K,), added to. found: uint32 (K,), the topics that were counted, `size` so
+    far. Returns the number of tokens that changed topic, and the new size. draw: the first of M draws a token.
+    """
+    changed, proposals = 0, np.uint64(rows.shape[1] - 1)
+    for i in range(rows.shape[0]):
+        if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals)
+        topic = accept_token(rows, i, prior.weights, totals, key, draw)
+        draw += proposals
+        changed += move_token(totals, rows[i, 0], topic)
+        if counts[topic] == 0:
+            found[size] = topic
+            size += 1
+        counts[topic] += 1
+        rows[i, 1] = topic
+    return changed, size
+
+
 @kernel
-def draw_other(counts, cut, alias, others, own, prior, key):
-    """A topic from `n_k^- + prior`, by the counts of all tokens, int32 (K,), and their alias table; key: its stream."""
-    x = uniform(key, np.uint64(0)) * (others + prior.total)
-    if x >= others:
-        return draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
-    n = np.uint64(1)
-    while True:
-        y = uniform(key, n) * counts.size
-        k = min(int(y), counts.size - 1)
-        if y - k >= cut[k]:
-            k = np.int64(alias[k])
-        if k != own or uniform(key, n + np.uint64(1)) * counts[k] >= 1.0:
-            return k
-        n += np.uint64(2)
+def alias_columns(found, counts):
+    """COLUMN (n,): the alias table of the topics `found`, uint32 (n,), by their counts, int32 (K,)."""
+    weights = np.empty(found.size)
+    for i in range(found.size):
+        weights[i] = counts[found[i]]
+    cut, alias = alias_table(weights)
+    columns = np.empty(found.size, COLUMN)
+    for i in range(found.size):
+        columns[i]["cut"] = cut[i]
+        columns[i]["topic"] = found[i]
+        columns[i]["other"] = found[alias[i]]
+    return columns
+
+
+@unmanaged_kernel
+def draw_run(rows, columns, counts, others, prior, totals, key, draw):
+    """Take over the new topics of tokens, empty the counts of the old, and draw new proposals from `n_k^- + prior`.
+
+    rows: the tokens' state after `accept_run`. columns, counts: see `draw_other`. others: the word's other tokens.
+    draw: the first of M draws a token.
+    """
+    for i in range(rows.shape[0]):
+        if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            prefetch(totals, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        totals[np.int64(rows[i, 0])]["count"] = 0
+        own = np.int64(rows[i, 1])
+        rows[i, 0] = own
+        for m in range(1, rows.shape[1]):
+            x = uniform(key, draw) * (others + prior.total)
+            if x >= others:
+                rows[i, m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+            else:
+                topic = draw_other(columns, counts, own, x / others)
+                again = np.uint64(0)
+                while topic < 0:
+                    topic = draw_other(columns, counts, own, uniform(bits(key, draw), again))
+                    again += np.uint64(1)
+                rows[i, m] = topic
+            draw += np.uint64(1)
+
+
+@inlined
+def draw_other(columns, counts, own, u):
+    """The topic of a token of the word that a uniform number draws; -1 if it is the token itself, of topic `own`.
+
+    columns: COLUMN (n,), the alias table of counts, int32 (K,), of all its tokens.
+    """
+    y = u * columns.size
+    i = np.uint64(min(int(y), columns.size - 1))
+    depth, share = y - np.float64(i), columns[i]["cut"]
+    topic = np.int64(columns[i]["topic"])
+    if depth >= share:
+        topic, depth, share = np.int64(columns[i]["other"]), depth - share, 1.0 - share
+    # How far into its share of the column the number lies is uniform again: the first n_k-th of it is the token's.
+    return -1 if topic == own and depth * counts[own] < share else topic
 
 
 @unmanaged_kernel
