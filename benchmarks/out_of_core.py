@@ -231,6 +231,8 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
         yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
     rows = [["budget", "", "ooc plan", "measured", "off by"]]
     yield from table([*rows, *(line for row in found for line in predicted(row, tokens))])
+    if len(found) == 1:
+        return
     same = len({row["model"] for row in found}) == 1
     yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
 
