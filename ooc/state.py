@@ -22,6 +22,7 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.dataset import Dataset, check_file
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
+from ooc.direct import Reader
 from ooc.program import LocalState
 
 SCHEMA = 1
@@ -81,6 +82,7 @@ class CellFile:
         """Open a file to read, or, given a header, create it with all its bytes allocated."""
         self.path = path
         self._layout = layout
+        self._reader: Reader | None = None
         self._table_at = _HEADER + layout.rows * layout.row_bytes
         shape = (layout.blocks, layout.slices)
         with disk_errors(path):
@@ -106,12 +108,10 @@ class CellFile:
     def read(self, block: int, slice_: int, rows: np.ndarray) -> None:
         """Read a cell into `rows`, (cell rows, width); raises WorkFailed if its checksum does not match."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
-        at, done = self._offset(block, slice_), 0
-        while done < len(view):
-            got = os.preadv(self._file, [view[done:]], at + done)
-            if got == 0:
-                break
-            done += got
+        with disk_errors(self.path):
+            if self._reader is None:
+                self._reader = Reader(self.path)
+            done = self._reader.read(self._offset(block, slice_), view)
         if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[block, slice_]:
             raise WorkFailed(f"{self.path} is damaged at block {block}, slice {slice_}")
 
@@ -144,6 +144,8 @@ class CellFile:
 
     def close(self) -> None:
         os.close(self._file)
+        if self._reader:
+            self._reader.close()
 
     def _offset(self, block: int, slice_: int) -> int:
         return _HEADER + self._layout.cell(block, slice_)[0] * self._layout.row_bytes
