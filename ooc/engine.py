@@ -89,7 +89,6 @@ class StaticEngine:
     def __exit__(self, *_: object) -> None:
         self._claims.refuse()
         self._closing.close()
-        self._generations.settle()
         remove_uncommitted(self._generations.directory)
 
     @property

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,7 +178,6 @@ class Generations:
         self.directory = directory
         self._dataset = dataset
         self._layout = layout
-        self._removing = threading.Thread()
         directory.mkdir(exist_ok=True)
         self._entries = _committed(directory)
         remove_uncommitted(directory)
@@ -244,14 +241,8 @@ class Generations:
     def create(self) -> CellFile:
         """The cells of the generation to come."""
         generation = self._next()
-        path, header = self.directory / f"{generation:06}.cells", self._header(generation)
-        try:
-            return CellFile(path, self._layout, header=header)
-        except WorkFailed:
-            if not self._removing.is_alive():
-                raise
-            self.settle()  # there may be room once the oldest generation is gone
-            return CellFile(path, self._layout, header=header)
+        path = self.directory / f"{generation:06}.cells"
+        return CellFile(path, self._layout, header=self._header(generation))
 
     def commit(self, cells: CellFile, arrays: dict[str, np.ndarray], cursor: Cursor) -> None:
         """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
@@ -267,15 +258,7 @@ class Generations:
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
         write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
         self._entries = entries
-        self.settle()
-        strays = _strays(self.directory)  # now: later there may be files of the next generation
-        self._removing = threading.Thread(target=_unlink, args=(strays,))
-        self._removing.start()
-
-    def settle(self) -> None:
-        """Wait until what is out of date is deleted, which for gigabytes takes seconds."""
-        if self._removing.is_alive():
-            self._removing.join()
+        remove_uncommitted(self.directory)
 
     def _next(self) -> int:
         return self._entries[0]["generation"] + 1 if self._entries else 1
@@ -283,19 +266,9 @@ class Generations:
 
 def remove_uncommitted(directory: Path) -> list[Removed]:
     """Delete what was written in a state directory for a generation that never came."""
-    return remove_leftovers(directory) + [remove(stray) for stray in _strays(directory)]
-
-
-def _unlink(files: list[Path]) -> None:
-    for file in files:
-        with suppress(OSError):  # what stays is deleted at the next start
-            file.unlink()
-
-
-def _strays(directory: Path) -> list[Path]:
-    """Files of generations that are not committed, or not any more."""
     kept = {f"{entry['generation']:06}" for entry in _committed(directory)}
-    return [file for file in directory.glob("[0-9]*.*") if file.stem not in kept]
+    strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept]
+    return remove_leftovers(directory) + [remove(stray) for stray in strays]
 
 
 def _committed(directory: Path) -> list[dict[str, Any]]:

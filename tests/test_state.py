@@ -56,7 +56,6 @@ def commit(generations: Generations, layout: Layout, number: int) -> np.ndarray:
     write(cells, layout, rows.astype(layout.local.dtype))
     generations.commit(cells, {"counts": np.arange(number, dtype=np.int64)}, Cursor(iteration=number, sums={"a": 0.1}))
     cells.close()
-    generations.settle()
     return rows.astype(layout.local.dtype)
 
 
