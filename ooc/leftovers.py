@@ -66,7 +66,7 @@ def _clean_dataset(path: Path) -> Cleaned:
 
 def _clean_run(run: Run, *, state: bool) -> Cleaned:
     with run.locked() as removed:
-        if run.config["state_removed"] or (state and run.finished):
+        if run.config["state_removed"] or (state and run.config["finished"]):
             return Cleaned(removed + run.remove_state(), [])
         strays = remove_uncommitted(run.scratch / "state") if (run.scratch / "state").exists() else []
         return Cleaned(removed + strays, [f"{run.path} is not finished: it needs its state"] if state else [])

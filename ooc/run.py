@@ -70,13 +70,10 @@ class Run:
                 "Mount it again, or train again with --overwrite.",
             )
 
-    @property
-    def finished(self) -> bool:
-        """Whether what was planned is done, and the model published with nothing left to be averaged into it."""
-        lines = self.metrics()
-        if not lines or not (self.path / "model").exists() or any(self.path.glob("sample-*")):
-            return False
-        return bool(lines[-1].get("converged")) or lines[-1]["iteration"] >= self.config["iterations"]
+    def set_finished(self) -> None:
+        """Note that what was planned is done and its model published."""
+        self.config["finished"] = True
+        write_json(self.path / CONFIG, self.config)
 
     @property
     def spec(self) -> ProgramSpec:
@@ -92,6 +89,7 @@ class Run:
         if lines and lines[-1].get("converged"):
             self.config["extended_at"] = lines[-1]["iteration"]
         self.config["iterations"] = iterations
+        self.config["finished"] = False
         write_json(self.path / CONFIG, self.config)
 
     def locked(self) -> AbstractContextManager[list[Removed]]:
@@ -245,6 +243,7 @@ def run_config(
         "extended_at": 0,
         "settings": settings,
         "scratch": scratch,
+        "finished": False,
         "state_removed": False,
     }
 

@@ -90,6 +90,7 @@ def train(
             reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
             if reason is None:
                 observer.finish(engine) if observer else publish_model(run, engine)
+                run.set_finished()
     run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
         raise Interrupted(

@@ -12,6 +12,7 @@ from corpora import model_bytes, new_run, plan, program_spec, small_dataset, tre
 
 from blocks import Dataset, RequestError
 from blocks.files import locked
+from ooc import training
 from ooc.leftovers import clean
 from ooc.run import Run
 from ooc.training import train
@@ -122,6 +123,24 @@ def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, 
     assert "was removed with `ooc clean --state`" in refused.stderr
     assert Run(tmp_path / "run").config["iterations"] == 4
     assert ooc("train", "lda", dataset.path, "run", *lda, "--overwrite").returncode == 0
+
+
+def test_a_model_of_fewer_iterations_does_not_make_a_run_finished(tmp_path, dataset, monkeypatch):
+    """A run that went on and was killed before it wrote its new model keeps its state."""
+    run = trained(tmp_path / "run", dataset)
+    run.set_iterations(5)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "publish_model", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(run, plan(), quiet=True)
+    assert run.metrics()[-1]["iteration"] == 5
+    assert clean(run.path, state=True).skipped == [f"{run.path} is not finished: it needs its state"]
+    train(run, plan(), quiet=True)
+    assert clean(run.path, state=True).skipped == []
 
 
 def test_what_is_neither_is_refused(tmp_path, ooc):
