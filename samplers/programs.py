@@ -46,6 +46,11 @@ class TwoPhase(Lda):
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return super().delta_arrays() | {"totals": ArraySpec((self.topics,), two_phase.TOTAL)}
 
+    def scratch_bytes(self) -> int:
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        table = 48 * min(self.topics, most_frequent) if most_frequent > self.largest_group() else 0  # of its topics
+        return super().scratch_bytes() + table
+
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
         changed = two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
