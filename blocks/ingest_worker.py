@@ -18,6 +18,7 @@ from blocks.compiled import prepare
 from blocks.errors import RequestError
 from blocks.files import disk_errors
 from blocks.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
+from blocks.rules import Rules
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
 from blocks.tokens import Counts, Tokenizer
@@ -162,7 +163,13 @@ class IngestWorker:
         return write_block(Path(block.root), block.number, *shuffled_block, block.slice_bounds)
 
 
+def load() -> None:
+    """Have all kernels ready, whatever will be read."""
+    nothing = Reading("lines", "", Rules(), False, "", None, None, 0)
+    prepare("ingestion", lambda: IngestWorker(nothing).warm_up())
+
+
 def start(reading: Reading) -> IngestWorker:
-    """The handler of `blocks.workers.Workers`; compiles what all workers need before they are forked."""
-    prepare("ingestion", lambda: IngestWorker(reading._replace(vocabulary=None)).warm_up())
+    """The handler of `blocks.workers.Workers`."""
+    load()
     return IngestWorker(reading)

@@ -7,6 +7,7 @@ its socket and exits; a worker that is gone is seen by its caller in the same wa
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import gc
@@ -20,9 +21,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ _DEADLINE = 600.0  # seconds without any answer before the workers are taken for
 _GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
 _GRACE = 5.0  # seconds a worker may take to leave
 _GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
+
+
+_ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
 
 
 class WorkerDied(WorkFailed):
@@ -49,37 +54,29 @@ class Workers:
     inherit: file descriptors that the workers may use.
     """
 
-    def __init__(self, target: str, argument: Any, count: int, *, inherit: Iterable[int] = ()) -> None:
-        pairs = [socket.socketpair() for _ in range(count + 1)]
-        theirs = [child.fileno() for _, child in pairs]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "blocks.workers", ",".join(map(str, theirs))],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
-            pass_fds=(*theirs, *inherit),
-            env={
-                **os.environ,
-                **_ONE_THREAD,
-                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            },
-        )
-        for _, child in pairs:
-            child.close()
-        self._control, *self._connections = [Connection(ours.detach()) for ours, _ in pairs]
+    def __init__(self, target: str, argument: Any, count: int, *, inherit: Collection[int] = ()) -> None:
+        self._process, self._control = _ahead.pop() if _ahead and not inherit else _start_interpreter(inherit)
+        pairs = [socket.socketpair() for _ in range(count)]
+        self._connections = [Connection(ours.detach()) for ours, _ in pairs]
         self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # not answered yet, oldest first
         self.pids: list[int] = []
         try:
-            self.pids = [self._process.pid, *self._started(target, argument)]
+            self.pids = [self._process.pid, *self._started(target, argument, [theirs for _, theirs in pairs])]
         except BaseException:  # an interrupt among them
             self.close()
             raise
 
-    def _started(self, target: str, argument: Any) -> list[int]:
+    def _started(self, target: str, argument: Any, theirs: list[socket.socket]) -> list[int]:
         try:
-            self._control.send((target, argument))
+            self._control.send((target, argument, len(theirs)))
+            for end in theirs:
+                send_handle(self._control, end.fileno(), self._process.pid)
             answer = self._control.recv()
         except _GONE:
             raise WorkerDied("the worker processes did not start") from None
+        finally:
+            for end in theirs:
+                end.close()
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -108,7 +105,7 @@ class Workers:
         Raises WorkerDied if a worker is gone, WorkFailed if none answers or gets on in `timeout` seconds (after the
         stacks of all workers were written to standard error).
         """
-        sources, known, left = [*self._connections, *([wake] if wake else [])], progress(), timeout
+        sources, known, left = [*self._connections, *([wake] if wake else [])], None, timeout
         while not (ready := wait(sources, glance := min(left, _GLANCE))) and left > 0:
             left -= glance
             if known != (now := progress()):
@@ -197,27 +194,64 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _resolve(target: str) -> Callable[[Any], Callable[[Any], Any]]:
+def start_ahead(target: str) -> None:
+    """Start the interpreter of the first Workers that inherit nothing, and have it call "module:function" already.
+
+    What that fails at is told once the workers are wanted.
+    """
+    _ahead.append(_start_interpreter())
+    process, control = _ahead[-1]
+    atexit.register(process.kill)
+    control.send(target)
+
+
+def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
+    """A fresh interpreter that will fork workers, and the connection that tells it which."""
+    ours, theirs = socket.socketpair()
+    # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "blocks.workers", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
+            pass_fds=(theirs.fileno(), *inherit),
+            env={
+                **os.environ,
+                **_ONE_THREAD,
+                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            },
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        theirs.close()
+    return process, Connection(ours.detach())
+
+
+def _resolve(target: str) -> Callable[..., Any]:
     module, name = target.split(":")
     return getattr(importlib.import_module(module), name)
 
 
-def _template(descriptors: list[int]) -> None:
+def _template(control: Connection) -> None:
     """The process that prepares the handler, forks the workers and reports how each of them ended."""
-    for ending in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group they are for the caller, who will tell
-        signal.signal(ending, signal.SIG_IGN)
-    control = Connection(descriptors[0])
     try:
         request = control.recv()
+        if isinstance(request, str):
+            with contextlib.suppress(Exception):
+                _resolve(request)()
+            request = control.recv()
+        target, argument, count = request
+        descriptors = [recv_handle(control) for _ in range(count)]
     except _GONE:
         return
     try:
-        handler = _prepare(*request)
+        handler = _prepare(target, argument)
     except BaseException as error:
         with contextlib.suppress(*_GONE):
             control.send(_told(error))
         return
-    _fork(handler, control, descriptors[1:])
+    _fork(handler, control, descriptors)
 
 
 def _prepare(target: str, argument: Any) -> Callable[[Any], Any]:
@@ -253,6 +287,8 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
 
 
 def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
+    if hasattr(os, "SCHED_BATCH"):  # its caller is not to be interrupted while it gives others their work: 0.5 ms
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     while True:
@@ -282,4 +318,4 @@ def _ending(status: int) -> str:
 
 
 if __name__ == "__main__":
-    _template([int(descriptor) for descriptor in sys.argv[1].split(",")])
+    _template(Connection(int(sys.argv[1])))

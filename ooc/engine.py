@@ -30,7 +30,8 @@ _AHEAD = 8  # units that workers know of at a time, so that none need wait while
 class StaticEngine:
     """Runs the phases of a program over a dataset, with the workers and the memory that a plan gives.
 
-    Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, its arrays.
+    Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, all that
+    the workers see; `arrays`, the program's.
     """
 
     def __init__(self, dataset: Dataset, spec: ProgramSpec, generations: Generations, plan: Plan) -> None:
@@ -66,6 +67,8 @@ class StaticEngine:
                 closing(SliceFile(self._generations.directory.with_name(SLICES), sliced))
             )
             known.append((sliced, self._slices.arrays.descriptor))
+        everywhere = {**self.shared, **(self._slices.arrays if self._slices else {})}
+        self.arrays = {name: everywhere[name] for name in self.program.shared_arrays()}
         self._workers = stack.enter_context(
             Workers(
                 "ooc.worker:attach",
@@ -108,7 +111,7 @@ class StaticEngine:
                 return False
             self.commit()
             self.cursor.seconds = {}
-        self.program.restore(self.sweep, self.shared_arrays())
+        self.program.restore(self.sweep, self.arrays)
         return True
 
     def start_stages(self) -> int:
@@ -159,7 +162,7 @@ class StaticEngine:
         if self.cursor.phase == 0:
             self.cursor.sums = {}
             with self._watch.on("aggregation"):
-                self.program.adapt(self.cursor.iteration, self.sweep, self.shared_arrays())
+                self.program.adapt(self.cursor.iteration, self.sweep, self.arrays)
         self._run(self.program.phases[self.cursor.phase])
 
     @property
@@ -199,17 +202,13 @@ class StaticEngine:
             self.cursor.iteration += 1
             self.cursor.samples_processed += self._dataset.tokens
 
-    def shared_arrays(self) -> dict[str, Any]:
-        known = {**self.shared, **(self._slices.arrays if self._slices else {})}
-        return {name: known[name] for name in self.program.shared_arrays()}
-
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
-        return self.program.objective(self.sweep, self.shared_arrays())
+        return self.program.objective(self.sweep, self.arrays)
 
     def export(self, directory: Path) -> None:
         """Write the model of the present state."""
-        self.program.export(self.sweep, self.shared_arrays(), directory)
+        self.program.export(self.sweep, self.arrays, directory)
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
         """Run a phase that only reads over all cells; yields the answers in the order of units and parts."""
@@ -218,7 +217,7 @@ class StaticEngine:
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
-            sums = self.program.aggregate(phase, self.shared_arrays(), self._deltas, answers)
+            sums = self.program.aggregate(phase, self.arrays, self._deltas, answers)
             self._clear_deltas()
             return sums
 
@@ -231,7 +230,7 @@ class StaticEngine:
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
         """The units of a phase that begins. target: where streamed state is written to."""
         with self._watch.rather("aggregation"):
-            self.program.begin(phase, self.shared_arrays())
+            self.program.begin(phase, self.arrays)
             self._clear_deltas()
         source = None
         if not self._resident and phase not in self.program.initial:

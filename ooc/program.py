@@ -76,6 +76,11 @@ class Job:
         """The one after its last."""
         return int(self.bounds[self.part + 1])
 
+    def share(self, items: int) -> slice:
+        """Of so many items, dealt evenly to all parts of the unit one after the other, those of this part."""
+        parts = self.bounds.size - 1
+        return slice(items * self.part // parts, items * (self.part + 1) // parts)
+
 
 Sweep = Callable[[Phase], Iterator[Any]]  # runs a phase; yields its answers in the order of units and parts
 

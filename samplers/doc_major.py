@@ -14,6 +14,7 @@ In all but data-parallel the next block sees what was sampled in this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class DocMajor(Lda):
     another the documents are laid out, unless they are sampled from end to end: then whoever samples them does that.
 
     A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, where the rows of all
-    slices are small: documents are opened once for a block and not for each of its cells, and all rows are dense.
+    slices are small: documents are opened once for a block and not for each of its cells, and all rows are dense. Who
+    has brought rows up to date opens the next block for their words, in the same stage.
     """
 
     whole_blocks = False
@@ -66,6 +68,7 @@ class DocMajor(Lda):
             self.whole_blocks = False
         self.layout = row_layout(dataset.index.frequencies, self.topics, all_dense=self.whole_blocks)
         self.opening = 1 if self.whole_blocks or update in ("data-parallel", "immediate") else 2
+        self._block = lru_cache(maxsize=2)(dataset.block)
         self._counts: Counts | None = None
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -142,8 +145,11 @@ class DocMajor(Lda):
             return [*opening, range(1)]
         if self.update_mode == "rotation":
             return [*opening, *[range(slices)] * slices]
+        if self.whole_blocks and unit:
+            opening = [range(0)]  # it was opened as the rows took in the block before
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
-        return [*opening, *(range(parts if tokens else 0) for tokens in cells for _ in self.steps())]
+        steps = [taper(parts).size - 1 if step == "sample" else parts for step in self.steps()]
+        return [*opening, *(range(count if tokens else 0) for tokens in cells for count in steps)]
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
         """alpha, float64 (K,), and beta."""
@@ -170,7 +176,7 @@ class DocMajor(Lda):
             return super().update_documents(job, block, key)
         if job.stage < self.opening:
             if job.stage == 0:
-                self.words_found(job, self.find_words(job, block))
+                self._open_words(job, block, job.share(block.words.size))
             else:
                 self._lay_out(job, block, job.bounds[job.part : job.part + 2])
             return (0, *_NOTHING) if self.update_mode == "rotation" else 0
@@ -191,12 +197,10 @@ class DocMajor(Lda):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def find_words(self, job: Job, block: Block) -> np.ndarray:
-        """Set the words at the positions of this job's share of a block's words; returns those words."""
-        mine = slice(*(block.words.size * np.array([job.part, job.part + 1]) // (job.bounds.size - 1)))
+    def find_words(self, job: Job, block: Block, mine: slice) -> None:
+        """Set the words at the positions of some of a block's words."""
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(block.words[mine], offsets, job.shared["position_words"])
-        return block.words[mine]
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
         """Hook for what a sampler derives from the rows of a block's words before any of its tokens is sampled."""
@@ -210,18 +214,32 @@ class DocMajor(Lda):
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
         if step == "sample":
-            return self._sample(job, block, job.bounds[job.part : job.part + 2], slice_, key)
+            marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
+            return self._sample(job, block, np.searchsorted(block.offsets, marks), slice_, key)
         mine = self.words_of_part(job, block, slice_)
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         base, counted = job.bases[job.unit], job.shared["counted_topics"]
         aggregate_words(job.state, base, counted, block.words[mine], offsets, self.rows(job.shared))
+        if self.whole_blocks and job.unit + 1 < self.dataset.block_count:
+            self._open_next(job, block.words, mine)
         return 0
+
+    def _open_words(self, job: Job, block: Block, mine: slice) -> None:
+        self.find_words(job, block, mine)
+        self.words_found(job, block.words[mine])
+
+    def _open_next(self, job: Job, words: np.ndarray, mine: slice) -> None:
+        """Open the next block for the words whose rows this job has brought up to date, and for those in between."""
+        following = self._block(job.unit + 1)
+        ends = np.append(words, self.dataset.vocabulary_size)
+        first, last = np.searchsorted(following.words, [ends[mine.start] if job.part else 0, ends[mine.stop]])
+        self._open_words(job, following, slice(first, last))
 
     def words_of_part(self, job: Job, block: Block, slice_: int) -> slice:
         """This job's share of a cell's words, as a slice of `block.words`."""
         first, last = self._cell_positions(job.unit, slice_)
-        marks = first + (last - first) * np.array([job.part, job.part + 1]) // (job.bounds.size - 1)
-        return slice(*np.searchsorted(block.word_offsets[:-1], marks))
+        share = job.share(last - first)
+        return slice(*np.searchsorted(block.word_offsets[:-1], [first + share.start, first + share.stop]))
 
     def _cell_positions(self, block: int, slice_: int) -> tuple[int, int]:
         ends = np.cumsum(self.dataset.index.cells[block])
@@ -261,6 +279,16 @@ class DocMajor(Lda):
         sums = super().aggregate(phase, shared, deltas, [changed for changed, _, _ in answers])
         share = self.dataset.tokens / (self.dataset.block_count * self.dataset.slice_count)
         return {**sums, "s_error": share * s_error([answer[1:] for answer in answers], self.dataset.tokens)}
+
+
+@cache
+def taper(parts: int) -> np.ndarray:
+    """Where to cut what has so many parts, as shares of it from 0 to 1, so that the last are an eighth of the others.
+
+    Workers wait for the one that ends last for as long as a part takes it.
+    """
+    sizes = np.array([8] * (parts - 2) + [4] * 2 + [2] * 2 + [1] * 4) if parts > 1 else np.ones(parts)
+    return np.concatenate(([0], np.cumsum(sizes) / sizes.sum()))
 
 
 def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:

@@ -66,8 +66,7 @@ class RunningMean(DocMajor):
         last = self.opening + len(self.steps())
         if not self.has_mean or job.phase != self.documents.name or job.stage < last:
             return super().update_documents(job, block, key)
-        size, parts = self.layout.dense, job.bounds.size - 1
-        mine = slice(size * job.part // parts, size * (job.part + 1) // parts)
+        mine = job.share(self.layout.dense)
         iteration = job.stream[0] + 1
         rate = (DECAY + 1) / (iteration + DECAY)
         take_in(job.shared["dense_rows"][mine], job.shared["mean_rows"][mine], rate)

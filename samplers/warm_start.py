@@ -104,7 +104,7 @@ class WarmStart(DocMajor):
         if job.phase != DRAW.name:
             return super().update_documents(job, block, key)
         if job.stage == 0:
-            self.find_words(job, block)
+            self.find_words(job, block, job.share(block.words.size))
             return None
         where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_words"]
         estimate = self._estimate(job.shared)
@@ -119,7 +119,7 @@ class WarmStart(DocMajor):
             job.shared["token_words"],
         )
         if job.stage == 0:
-            self.find_words(job, block)
+            self.find_words(job, block, job.share(block.words.size))
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
             begins = job.unit == 0 and job.phase == self._learning[0].name
             return self._random_rows(job, key) if begins else None
@@ -129,16 +129,16 @@ class WarmStart(DocMajor):
         first, last = np.searchsorted(block.offsets[:-1], marks).tolist()
         estimate = self._estimate(job.shared)
         if step == 0:
-            mine = [first + (last - first) * part // (job.bounds.size - 1) for part in (job.part, job.part + 1)]
+            mine = job.share(last - first)
             where = block.offsets, block.positions, job.shared["position_words"]
-            scvb0.fold_documents(*where, *mine, estimate, mixtures)
+            scvb0.fold_documents(*where, first + mine.start, first + mine.stop, estimate, mixtures)
             return None
         return self._count_words(job, block, first, last, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
-        rows, parts = self._expected(job.shared), job.bounds.size - 1
-        mine = slice(len(rows) * job.part // parts, len(rows) * (job.part + 1) // parts)
+        rows = self._expected(job.shared)
+        mine = job.share(len(rows))
         frequencies = self.dataset.index.frequencies[mine].astype(np.float32)
         random = np.random.default_rng(int(key))
         random.random(out=rows[mine], dtype=np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -17,7 +16,8 @@ from blocks.dataset import Slice
 from ooc.claims import Claims
 from ooc.program import Job, Phase
 from ooc.shared import SharedArrays
-from samplers.programs import TwoPhase
+from samplers.documents import Cell
+from samplers.programs import SparseGibbs, TwoPhase
 
 
 def nap(seconds: float) -> str:
@@ -33,6 +33,15 @@ def divide(number: float) -> float:
     return 1 / number
 
 
+def doze() -> None:
+    time.sleep(600)
+
+
+def load() -> None:
+    loaded.append(os.getpid())
+
+
+loaded: list[int] = []  # processes that called `load`
 DEEDS: dict[str, Callable[[Any], Any]] = {
     "double": lambda number: 2 * number,
     "pid": lambda _: os.getpid(),
@@ -43,8 +52,8 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
     "leave": sys.exit,
     "kill": lambda number: os.kill(os.getpid(), number),
     "unpicklable": lambda _: lambda: None,
-    "ignores": lambda number: signal.getsignal(number) is signal.SIG_IGN,
     "environment": os.environ.get,
+    "loaded": lambda _: loaded,
 }
 
 
@@ -97,3 +106,19 @@ class Failing(TwoPhase):
         if job.unit == 2 and job.stream[0] == 1:
             raise ValueError("slice 2 is cursed")
         return super().sample_words(job, slice_, key)
+
+
+class Opened(SparseGibbs):
+    """Checks, before it samples documents, what it has been told of the words of their block; counts their tokens."""
+
+    sampled = 0
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        words, told = job.data.words, job.shared["rests"].copy()
+        self._sum_rests(job, words)
+        assert np.array_equal(told[words], job.shared["rests"][words])
+        positions = cell.positions[cell.offsets[0] : cell.offsets[-1]]
+        of_positions = np.repeat(words, np.diff(job.data.word_offsets))
+        assert np.array_equal(job.shared["token_words"][cell.offsets[0] : cell.offsets[-1]], of_positions[positions])
+        self.sampled += positions.size
+        return super().sample_cell(job, cell, key)

@@ -94,7 +94,7 @@ def test_debug_shows_the_traceback(ooc):
 
 
 def test_help_needs_no_heavy_module(ooc):
-    code = "import sys, cli\nassert not {'numpy', 'numba', 'h5py', 'rich', 'tqdm'} & set(sys.modules)"
+    code = "import sys, cli.app\nassert not {'numpy', 'numba', 'h5py', 'rich', 'tqdm'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     # The main process of ingestion leaves the kernels to its workers.
     code = "import sys, blocks.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
@@ -131,7 +131,7 @@ def test_an_interrupt_is_neither_lost_nor_changed(tmp_path, where):
     """Python drops exceptions of finalisers, and ends by a signal if a KeyboardInterrupt ever left an `exec`."""
     (tmp_path / "waiting.py").write_text(f"""
 import signal, time
-from cli import app, main
+from cli.app import app, run
 
 def here():
     signal.raise_signal(signal.SIGINT)
@@ -145,7 +145,7 @@ def wait():
     {where}
     time.sleep(20)
 
-main()
+run()
 """)
     command = [sys.executable, "-m", "waiting", "wait"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -156,13 +156,13 @@ def test_an_ignored_interrupt_stays_ignored(tmp_path):
     """As a script has it ignored in what it runs in the background."""
     (tmp_path / "heedless.py").write_text("""
 import signal
-from cli import app, main
+from cli.app import app, run
 
 @app.command()
 def go():
     signal.raise_signal(signal.SIGINT)
 
-main()
+run()
 """)
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-m", "heedless", "go"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

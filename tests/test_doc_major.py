@@ -57,6 +57,20 @@ def test_rows_always_equal_a_recount(corpus, sampler, update, topics, iterations
         check(chain)
 
 
+@settings(slow_disk, max_examples=30)
+@given(corpora(), st.sampled_from([2, 60]))
+def test_blocks_that_are_opened_by_who_updates_the_rows_are_sampled_whole(corpus, topics):
+    """Rests are of the rows and the summary row as they are by then; every token is sampled once an iteration."""
+    options = {"topics": topics, "start": "random"}
+    with (
+        written(corpus) as dataset,
+        InProcess(dataset, program_spec(**options)._replace(target="handlers:Opened")) as chain,
+    ):
+        assert chain.program.whole_blocks
+        chain.iterate(3)
+        assert chain.program.sampled == 3 * dataset.tokens
+
+
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(1, 100))
 def test_the_s_error_is_the_distance_of_each_jobs_summary_row_from_the_true_one(moved, tokens):
     """STRADS supplement, equation 1, by dense rows: 1/(P*M) sum_p ||s_p - s||_1, s_p without what the others moved."""

@@ -167,7 +167,7 @@ def test_the_engine_changes_nothing_but_what_it_commits(dataset, tmp_path, buffe
         first = engine.objective()
         assert engine.objective() == first
         engine.commit()
-        counts = engine.shared["topic_counts"].copy()
+        counts = engine.arrays["topic_counts"].copy()
         engine.export(_made(tmp_path / "model"))
     model = Model(tmp_path / "model")
     assert np.array_equal(model.topic_counts, counts)

@@ -72,8 +72,10 @@ def test_workers_are_processes_of_their_own(pair):
 
 
 def test_workers_leave_signals_to_their_caller_and_keep_to_one_thread(pair):
-    assert ask(pair, 0, "ignores", signal.SIGINT)
-    assert ask(pair, 0, "ignores", signal.SIGTERM)
+    for pid in pair.pids:
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+    assert [ask(pair, worker, "double", 4) for worker in (0, 1)] == [8, 8]
     assert ask(pair, 0, "environment", "OMP_NUM_THREADS") == "1"
 
 
@@ -236,6 +238,49 @@ def test_a_target_that_starts_threads_is_refused():
 def test_a_target_that_fails_is_told(argument, kind, named):
     with pytest.raises(kind, match=named):
         Workers("handlers:failing", argument, 2)
+
+
+def test_an_interpreter_that_was_started_ahead_is_used_once():
+    """It has called what it was to call, before the workers were forked."""
+    workers.start_ahead("handlers:load")
+    with Workers("handlers:deeds", None, 1) as first, Workers("handlers:deeds", None, 1) as second:
+        assert ask(first, 0, "loaded") == [first.pids[0]]
+        assert ask(second, 0, "loaded") == []
+
+
+def test_workers_that_inherit_take_no_interpreter_that_was_started_ahead():
+    workers.start_ahead("handlers:load")
+    with (
+        Path(os.devnull).open() as file,
+        Workers("handlers:deeds", None, 1, inherit=[file.fileno()]) as one,
+        Workers("handlers:deeds", None, 1) as other,
+    ):
+        assert ask(one, 0, "loaded") == []
+        assert ask(other, 0, "loaded") == [other.pids[0]]
+
+
+def test_what_fails_ahead_is_told_by_the_workers():
+    workers.start_ahead("handlers_that_are_not:load")
+    with Workers("handlers:deeds", None, 1) as one:
+        assert ask(one, 0, "double", 4) == 8
+    workers.start_ahead("handlers_that_are_not:load")
+    with pytest.raises(WorkFailed, match="ModuleNotFoundError"):
+        Workers("handlers_that_are_not:deeds", None, 1)
+
+
+UNUSED = """
+from blocks import workers
+workers.start_ahead("handlers:doze")
+print(workers._ahead[0][0].pid)
+"""
+
+
+def test_an_interpreter_that_nobody_used_ends_with_its_caller():
+    caller = subprocess.run(
+        [sys.executable, "-c", UNUSED], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    assert caller.stderr == ""
+    assert gone([int(caller.stdout)])
 
 
 def test_a_target_that_does_not_exist_is_told():

@@ -1,0 +1,106 @@
+"""The command line: each command turns its options into one call; no algorithm lives here.
+
+Heavy modules, numpy among them, are imported inside the commands, so that `ooc --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from blocks.errors import OocError
+from cli import clean, demo, ingest, inspect, plan, results, train
+
+app = typer.Typer(
+    name="ooc",
+    help="Train models on data larger than memory.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(ingest.app, name="ingest")
+app.add_typer(train.app, name="train")
+for command in (
+    train.resume,
+    results.topics,
+    results.infer,
+    results.evaluate,
+    results.export,
+    plan.plan,
+    inspect.info,
+    inspect.verify,
+    clean.clean,
+    demo.demo,
+):
+    app.command()(command)
+
+_debug = False
+
+
+def run() -> NoReturn:
+    """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
+            signal.signal(ending, _interrupt)
+    sys.unraisablehook = _interrupt_again
+    try:
+        code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
+        if code == 130:
+            raise _Interrupt
+    except OocError as error:
+        _fail(error.what, error.remedy, error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", "", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
+        sys.exit(1)
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+            sys.exit(2)
+        if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
+            _fail(told(), f"Try: {_help_command(error)}", 2)
+        _fail(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
+    sys.exit(code or 0)
+
+
+class _Interrupt(KeyboardInterrupt):
+    """A signal to end. Of KeyboardInterrupt itself Python remembers that it left an `exec`, and exits by a signal."""
+
+
+def _interrupt(*_: object) -> None:
+    raise _Interrupt
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised in a finaliser or a callback, of imports for instance; an interrupt must not be."""
+    if lost.exc_type is _Interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _fail(what: str, remedy: str, code: int) -> NoReturn:
+    if _debug and sys.exc_info()[0] is not None:
+        import traceback
+
+        traceback.print_exc()
+    print(f"ooc: {what}", file=sys.stderr)
+    if remedy:
+        print(remedy, file=sys.stderr)
+    sys.exit(code)
+
+
+def _help_command(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context else 'ooc'} --help"
+
+
+@app.callback()
+def _global(debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False) -> None:
+    global _debug  # noqa: PLW0603  (it must outlive the command, whose failure it explains)
+    _debug = debug
