@@ -40,7 +40,7 @@ TOTAL = np.dtype({"names": ["summary", "change", "count"], "formats": ["f4", "i4
 COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
 
 _FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
-_TOTALS_AHEAD = 32
+_TOTALS_AHEAD = 16
 _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
 
 
@@ -127,7 +127,10 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
     changed = 0
     for i in range(topics.size):
         if i + _ROWS_AHEAD < rows.size:
-            prefetch(numbers, (base + rows[i + _ROWS_AHEAD]) * state.shape[1])
+            first = (base + rows[i + _ROWS_AHEAD]) * state.shape[1]
+            prefetch(numbers, first)
+            if far:  # one in eight lies in two lines of the cache
+                prefetch(numbers, first + proposals)
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
         row = np.uint64(base + rows[i])
