@@ -39,6 +39,7 @@ from ooc.training import PURPOSES
 LENGTH = 100  # mean tokens of a synthetic document
 TRIAL_BYTES = 1 << 30  # written, and read, to see what the disk can do
 OOC = [sys.executable, "-m", "cli"]
+COLUMNS = (*PURPOSES, "page_cache")  # seconds that are shown
 
 
 def options() -> argparse.Namespace:
@@ -53,7 +54,7 @@ def options() -> argparse.Namespace:
     add("--workers", type=int, default=2)
     add("--memory", nargs="+", default=["2GB", "16GB"], help="budgets")
     add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
-    add("--kill-after", type=int, help="kill the last run at this iteration and time how soon it goes on")
+    add("--kill-after", type=int, help="kill a run under the first budget at this iteration, time how soon it goes on")
     add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
     add("--json", type=Path, help="write the numbers there")
     return parser.parse_args()
@@ -145,7 +146,7 @@ class Benchmark:
             "memory": budget,
             "limit": limit,
             "tokens_per_s": statistics.median(line["tokens_per_s"] for line in rest),
-            **{f"{name}_s": statistics.median(line[f"{name}_s"] for line in rest) for name in PURPOSES},
+            **{f"{name}_s": statistics.median(line[f"{name}_s"] for line in rest) for name in COLUMNS},
             "read_bytes": read,
             "written_bytes": written,
             "held_bytes": max(size for _, size in samples),
@@ -209,7 +210,7 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     """The report of the budgets."""
     yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
     rows = [
-        ["budget", "group", "MB held", "M tokens/s", *(f"{name} s" for name in PURPOSES), "GB read", "written", "disk"]
+        ["budget", "group", "MB held", "M tokens/s", *(f"{name} s" for name in COLUMNS), "GB read", "written", "disk"]
     ]
     for row in found:
         moved = row["read_bytes"] + row["written_bytes"]
@@ -219,7 +220,7 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
                 row["limit"],
                 f"{row['held_bytes'] / 1e6:,.0f}",
                 f"{row['tokens_per_s'] / 1e6:.2f}",
-                *(f"{row[f'{name}_s']:.2f}" for name in PURPOSES),
+                *(f"{row[f'{name}_s']:.2f}" for name in COLUMNS),
                 f"{row['read_bytes'] / 1e9:.2f}",
                 f"{row['written_bytes'] / 1e9:.2f}",
                 f"{moved * row['tokens_per_s'] / tokens / disk.both:.0%}",
@@ -244,7 +245,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
         benchmark, disk = Benchmark(args, Path(directory)), measure_disk(Path(directory), TRIAL_BYTES)
         found = [benchmark.measure(budget, limit) for budget, limit in zip(args.memory, limits, strict=True)]
-        recovered = benchmark.recover(args.memory[-1]) if args.kill_after else None
+        recovered = benchmark.recover(args.memory[0]) if args.kill_after else None
     print("\n".join(describe_machine(facts)))
     print(
         f"{benchmark.tokens:,} tokens, K = {args.topics}, {args.sampler}, {args.workers} workers; medians, an iteration"

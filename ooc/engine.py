@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blocks.dataset import Dataset
 from blocks.errors import OocError
 from blocks.workers import Workers
@@ -22,7 +24,7 @@ from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
-from ooc.worker import Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
+from ooc.worker import STOOD_STILL, Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
 
 _AHEAD = 8  # units that workers know of at a time, so that none need wait while another is at a long part
 
@@ -57,6 +59,7 @@ class StaticEngine:
         specs[CLAIMED] = ArraySpec((max(map(self._layout.units, ("block", "slice"))),), "int64")
         for worker in range(self._plan.workers):
             specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
+            specs[delta_name(worker, STOOD_STILL)] = ArraySpec((1,), "float64")
         sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
         self.shared = stack.enter_context(closing(SharedArrays(specs)))
         self._claims = Claims(self.shared)
@@ -81,6 +84,7 @@ class StaticEngine:
             {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
             for worker in range(self._plan.workers)
         ]
+        self._stood_still = [self.shared[delta_name(worker, STOOD_STILL)] for worker in range(self._plan.workers)]
 
     def _count_down(self, expected: int) -> None:
         while expected:
@@ -194,6 +198,9 @@ class StaticEngine:
 
     def _advance(self, phase: Phase) -> None:
         self.cursor.spend(self._watch.take())
+        self.cursor.within("page_cache", max(float(np.mean(self._stood_still)), 0.0))  # clocks may disagree a little
+        for stood_still in self._stood_still:
+            stood_still[:] = 0.0
         if phase in self.program.initial:
             return
         self.cursor.phase += 1

@@ -1,10 +1,13 @@
-"""Where time goes: seconds by what they are spent on, the innermost purpose only."""
+"""Where time goes: seconds by what they are spent on, and those in which a process stands still."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+_SCHEDULED = Path("/proc/self/schedstat")  # nanoseconds that a process of one thread ran, and waited for a processor
 
 
 class Stopwatch:
@@ -42,3 +45,16 @@ class Stopwatch:
             self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
         self._purpose, self._since = purpose, now
         return before
+
+
+def still_seconds() -> float:
+    """Seconds, since any moment, in which this process of one thread neither ran nor waited for a processor.
+
+    While it only computes on arrays, these are spent on pages of mapped files that come from the disk. Always 0 where
+    the system does not tell them.
+    """
+    try:
+        waited = int(_SCHEDULED.read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+    return time.perf_counter() - time.process_time() - waited

@@ -169,7 +169,7 @@ class Training:
             "iteration": cursor.iteration,
             "elapsed_s": round(cursor.elapsed_s, 6),
             "tokens_per_s": round(self._tokens / seconds),
-            **{f"{purpose}_s": round(cursor.seconds.get(purpose, 0.0), 6) for purpose in PURPOSES},
+            **{f"{purpose}_s": round(cursor.seconds.get(purpose, 0.0), 6) for purpose in (*PURPOSES, "page_cache")},
             **{name: value / self._tokens for name, value in cursor.sums.items()},
             "samples_processed": cursor.samples_processed,
             "memory_bytes": held([os.getpid(), *self._engine.pids]),

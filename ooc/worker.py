@@ -17,6 +17,9 @@ from ooc.claims import Claims
 from ooc.program import Job, Phase, Program
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Layout
+from ooc.stopwatch import still_seconds
+
+STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it had parts to do, see `still_seconds`
 
 
 class ProgramSpec(NamedTuple):
@@ -92,15 +95,20 @@ class JobHandler:
         self._arrays = arrays
         self._shared = {name: arrays[name] for name in program.shared_arrays()}
         self._delta: dict[str, np.ndarray] = {}
+        self._stood_still = np.zeros(1)
         self.unit = lru_cache(maxsize=4)(self._unit)
 
     def __call__(self, message: Message | int) -> dict[int, Any] | None:
         """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
         if isinstance(message, int):
             self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}
+            self._stood_still = self._arrays[delta_name(message, STOOD_STILL)]
             return None
         claimed = islice(self._claims.take(message.unit, message.parts), message.most)
-        return {part: self.do(message, part) for part in claimed}
+        before = still_seconds()
+        answers = {part: self.do(message, part) for part in claimed}
+        self._stood_still += still_seconds() - before
+        return answers
 
     def do(self, message: Message, part: int) -> Any:
         """Do a part, whether it is claimed or not."""

@@ -405,6 +405,7 @@ def test_the_seconds_of_an_iteration_add_up(tmp_path, buffers):
     for line in lines:
         assert line["sampling_s"] > 0
         assert line["aggregation_s"] > 0
+        assert 0 <= line["page_cache_s"] < line["sampling_s"]
         if buffers == STREAMED:
             assert line["commit_s"] > 0
             assert line["disk_s"] > 0
