@@ -24,7 +24,16 @@ from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
-from ooc.worker import STOOD_STILL, Attachment, Message, ProgramSpec, all_phases, delta_name, unit_parts
+from ooc.worker import (
+    STOOD_STILL,
+    Attachment,
+    Message,
+    ProgramSpec,
+    all_phases,
+    delta_name,
+    own_arrays,
+    unit_parts,
+)
 
 _AHEAD = 8  # units that workers know of at a time, so that none need wait while another is at a long part
 
@@ -58,8 +67,7 @@ class StaticEngine:
         specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
         specs[CLAIMED] = ArraySpec((max(map(self._layout.units, ("block", "slice"))),), "int64")
         for worker in range(self._plan.workers):
-            specs |= {delta_name(worker, name): spec for name, spec in self.program.delta_arrays().items()}
-            specs[delta_name(worker, STOOD_STILL)] = ArraySpec((1,), "float64")
+            specs |= own_arrays(self.program, worker)
         sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
         self.shared = stack.enter_context(closing(SharedArrays(specs)))
         self._claims = Claims(self.shared)

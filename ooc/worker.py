@@ -70,6 +70,12 @@ def delta_name(worker: int, name: str) -> str:
     return f"delta{worker}.{name}"
 
 
+def own_arrays(program: Program, worker: int) -> dict[str, ArraySpec]:
+    """The shared arrays that one worker alone writes to."""
+    deltas = {delta_name(worker, name): spec for name, spec in program.delta_arrays().items()}
+    return deltas | {delta_name(worker, STOOD_STILL): ArraySpec((1,), "float64")}
+
+
 def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
     options = [value for value in spec.options.values() if isinstance(value, str)]

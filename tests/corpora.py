@@ -25,7 +25,7 @@ from ooc.program import Phase
 from ooc.run import Run, create_run
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Generations, Layout
-from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, unit_parts
+from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
 from samplers.groups import Prior
 from samplers.model import Model
 from samplers.two_phase import TOTAL
@@ -119,7 +119,7 @@ class InProcess:
         self._layout = Layout(dataset.index.cells, self.program.local_state())
         specs = Resident.specs(self._layout) | self.program.shared_arrays()
         specs |= {CLAIMED: ArraySpec((1,), "int64")}
-        specs |= {delta_name(0, name): spec for name, spec in self.program.delta_arrays().items()}
+        specs |= own_arrays(self.program, 0)
         self._arrays = SharedArrays(specs)
         self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
         self._handler(0)
