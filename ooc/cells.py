@@ -23,11 +23,10 @@ _FLUSH_EVERY = 64 << 20  # bytes of dirty pages that writing may leave
 
 
 class Loaded(NamedTuple):
-    """A unit whose rows are in the shared array `buffer`, from row `first` on."""
+    """A unit whose rows are in the shared array `buffer`."""
 
     unit: int
     buffer: str
-    first: int = 0
 
 
 class Pass(Protocol):
@@ -118,8 +117,7 @@ class StreamedPass:
     """A phase over state on disk: a thread loads units ahead into free buffers, another writes back those done.
 
     source: where cells are read from; None for a phase that fills them. target: where they are written, or None for a
-    phase that only reads. A buffer holds the largest unit of all phases, or as many smaller ones as fit: the more units
-    are under way, the less does anybody wait. Attributes: `bytes_read`, `bytes_written`.
+    phase that only reads. Attributes: `bytes_read`, `bytes_written`.
     """
 
     def __init__(
@@ -136,16 +134,12 @@ class StreamedPass:
         self.bytes_read = self.bytes_written = 0
         self.wake: Connection | None
         self.wake, self._waker = Pipe(duplex=False)
-        self._free: queue.Queue[tuple[str, int] | None] = queue.Queue()
+        self._free: queue.Queue[str | None] = queue.Queue()
         self._ready: queue.Queue[Loaded | None] = queue.Queue()
         self._done: queue.Queue[Loaded | None] = queue.Queue()
         self._failure: BaseException | None = None
-        self._closing = False
-        most = max(int(layout.unit_rows(phase.order).max(initial=1)), 1)
         for number in range(buffers):
-            name = f"buffer{number}"
-            for first in range(0, len(shared[name]) - most + 1, most):
-                self._free.put((name, first))
+            self._free.put(f"buffer{number}")
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True)
             for work in (self._load_all, self._write_all)
@@ -171,7 +165,6 @@ class StreamedPass:
         self._done.put(loaded)
 
     def close(self) -> None:
-        self._closing = True
         self._done.put(None)
         self._free.put(None)  # ends a loader that still waits, after a failure
         for thread in self._threads:
@@ -191,33 +184,32 @@ class StreamedPass:
 
     def _load_all(self) -> None:
         for unit in range(self._layout.units(self._phase.order)):
-            place = self._free.get()
-            if place is None or self._closing:
+            buffer = self._free.get()
+            if buffer is None:
                 return
-            loaded = Loaded(unit, *place)
             if self._source:
-                for block, slice_, rows in self._rows(loaded):
+                for block, slice_, rows in self._rows(unit, buffer):
                     self._source.read(block, slice_, rows)
                     self.bytes_read += rows.nbytes
-            self._ready.put(loaded)
+            self._ready.put(Loaded(unit, buffer))
             self._waker.send_bytes(b".")
 
     def _write_all(self) -> None:
         dirty = 0
         while loaded := self._done.get():
             if self._target:
-                for block, slice_, rows in self._rows(loaded):
+                for block, slice_, rows in self._rows(*loaded):
                     self._target.write(block, slice_, rows)
                     self.bytes_written += rows.nbytes
                     dirty += rows.nbytes
                 if dirty > _FLUSH_EVERY:
                     self._target.flush()
                     dirty = 0
-            self._free.put((loaded.buffer, loaded.first))
+            self._free.put(loaded.buffer)
 
-    def _rows(self, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
-        at = loaded.first
-        for block, slice_ in self._layout.unit_cells(self._phase.order, loaded.unit):
+    def _rows(self, unit: int, buffer: str) -> Iterator[tuple[int, int, np.ndarray]]:
+        at = 0
+        for block, slice_ in self._layout.unit_cells(self._phase.order, unit):
             first, last = self._layout.cell(block, slice_)
-            yield block, slice_, self._shared[loaded.buffer][at : at + last - first]
+            yield block, slice_, self._shared[buffer][at : at + last - first]
             at += last - first

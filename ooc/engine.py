@@ -354,7 +354,7 @@ class StaticEngine:
     def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
         number = self._phases.index(phase)
         most = len(parts) + 1 if phase.writes or phase.staged else 1  # answers may be large where a phase only reads
-        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.first)
+        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer)
 
     def _part_count(self, phase: Phase, unit: int) -> int:
         key = (phase.order, unit)

@@ -45,7 +45,6 @@ class Message(NamedTuple):
     """A stage of a unit, of which each worker does the parts that it claims: what all of them are told.
 
     phase: its number among all of the program's. most: parts that one answer may have, above their number if all may.
-    buffer, first: where the unit's rows are, see `ooc.cells.Loaded`.
     """
 
     phase: int
@@ -55,7 +54,6 @@ class Message(NamedTuple):
     parts: Sequence[int]
     most: int
     buffer: str
-    first: int = 0
 
     def __str__(self) -> str:
         return f"unit {self.unit}, stage {self.stage}, phase {self.phase} of iteration {self.iteration + 1}"
@@ -134,7 +132,7 @@ class JobHandler:
                 part=part,
                 bounds=bounds,
                 data=data,
-                state=self._arrays[message.buffer][message.first :],
+                state=self._arrays[message.buffer],
                 bases=bases,
                 shared=self._shared,
                 delta=self._delta,
