@@ -153,6 +153,11 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise RequestError(
                 f"{where}: no permission to write here", "Choose a directory you may write to."
             ) from error
+        if error.errno in (errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise WorkFailed(
+                f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
+                "Choose a directory on a local one, such as ext4, XFS or APFS.",
+            ) from error
         if error.errno is None:
             raise
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error

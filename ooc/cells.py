@@ -19,7 +19,6 @@ from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import CellFile, Generations, Layout
 
 RESIDENT = "state"
-_FLUSH_EVERY = 64 << 20  # bytes of dirty pages that writing may leave
 
 
 class Loaded(NamedTuple):
@@ -76,13 +75,8 @@ class Resident:
 
     def write(self, cells: CellFile, shared: SharedArrays) -> int:
         """Write all rows to a generation to come; returns the bytes written."""
-        dirty = 0
         for block, slice_, rows in self._cells(shared[RESIDENT]):
             cells.write(block, slice_, rows)
-            dirty += rows.nbytes
-            if dirty > _FLUSH_EVERY:
-                cells.flush()
-                dirty = 0
         return shared[RESIDENT].nbytes
 
     def _cells(self, state: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -195,16 +189,11 @@ class StreamedPass:
             self._waker.send_bytes(b".")
 
     def _write_all(self) -> None:
-        dirty = 0
         while loaded := self._done.get():
             if self._target:
                 for block, slice_, rows in self._rows(*loaded):
                     self._target.write(block, slice_, rows)
                     self.bytes_written += rows.nbytes
-                    dirty += rows.nbytes
-                if dirty > _FLUSH_EVERY:
-                    self._target.flush()
-                    dirty = 0
             self._free.put(loaded.buffer)
 
     def _rows(self, unit: int, buffer: str) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -6,12 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from blocks.errors import WorkFailed
 from blocks.files import disk_errors
+from ooc.direct import Reader, Writer
 
 _CHUNK = 8 << 20
 
@@ -65,17 +67,17 @@ def forget(path: Path) -> None:
 
 
 def _write(path: Path, size: int) -> None:
-    chunk = os.urandom(_CHUNK)
-    with path.open("wb", buffering=0) as file:
-        for _ in range(0, size, _CHUNK):
-            file.write(chunk)
+    chunk = memoryview(os.urandom(_CHUNK))
+    path.touch()
+    with closing(Writer(path)) as file:
+        for at in range(0, size, _CHUNK):
+            file.write(at, chunk)
+        file.flush()
     forget(path)
 
 
 def _read(path: Path, size: int) -> None:
-    with path.open("rb", buffering=0) as file:
-        found = 0
-        while data := file.read(_CHUNK):
-            found += len(data)
-    if found < size:
-        raise WorkFailed(f"{path} was cut short while it was read")
+    chunk = memoryview(bytearray(_CHUNK))
+    with closing(Reader(path)) as file:
+        if any(file.read(at, chunk) < _CHUNK for at in range(0, size, _CHUNK)):
+            raise WorkFailed(f"{path} was cut short while it was read")

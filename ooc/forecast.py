@@ -68,7 +68,7 @@ def forecast(
     rows = 2 * dataset.block_count * sliced_bytes(program)[0] if plan.mapped else 0
     sent = program.sent_bytes(machines) if machines > 1 else 0
     return Forecast(
-        state_bytes=state,
+        state_bytes=int(layout.cell_positions[-1]),
         data_bytes=data,
         read_bytes=read,
         written_bytes=written,

@@ -1,7 +1,8 @@
 """Generations: complete, numbered, committed versions of a run's state on disk.
 
     state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
-    state/000007.cells    local state, block by block, cell by cell, after a header; then the cells' checksums
+    state/000007.cells    local state, block by block, cell by cell, after a header; then the cells' checksums. The
+                          header and every cell are filled up to whole pages
     state/000007.h5       the program's primary shared arrays
 
 A generation's files are written beside the committed ones, synced, and count only once the manifest names them.
@@ -22,18 +23,18 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.dataset import Dataset, check_file
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
-from ooc.direct import Reader
+from ooc.direct import PAGE, Reader, Writer, whole_pages
 from ooc.program import LocalState
 
 SCHEMA = 1
-_HEADER = 4096  # bytes before the first cell
 
 
 class Layout:
     """Where each cell lies among all rows of local state: block after block, inside a block in word-major order.
 
     Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
-    position inside its block at which each cell begins.
+    position inside its block at which each cell begins; `cell_positions` int64 (B * S + 1,), byte of a file of
+    all cells at which each begins, after a page for the header and on a page of its own, and at which the last ends.
     """
 
     def __init__(self, cells: np.ndarray, local: LocalState) -> None:
@@ -42,6 +43,8 @@ class Layout:
         self.cell_rows = np.concatenate((np.zeros((self.blocks, 1), np.int64), np.cumsum(cells, axis=1)), axis=1)
         self.local = local
         self.row_bytes = local.width * np.dtype(local.dtype).itemsize
+        pages = whole_pages(cells.ravel().astype(np.int64) * self.row_bytes)
+        self.cell_positions = PAGE + np.concatenate(([0], np.cumsum(pages)))
 
     @property
     def rows(self) -> int:
@@ -82,59 +85,54 @@ class CellFile:
         """Open a file to read, or, given a header, create it with all its bytes allocated."""
         self.path = path
         self._layout = layout
+        table_bytes = 8 * layout.blocks * layout.slices
+        self._table_at = int(layout.cell_positions[-1])
         self._reader: Reader | None = None
-        self._table_at = _HEADER + layout.rows * layout.row_bytes
-        shape = (layout.blocks, layout.slices)
+        self._writer: Writer | None = None
         with disk_errors(path):
             if header is not None:
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-                size = self._table_at + 8 * layout.blocks * layout.slices
                 if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(self._file, 0, size)
-                os.pwrite(self._file, json.dumps(header).encode().ljust(_HEADER), 0)
-                table = bytes(8 * layout.blocks * layout.slices)
+                    os.posix_fallocate(self._file, 0, self._table_at + table_bytes)
+                os.pwrite(self._file, json.dumps(header).encode().ljust(PAGE), 0)
+                table = bytes(table_bytes)
             else:
                 self._file = os.open(path, os.O_RDONLY)
-                table = os.pread(self._file, 8 * layout.blocks * layout.slices, self._table_at)
-                if len(table) < 8 * layout.blocks * layout.slices:
+                table = os.pread(self._file, table_bytes, self._table_at)
+                if len(table) < table_bytes:
                     self.close()
                     raise WorkFailed(f"{path} is damaged: it is cut short")
-        self.checksums = np.frombuffer(table, np.uint64).reshape(shape).copy()
+        self.checksums = np.frombuffer(table, np.uint64).reshape(layout.blocks, layout.slices).copy()
 
     def has_header(self, header: dict[str, Any]) -> bool:
         """Whether the file was created with this header."""
-        return os.pread(self._file, _HEADER, 0) == json.dumps(header).encode().ljust(_HEADER)
+        return os.pread(self._file, PAGE, 0) == json.dumps(header).encode().ljust(PAGE)
 
     def read(self, block: int, slice_: int, rows: np.ndarray) -> None:
         """Read a cell into `rows`, (cell rows, width); raises WorkFailed if its checksum does not match."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
+        at, rest = self._position(block, slice_), bytearray(whole_pages(len(view)) - len(view))
         with disk_errors(self.path):
-            if self._reader is None:
-                self._reader = Reader(self.path)
-            done = self._reader.read(self._offset(block, slice_), view)
-        if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[block, slice_]:
+            self._reader = self._reader or Reader(self.path)
+            done = self._reader.read(at, view) + self._reader.read(at + len(view), rest)
+        whole = done == len(view) + len(rest) and rest == bytes(len(rest))
+        if not whole or xxhash.xxh3_64_intdigest(view) != self.checksums[block, slice_]:
             raise WorkFailed(f"{self.path} is damaged at block {block}, slice {slice_}")
 
     def write(self, block: int, slice_: int, rows: np.ndarray) -> None:
-        """Write a cell from `rows`."""
+        """Write a cell from `rows`; it is whole on the disk when the file is sealed."""
         view = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
-        at, done = self._offset(block, slice_), 0
         with disk_errors(self.path):
-            while done < len(view):
-                done += os.pwrite(self._file, view[done:], at + done)
+            self._writer = self._writer or Writer(self.path)
+            self._writer.write(self._position(block, slice_), view)
         self.checksums[block, slice_] = xxhash.xxh3_64_intdigest(view)
 
-    def flush(self) -> None:
-        """Start again with clean pages: what was written goes to the disk and out of the page cache."""
-        with disk_errors(self.path):
-            os.fdatasync(self._file)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
-
     def seal(self) -> str:
-        """Write the table of checksums and sync; returns the checksum of the table."""
+        """Write what waits and the table of checksums, and sync; returns the checksum of the table."""
         table = self.checksums.tobytes()
         with disk_errors(self.path):
+            if self._writer:
+                self._writer.flush()
             os.pwrite(self._file, table, self._table_at)
             os.fsync(self._file)
         return xxhash.xxh3_128_hexdigest(table)
@@ -144,11 +142,12 @@ class CellFile:
 
     def close(self) -> None:
         os.close(self._file)
-        if self._reader:
-            self._reader.close()
+        for end in (self._reader, self._writer):
+            if end:
+                end.close()
 
-    def _offset(self, block: int, slice_: int) -> int:
-        return _HEADER + self._layout.cell(block, slice_)[0] * self._layout.row_bytes
+    def _position(self, block: int, slice_: int) -> int:
+        return int(self._layout.cell_positions[block * self._layout.slices + slice_])
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
+from blocks.arrays import map_arrays
 from blocks.division import DROPPED, blocks_of_buckets
 from blocks.files import locked
 from blocks.shuffle import bucket_of, partition
@@ -180,3 +182,12 @@ def test_a_truncated_block_is_an_error_that_names_it(tmp_path):
     block.write_bytes(block.read_bytes()[:-10])
     with pytest.raises(WorkFailed, match=r"00000\.h5 is damaged"):
         Dataset(dataset.path).block(0)
+
+
+def test_a_file_system_that_cannot_map_files_is_named():
+    """One that the kernel makes up."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    with pytest.raises(WorkFailed, match=f"{path}: this file system cannot map"):
+        map_arrays(path, {"words": (0, "uint8", 1)})
