@@ -233,20 +233,16 @@ class StaticEngine:
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
             sums = self.program.aggregate(phase, self.arrays, self._deltas, answers)
-            self._clear_deltas()
+            for delta in self._deltas:
+                for array in delta.values():
+                    array.view("uint8")[:] = 0  # of records it takes a seventh of the time that `array[:]` takes
             return sums
-
-    def _clear_deltas(self) -> None:
-        for delta in self._deltas:
-            for array in delta.values():
-                array.view("uint8")[:] = 0  # of records it takes a seventh of the time that `array[:]` takes
 
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
         """The units of a phase that begins. target: where streamed state is written to."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
-            self._clear_deltas()
         source = None
         if not self._resident and phase not in self.program.initial:
             source = self._generations.open()

@@ -23,13 +23,6 @@ from samplers.warm_start import WarmStart
 MOST_CHANGES = 2**31 - 1  # of a topic's count, by one worker in a phase
 
 
-def take_changes(delta: Arrays) -> None:
-    """Move the changes in the totals of a worker to its change of `topic_counts`."""
-    changes = delta["totals"]["change"]
-    delta["topic_counts"] += changes
-    changes[:] = 0
-
-
 class TwoPhase(Lda):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.two_phase`.
 
@@ -72,13 +65,15 @@ class TwoPhase(Lda):
     def _spare_changes(self, job: Job) -> None:
         """Empty the 32 bits of each topic's change where all tokens might not fit in them."""
         if self.dataset.tokens > MOST_CHANGES:
-            take_changes(job.delta)
+            changes = job.delta["totals"]["change"]
+            job.delta["topic_counts"] += changes
+            changes[:] = 0
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
         for delta in deltas:
-            take_changes(delta)
+            shared["topic_counts"][:] += delta["totals"]["change"]
         return super().aggregate(phase, shared, deltas, answers)
 
 
