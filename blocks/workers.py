@@ -1,8 +1,8 @@
 """Worker processes: one fresh interpreter loads and compiles everything once, then forks the workers from itself.
 
 The caller's process, which may have threads, is never forked; the interpreter that is has none. Messages between a
-caller and its own workers are Python objects on inherited socket pairs. A worker whose caller is gone sees the end of
-its socket and exits; a worker that is gone is seen by its caller in the same way.
+caller and its own workers are Python objects on socket pairs, whose other ends the interpreter is handed. A worker
+whose caller is gone sees the end of its socket and exits; a worker that is gone is seen by its caller in the same way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _DEADLINE = 600.0  # seconds without any answer before the workers are taken for
 _GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
 _GRACE = 5.0  # seconds a worker may take to leave
 _GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
-
 
 _ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +46,22 @@ def test_nothing_is_counted_instead_of_nothing(passes):
     with watch.rather("waiting"):
         passes(1)
     assert watch.take() == {}
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell how long it waited")
+def test_a_process_stands_still_while_it_sleeps_and_not_while_it_computes():
+    program = """
+import time
+from ooc.stopwatch import still_seconds
+
+start = still_seconds()
+time.sleep(0.3)
+slept = still_seconds()
+until = time.process_time() + 0.3
+while time.process_time() < until:
+    pass
+print(slept - start, still_seconds() - slept)
+"""
+    asleep, computing = map(float, subprocess.check_output([sys.executable, "-c", program]).split())
+    assert asleep >= 0.29
+    assert computing < 0.29
