@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 PAGE = 4096  # positions and sizes of direct reads and writes are multiples of it
-_ROOM = 1 << 20  # bytes of the buffer in between: what is copied from or to it is still in a processor's cache
+_ROOM = 4 << 20  # bytes of the buffer in between: smaller requests take more of a processor, larger ones no less
 _UNWRITTEN = 64 << 20  # bytes that may wait in the page cache where it is not passed by
 
 _Size = TypeVar("_Size", int, "np.ndarray[Any, Any]")

@@ -5,7 +5,9 @@
                           header and every cell are filled up to whole pages
     state/000007.h5       the program's primary shared arrays
 
-A generation's files are written beside the committed ones, synced, and count only once the manifest names them.
+A generation's files are written beside the committed ones, synced, and count only once the manifest names them. The
+cells of the generation that is out of date by then are written over by the next: to delete and allocate gigabytes for
+every phase takes the file system seconds.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class CellFile:
     """Local state in a file, read and written by cells, every cell with a checksum."""
 
     def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
-        """Open a file to read, or, given a header, create it with all its bytes allocated."""
+        """Open a file to read, or, given a header, to write all its cells, and create it with all bytes allocated."""
         self.path = path
         self._layout = layout
         table_bytes = 8 * layout.blocks * layout.slices
@@ -91,7 +93,7 @@ class CellFile:
         self._writer: Writer | None = None
         with disk_errors(path):
             if header is not None:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(self._file, 0, self._table_at + table_bytes)
                 os.pwrite(self._file, json.dumps(header).encode().ljust(PAGE), 0)
@@ -182,6 +184,7 @@ class Generations:
         self._dataset = dataset
         self._layout = layout
         directory.mkdir(exist_ok=True)
+        self._spare: Path | None = None  # cells that are out of date
         self._entries = _committed(directory)
         remove_uncommitted(directory)
 
@@ -196,7 +199,7 @@ class Generations:
     def open(self) -> CellFile:
         """The cells of the newest generation; raises WorkFailed if its table of checksums is damaged."""
         entry = self._entries[0]
-        path = self.directory / f"{entry['generation']:06}.cells"
+        path = self._cells(entry["generation"])
         if not path.exists():
             raise WorkFailed(f"{path} is missing")
         cells = CellFile(path, self._layout)
@@ -240,12 +243,20 @@ class Generations:
         if len(self._entries) < 2:
             raise WorkFailed(error.what, "No other generation is left: train again from the start.") from error
         self._publish(self._entries[1:])
+        remove_uncommitted(self.directory)
 
     def create(self) -> CellFile:
         """The cells of the generation to come."""
         generation = self._next()
-        path = self.directory / f"{generation:06}.cells"
+        path = self._cells(generation)
+        if self._spare:
+            with disk_errors(path):
+                self._spare.rename(path)
+            self._spare = None
         return CellFile(path, self._layout, header=self._header(generation))
+
+    def _cells(self, generation: int) -> Path:
+        return self.directory / f"{generation:06}.cells"
 
     def commit(self, cells: CellFile, arrays: dict[str, np.ndarray], cursor: Cursor) -> None:
         """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
@@ -254,23 +265,25 @@ class Generations:
         entry = write_arrays(self.directory, f"{generation:06}.h5", arrays)
         sync_directory(self.directory)
         newest = {"generation": generation, "cursor": asdict(cursor), "cells": table, "arrays": entry}
+        for outdated in self._entries[1:]:
+            self._spare = self._cells(outdated["generation"])
         self._publish([newest, *self._entries[:1]])
+        remove_uncommitted(self.directory, but=self._spare)
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
         before = entries[1] if len(entries) > 1 else None
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
         write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
         self._entries = entries
-        remove_uncommitted(self.directory)
 
     def _next(self) -> int:
         return self._entries[0]["generation"] + 1 if self._entries else 1
 
 
-def remove_uncommitted(directory: Path) -> list[Removed]:
-    """Delete what was written in a state directory for a generation that never came."""
+def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
+    """Delete what was written in a state directory for generations that never came or are out of date."""
     kept = {f"{entry['generation']:06}" for entry in _committed(directory)}
-    strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept]
+    strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
     return remove_leftovers(directory) + [remove(stray) for stray in strays]
 
 

@@ -93,7 +93,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"           {reason}" for reason in facts["residency"])
     yield (
         f"disk       dataset {_size(facts['dataset_bytes'])}; topics and proposals {_size(facts['state_bytes'])} "
-        "in each generation, of which there are two, and a third while it is written"
+        "in each generation, of which there are up to three"
     )
     yield f"iteration  {facts['iteration_s']:,.1f} s, limited by {facts['limit']}; side by side:"
     speed = f"{facts['tokens_of_machine']:,} tokens at {facts['assumed_tokens_per_s'] / 1e6:.1f}M a second and worker"

@@ -101,37 +101,43 @@ def grid(tmp_path) -> tuple[Generations, Layout, Dataset]:
     return Generations(tmp_path / "state", dataset, layout), layout, dataset
 
 
-def test_two_generations_are_kept(grid):
-    generations, layout, _ = grid
-    for number in range(1, 5):
-        commit(generations, layout, number)
-    names = sorted(file.name for file in generations.directory.iterdir())
-    assert names == ["000003.cells", "000003.h5", "000004.cells", "000004.h5", "manifest.json"]
+def names_of(generations: Generations) -> list[str]:
+    return sorted(file.name for file in generations.directory.iterdir())
 
 
-@pytest.mark.parametrize("progress", ["created", "written", "sealed", "manifest not renamed"])
-def test_what_was_not_committed_does_not_count(grid, progress):
-    """A crash anywhere between creating a generation and the flip of the manifest leaves the old one, and no litter."""
+def test_two_generations_are_kept_and_the_cells_of_a_third_are_written_over(grid):
     generations, layout, dataset = grid
-    before = commit(generations, layout, 1)
+    files = []
+    for number in range(1, 7):
+        commit(generations, layout, number)
+        files.append((generations.directory / f"{number:06}.cells").stat().st_ino)
+    assert files == [*files[:3], *files[:3]]
+    kept = ["000005.cells", "000005.h5", "000006.cells", "000006.h5", "manifest.json"]
+    assert names_of(generations) == ["000004.cells", *kept]
+    assert names_of(Generations(generations.directory, dataset, layout)) == kept
+
+
+@pytest.mark.parametrize("earlier", [1, 4])
+@pytest.mark.parametrize("progress", ["created", "written", "sealed", "manifest not renamed"])
+def test_what_was_not_committed_does_not_count(grid, progress, earlier):
+    """A crash anywhere between creating a generation and the flip of the manifest leaves the old ones and no litter."""
+    generations, layout, dataset = grid
+    for number in range(1, earlier + 1):
+        before = commit(generations, layout, number)
+    left = [f"{number:06}.{kind}" for number in range(max(earlier - 1, 1), earlier + 1) for kind in ("cells", "h5")]
     cells = generations.create()
     if progress != "created":
         write(cells, layout, before + 1)
     if progress in ("sealed", "manifest not renamed"):
         cells.seal()
-        (generations.directory / "000002.h5").write_bytes(b"whole or not")
+        (generations.directory / f"{earlier + 1:06}.h5").write_bytes(b"whole or not")
     if progress == "manifest not renamed":
         (generations.directory / ".manifest.json.partial-0123abcd").write_text("{}")
     cells.close()
     again = Generations(generations.directory, dataset, layout)
     assert np.array_equal(read(again.open(), layout), before)
-    assert sorted(file.name for file in generations.directory.iterdir()) == [
-        "000001.cells",
-        "000001.h5",
-        "manifest.json",
-    ]
-    assert np.array_equal(read(again.open(), layout), before)
-    after = commit(again, layout, 2)
+    assert names_of(again) == [*left, "manifest.json"]
+    after = commit(again, layout, 9)
     assert np.array_equal(read(Generations(generations.directory, dataset, layout).open(), layout), after)
 
 
