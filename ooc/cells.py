@@ -1,4 +1,4 @@
-"""Which cells are in memory: all of them (`Resident`), or a few units at a time, streamed from disk (`Streamed`).
+"""Which cells are in memory: all (`Resident`), or a few sections at a time, streamed from disk (`StreamedPass`).
 
 Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. The engine cannot tell
 them apart but by the time they take: what is computed is the same.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import CellFile, Generations, Layout
 
 RESIDENT = "state"
+_TILES = ("tile0", "tile1")  # what is read into, and written from, where a tile is not in memory as it is in the file
 
 
 class Loaded(NamedTuple):
@@ -53,6 +54,46 @@ class Pass(Protocol):
         ...
 
 
+def read_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, rows: np.ndarray) -> None:
+    """Read the tiles of a stripe, each into `tile`, and from there its cells to their places in `rows`."""
+    for slice_ in range(layout.slices):
+        cells.read(stripe, slice_, tile[: layout.tile_rows[stripe, slice_]])
+        for inside, place in layout.tile_cells(stripe, slice_):
+            rows[place] = tile[inside]
+
+
+def write_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, rows: np.ndarray) -> None:
+    """Write the tiles of a stripe, each put together in `tile` from its cells in `rows`."""
+    for slice_ in range(layout.slices):
+        filled = 0
+        for inside, place in layout.tile_cells(stripe, slice_):
+            tile[inside] = rows[place]
+            filled = inside.stop
+        whole = layout.tile_rows[stripe, slice_]
+        tile[filled:whole] = 0
+        cells.write(stripe, slice_, tile[:whole])
+
+
+def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
+    """Read the tiles of a slice, one after the other."""
+    at = 0
+    for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
+        cells.read(stripe, slice_, rows[at : at + whole])
+        at += whole
+
+
+def write_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
+    """Write the tiles of a slice that `read_slice` has read, or that lie as if it had."""
+    at = 0
+    for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
+        cells.write(stripe, slice_, rows[at : at + whole])
+        at += whole
+
+
+def _tile_spec(layout: Layout) -> ArraySpec:
+    return ArraySpec((int(layout.tile_rows.max()), layout.local.width), layout.local.dtype)
+
+
 class Resident:
     """All rows in one shared array. Generations are written from it whenever the caller commits."""
 
@@ -61,29 +102,27 @@ class Resident:
 
     @staticmethod
     def specs(layout: Layout) -> dict[str, ArraySpec]:
-        return {RESIDENT: ArraySpec((layout.rows, layout.local.width), layout.local.dtype)}
+        state = ArraySpec((layout.rows, layout.local.width), layout.local.dtype)
+        return {RESIDENT: state, _TILES[0]: _tile_spec(layout)}
 
-    def load(self, generations: Generations, shared: SharedArrays) -> int:
-        """Read the newest generation; returns the bytes read."""
+    def load(self, generations: Generations, shared: SharedArrays) -> None:
+        """Read the newest generation."""
         cells = generations.open()
         try:
-            for block, slice_, rows in self._cells(shared[RESIDENT]):
-                cells.read(block, slice_, rows)
+            self._each_stripe(read_stripe, cells, shared)
         finally:
             cells.close()
-        return shared[RESIDENT].nbytes
 
     def write(self, cells: CellFile, shared: SharedArrays) -> int:
         """Write all rows to a generation to come; returns the bytes written."""
-        for block, slice_, rows in self._cells(shared[RESIDENT]):
-            cells.write(block, slice_, rows)
-        return shared[RESIDENT].nbytes
+        self._each_stripe(write_stripe, cells, shared)
+        return self._layout.file_bytes
 
-    def _cells(self, state: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
-        for block in range(self._layout.blocks):
-            for slice_ in range(self._layout.slices):
-                first, last = self._layout.cell(block, slice_)
-                yield block, slice_, state[first:last]
+    def _each_stripe(self, move: Callable[..., None], cells: CellFile, shared: SharedArrays) -> None:
+        bounds = self._layout.block_rows[self._layout.stripe_bounds]
+        for stripe in range(self._layout.stripes):
+            rows = shared[RESIDENT][bounds[stripe] : bounds[stripe + 1]]
+            move(cells, self._layout, stripe, shared[_TILES[0]], rows)
 
 
 class ResidentPass:
@@ -108,9 +147,9 @@ class ResidentPass:
 
 
 class StreamedPass:
-    """A phase over state on disk: a thread loads units ahead into free buffers, another writes back those done.
+    """A phase over state on disk: a thread loads sections ahead into free buffers, another writes back those done.
 
-    source: where cells are read from; None for a phase that fills them. target: where they are written, or None for a
+    source: where tiles are read from; None for a phase that fills them. target: where they are written, or None for a
     phase that only reads. Attributes: `bytes_read`, `bytes_written`.
     """
 
@@ -123,13 +162,13 @@ class StreamedPass:
         source: CellFile | None,
         target: CellFile | None,
     ) -> None:
-        self._phase, self._layout, self._shared = phase, layout, shared
+        self._order, self._layout, self._shared = phase.order, layout, shared
         self._source, self._target = source, target
         self.bytes_read = self.bytes_written = 0
         self.wake: Connection | None
         self.wake, self._waker = Pipe(duplex=False)
         self._free: queue.Queue[str | None] = queue.Queue()
-        self._ready: queue.Queue[Loaded | None] = queue.Queue()
+        self._ready: queue.Queue[Loaded] = queue.Queue()
         self._done: queue.Queue[Loaded | None] = queue.Queue()
         self._failure: BaseException | None = None
         for number in range(buffers):
@@ -143,10 +182,9 @@ class StreamedPass:
 
     @staticmethod
     def specs(layout: Layout, buffers: int) -> dict[str, ArraySpec]:
-        rows = max(int(layout.unit_rows(order).max(initial=1)) for order in ("block", "slice"))
-        return {
-            f"buffer{number}": ArraySpec((rows, layout.local.width), layout.local.dtype) for number in range(buffers)
-        }
+        rows = max(int(layout.section_rows(order).max()) for order in ("block", "slice"))
+        buffer = ArraySpec((rows, layout.local.width), layout.local.dtype)
+        return {f"buffer{number}": buffer for number in range(buffers)} | dict.fromkeys(_TILES, _tile_spec(layout))
 
     def poll(self) -> Loaded | None:
         self.check()
@@ -177,28 +215,41 @@ class StreamedPass:
             self._waker.send_bytes(b"!")
 
     def _load_all(self) -> None:
-        for unit in range(self._layout.units(self._phase.order)):
+        for section in range(self._layout.sections(self._order)):
             buffer = self._free.get()
             if buffer is None:
                 return
             if self._source:
-                for block, slice_, rows in self._rows(unit, buffer):
-                    self._source.read(block, slice_, rows)
-                    self.bytes_read += rows.nbytes
-            self._ready.put(Loaded(unit, buffer))
+                self._load(self._source, section, self._shared[buffer])
+            for unit in self._layout.section_units(self._order, section):
+                self._ready.put(Loaded(unit, buffer))
             self._waker.send_bytes(b".")
 
-    def _write_all(self) -> None:
-        while loaded := self._done.get():
-            if self._target:
-                for block, slice_, rows in self._rows(*loaded):
-                    self._target.write(block, slice_, rows)
-                    self.bytes_written += rows.nbytes
-            self._free.put(loaded.buffer)
+    def _load(self, source: CellFile, section: int, rows: np.ndarray) -> None:
+        if self._order == "block":
+            read_stripe(source, self._layout, section, self._shared[_TILES[0]], rows)
+        else:
+            read_slice(source, self._layout, section, rows)
+        self.bytes_read += self._section_bytes(section)
 
-    def _rows(self, unit: int, buffer: str) -> Iterator[tuple[int, int, np.ndarray]]:
-        at = 0
-        for block, slice_ in self._layout.unit_cells(self._phase.order, unit):
-            first, last = self._layout.cell(block, slice_)
-            yield block, slice_, self._shared[buffer][at : at + last - first]
-            at += last - first
+    def _write_all(self) -> None:
+        missing: dict[int, int] = {}  # units of a section that are not done
+        while loaded := self._done.get():
+            section = self._layout.section_of(self._order, loaded.unit)
+            units = self._layout.section_units(self._order, section)
+            missing[section] = missing.get(section, len(units)) - 1
+            if missing[section] == 0:
+                if self._target:
+                    self._write(self._target, section, self._shared[loaded.buffer])
+                self._free.put(loaded.buffer)
+
+    def _write(self, target: CellFile, section: int, rows: np.ndarray) -> None:
+        if self._order == "block":
+            write_stripe(target, self._layout, section, self._shared[_TILES[1]], rows)
+        else:
+            write_slice(target, self._layout, section, rows)
+        self.bytes_written += self._section_bytes(section)
+
+    def _section_bytes(self, section: int) -> int:
+        tiles = self._layout.tile_rows
+        return int((tiles[section] if self._order == "block" else tiles[:, section]).sum()) * self._layout.row_bytes

@@ -1,95 +1,44 @@
 """Reading and writing large files past the page cache, where the file system allows it.
 
 State that is streamed is read once and then written anew, so nothing is gained by keeping it; and on a virtual machine
-the page cache takes several times the processor's time of the copy itself (docs/memory.md).
+the page cache takes many times the processor's time of the transfer itself (docs/memory.md).
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from pathlib import Path
-from typing import Any, TypeVar
 
-import numpy as np
-
-PAGE = 4096  # positions and sizes of direct reads and writes are multiples of it
-_ROOM = 4 << 20  # bytes of the buffer in between: smaller requests take more of a processor, larger ones no less
+PAGE = 4096  # positions, sizes and places in memory are multiples of it
 _UNWRITTEN = 64 << 20  # bytes that may wait in the page cache where it is not passed by
 
-_Size = TypeVar("_Size", int, "np.ndarray[Any, Any]")
 
+class DirectFile:
+    """An existing file, read and written by whole pages from and to memory that begins a page, such as a mapping.
 
-class Reader:
-    """A file that one thread reads. Bytes go through an aligned buffer; where reads follow each other it is filled."""
+    Requests of a few megabytes take least time: on a virtual machine each costs a processor some 40 microseconds.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self._file, _ = _open(path, os.O_RDONLY)
-        self._buffer = mmap.mmap(-1, _ROOM)
-        self._begin = self._end = 0  # of what is in the buffer, as positions in the file
+    def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
+        self._file, self._direct = _open(path, flags)
+        self._unwritten = 0
 
-    def read(self, at: int, into: memoryview | bytearray) -> int:
+    def read(self, at: int, into: memoryview) -> int:
         """Read bytes from position `at` on; returns how many there are, fewer than `into` holds if the file ends."""
         done = 0
         while done < len(into):
-            if not self._begin <= at < self._end and not self._fill(at, len(into) - done):
+            got = os.preadv(self._file, [into[done:]], at + done)
+            done += got
+            if got == 0 or got % PAGE:  # the file ends
                 break
-            part = min(len(into) - done, self._end - at)
-            into[done : done + part] = memoryview(self._buffer)[at - self._begin :][:part]
-            at += part
-            done += part
         return done
 
-    def _fill(self, at: int, wanted: int) -> bool:
-        """Fill the buffer around a position; False if the file ends before it."""
-        begin = at - at % PAGE
-        size = _ROOM if at == self._end else min(_ROOM, whole_pages(at + wanted - begin))
-        got = os.preadv(self._file, [memoryview(self._buffer)[:size]], begin)
-        self._begin, self._end = begin, begin + got
-        return at < self._end
-
-    def close(self) -> None:
-        os.close(self._file)
-        self._buffer.close()
-
-
-class Writer:
-    """An existing file that one thread writes to, whole pages at a time.
-
-    Bytes go through an aligned buffer: what follows what was written before waits there until it is full, or `flush`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._direct = _open(path, os.O_WRONLY)
-        self._buffer = mmap.mmap(-1, _ROOM)
-        self._at = self._filled = 0  # position in the file of the buffer's first byte, and bytes in it
-        self._unwritten = 0
-
     def write(self, at: int, data: memoryview) -> None:
-        """Write bytes from position `at` on, a multiple of PAGE, and then zeros to the end of the page."""
-        if at != self._at + self._filled:
-            self.flush()
-            self._at = at
+        """Write bytes from position `at` on."""
         done = 0
         while done < len(data):
-            part = min(len(data) - done, _ROOM - self._filled)
-            memoryview(self._buffer)[self._filled :][:part] = data[done : done + part]
-            self._filled += part
-            done += part
-            if self._filled == _ROOM:
-                self.flush()
-        rest = whole_pages(self._filled) - self._filled
-        memoryview(self._buffer)[self._filled :][:rest] = bytes(rest)
-        self._filled += rest
-
-    def flush(self) -> None:
-        """Hand the system all that waits."""
-        done = 0
-        while done < self._filled:
-            done += os.pwrite(self._file, memoryview(self._buffer)[done : self._filled], self._at + done)
-        self._at += self._filled
-        self._filled = 0
+            done += os.pwrite(self._file, data[done:], at + done)
         if not self._direct:
             self._unwritten += done
             self._bound_unwritten()
@@ -103,12 +52,6 @@ class Writer:
 
     def close(self) -> None:
         os.close(self._file)
-        self._buffer.close()
-
-
-def whole_pages(size: _Size) -> _Size:
-    """Bytes, rounded up to pages."""
-    return -(-size // PAGE) * PAGE
 
 
 def _open(path: Path, flags: int) -> tuple[int, bool]:

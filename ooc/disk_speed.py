@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
@@ -13,9 +14,9 @@ from typing import NamedTuple
 
 from blocks.errors import WorkFailed
 from blocks.files import disk_errors
-from ooc.direct import Reader, Writer
+from ooc.direct import DirectFile
 
-_CHUNK = 8 << 20
+_CHUNK = 4 << 20
 
 
 class DiskSpeed(NamedTuple):
@@ -67,17 +68,16 @@ def forget(path: Path) -> None:
 
 
 def _write(path: Path, size: int) -> None:
-    chunk = memoryview(os.urandom(_CHUNK))
     path.touch()
-    with closing(Writer(path)) as file:
-        for at in range(0, size, _CHUNK):
-            file.write(at, chunk)
-        file.flush()
+    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectFile(path, os.O_WRONLY)) as file:
+        memory[:] = os.urandom(_CHUNK)
+        with memoryview(memory) as chunk:
+            for at in range(0, size, _CHUNK):
+                file.write(at, chunk)
     forget(path)
 
 
 def _read(path: Path, size: int) -> None:
-    chunk = memoryview(bytearray(_CHUNK))
-    with closing(Reader(path)) as file:
+    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectFile(path)) as file, memoryview(memory) as chunk:
         if any(file.read(at, chunk) < _CHUNK for at in range(0, size, _CHUNK)):
             raise WorkFailed(f"{path} was cut short while it was read")

@@ -59,8 +59,7 @@ def forecast(
 
     cache: bytes of memory beyond the budget that the kernel has to keep files in.
     """
-    layout = Layout(dataset.index.cells, program.local_state())
-    state = layout.rows * layout.row_bytes
+    state = Layout(dataset.index.cells, program.local_state()).file_bytes
     moved = 0 if plan.resident else state
     read = moved * len(program.phases)
     written = moved * sum(phase.writes for phase in program.phases)
@@ -68,7 +67,7 @@ def forecast(
     rows = 2 * dataset.block_count * sliced_bytes(program)[0] if plan.mapped else 0
     sent = program.sent_bytes(machines) if machines > 1 else 0
     return Forecast(
-        state_bytes=int(layout.cell_positions[-1]),
+        state_bytes=state,
         data_bytes=data,
         read_bytes=read,
         written_bytes=written,

@@ -52,11 +52,9 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, 
     """
     layout = Layout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + beside
-    whole = sum(spec.bytes for spec in Resident.specs(layout).values())
-    one = StreamedPass.specs(layout, 1)["buffer0"].bytes
     model, two = sliced_bytes(program)
     choices = [
-        (mapped, buffers, int(fixed + (two if mapped else model) + (buffers * one or whole)))
+        (mapped, buffers, int(fixed + (two if mapped else model) + _state_bytes(layout, buffers)))
         for mapped in ((False, True) if two < model else (False,))
         for buffers in (0, *range(_MOST_BUFFERS, 1, -1))
     ]
@@ -68,14 +66,22 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, 
             "Give more memory, or fewer --workers.",
         )
     mapped, buffers, size = fitting[0]
-    state = f"all topics and proposals stay in memory ({_mb(whole)})"
+    whole = _mb(layout.rows * layout.row_bytes)
+    state = f"all topics and proposals stay in memory ({whole})"
     if buffers:
-        state = f"topics and proposals ({_mb(whole)}) are streamed through {buffers} buffers of {_mb(one)}"
+        one = StreamedPass.specs(layout, 1)["buffer0"].bytes
+        state = f"topics and proposals ({whole}) are streamed through {buffers} buffers of {_mb(one)}"
     rows = f"rows of words stay in memory ({_mb(model)})"
     if mapped:
         rows = f"rows of words ({_mb(model)}) lie in a file, up to {_mb(two)} of them not written yet"
     reasons = (state, *([rows] if model else []), f"processes and their scratch take {_mb(fixed)}")
     return Plan(workers, not buffers, buffers, size, reasons, mapped)
+
+
+def _state_bytes(layout: Layout, buffers: int) -> int:
+    """What local state takes in memory: in so many buffers, or all of it if there are none."""
+    specs = StreamedPass.specs(layout, buffers) if buffers else Resident.specs(layout)
+    return sum(spec.bytes for spec in specs.values())
 
 
 def sliced_bytes(program: Program) -> tuple[int, int]:

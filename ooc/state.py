@@ -1,8 +1,7 @@
 """Generations: complete, numbered, committed versions of a run's state on disk.
 
     state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
-    state/000007.cells    local state, block by block, cell by cell, after a header; then the cells' checksums. The
-                          header and every cell are filled up to whole pages
+    state/000007.cells    local state after a header, tile by tile (see Layout), then the tiles' checksums
     state/000007.h5       the program's primary shared arrays
 
 A generation's files are written beside the committed ones, synced, and count only once the manifest names them. The
@@ -13,7 +12,10 @@ every phase takes the file system seconds.
 from __future__ import annotations
 
 import json
+import math
+import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,18 +27,27 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.dataset import Dataset, check_file
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
-from ooc.direct import PAGE, Reader, Writer, whole_pages
+from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
 
 SCHEMA = 1
 
 
 class Layout:
-    """Where each cell lies among all rows of local state: block after block, inside a block in word-major order.
+    """Where each cell lies among all rows of local state, in memory and in a file.
+
+    In memory rows stand block after block, inside a block in word-major order, so cell after cell. In a file they stand
+    in tiles: a tile is the cells of a slice in a stripe, some consecutive blocks, and has about as many rows as a
+    block. So it takes few requests to read a slice as well as a stripe, each of a few megabytes. Tiles are filled up
+    to whole pages; they come stripe by stripe, slice by slice.
+
+    A section is what is loaded into a buffer at once: in "slice" order the tiles of a slice, as they are in the file;
+    in "block" order a stripe, its blocks as they are in memory.
 
     Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
-    position inside its block at which each cell begins; `cell_positions` int64 (B * S + 1,), byte of a file of
-    all cells at which each begins, after a page for the header and on a page of its own, and at which the last ends.
+    position inside its block at which each cell begins; `stripe_bounds` int64 (T+1,), first block of each stripe;
+    `tile_rows` int64 (T, S), rows that each tile takes; `tile_positions` int64 (T * S + 1,), byte of a file at which
+    each begins, and at which the last ends.
     """
 
     def __init__(self, cells: np.ndarray, local: LocalState) -> None:
@@ -45,96 +56,118 @@ class Layout:
         self.cell_rows = np.concatenate((np.zeros((self.blocks, 1), np.int64), np.cumsum(cells, axis=1)), axis=1)
         self.local = local
         self.row_bytes = local.width * np.dtype(local.dtype).itemsize
-        pages = whole_pages(cells.ravel().astype(np.int64) * self.row_bytes)
-        self.cell_positions = PAGE + np.concatenate(([0], np.cumsum(pages)))
+        stripe = max(min(self.slices, self.blocks // self.slices), 1)
+        self.stripe_bounds = np.append(np.arange(0, self.blocks, stripe), self.blocks)
+        self.header_bytes = math.lcm(PAGE, self.row_bytes)
+        whole = self.header_bytes // self.row_bytes  # rows that fill pages
+        self.tile_rows = -(-np.add.reduceat(cells.astype(np.int64), self.stripe_bounds[:-1]) // whole) * whole
+        self.tile_positions = self.header_bytes + np.append(0, np.cumsum(self.tile_rows * self.row_bytes))
 
     @property
     def rows(self) -> int:
         return int(self.block_rows[-1])
 
-    def cell(self, block: int, slice_: int) -> tuple[int, int]:
-        """First row of a cell among all rows, and the one after its last."""
-        start = self.block_rows[block]
-        return int(start + self.cell_rows[block, slice_]), int(start + self.cell_rows[block, slice_ + 1])
+    @property
+    def stripes(self) -> int:
+        return self.stripe_bounds.size - 1
 
-    def unit_cells(self, order: str, unit: int) -> list[tuple[int, int]]:
-        """The (block, slice) of every cell of a unit, in the order in which their rows stand in its buffer."""
-        if order == "block":
-            return [(unit, slice_) for slice_ in range(self.slices)]
-        return [(block, unit) for block in range(self.blocks)]
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of all tiles."""
+        return int(self.tile_rows.sum()) * self.row_bytes
 
     def units(self, order: str) -> int:
         return self.blocks if order == "block" else self.slices
 
-    def unit_rows(self, order: str) -> np.ndarray:
-        """int64 (units,), rows of each unit."""
-        cells = np.diff(self.cell_rows, axis=1)
-        return cells.sum(axis=1 if order == "block" else 0)
+    def sections(self, order: str) -> int:
+        return self.stripes if order == "block" else self.slices
+
+    def section_units(self, order: str, section: int) -> range:
+        """The units that a section holds."""
+        if order == "block":
+            return range(int(self.stripe_bounds[section]), int(self.stripe_bounds[section + 1]))
+        return range(section, section + 1)
+
+    def section_of(self, order: str, unit: int) -> int:
+        return int(np.searchsorted(self.stripe_bounds, unit, side="right")) - 1 if order == "block" else unit
+
+    def section_rows(self, order: str) -> np.ndarray:
+        """int64 (sections,), rows that each takes in a buffer."""
+        return np.diff(self.block_rows[self.stripe_bounds]) if order == "block" else self.tile_rows.sum(axis=0)
 
     def buffer_bases(self, order: str, unit: int) -> np.ndarray:
-        """int64 (B,), row of each block's position 0 in a buffer that holds one unit's cells one after the other."""
-        bases = np.zeros(self.blocks, np.int64)
-        if order == "slice":
-            rows = np.diff(self.cell_rows, axis=1)[:, unit]
-            bases = np.concatenate(([0], np.cumsum(rows)[:-1])) - self.cell_rows[:, unit]
-        return bases
+        """int64 (B,), row of each block's position 0 in a buffer that holds the section of a unit."""
+        if order == "block":
+            return self.block_rows[:-1] - self.block_rows[self.stripe_bounds[self.section_of(order, unit)]]
+        rows = self.cell_rows[:, unit + 1] - self.cell_rows[:, unit]
+        before = np.append(0, np.cumsum(rows))  # rows of the slice before each block
+        tiles = np.append(0, np.cumsum(self.tile_rows[:, unit]))[:-1] - before[self.stripe_bounds[:-1]]
+        return before[:-1] + np.repeat(tiles, np.diff(self.stripe_bounds)) - self.cell_rows[:, unit]
+
+    def tile_cells(self, stripe: int, slice_: int) -> Iterator[tuple[slice, slice]]:
+        """Of each cell of a tile, the rows that it is in the tile, and in the stripe as it is in memory."""
+        first, at = self.block_rows[self.stripe_bounds[stripe]], 0
+        for block in self.section_units("block", stripe):
+            begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]
+            yield slice(at, at + end - begin), slice(begin, end)
+            at += end - begin
 
 
 class CellFile:
-    """Local state in a file, read and written by cells, every cell with a checksum."""
+    """Local state in a file, read and written by tiles, every tile with a checksum."""
 
     def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
-        """Open a file to read, or, given a header, to write all its cells, and create it with all bytes allocated."""
+        """Open a file to read, or, given a header, to write all its tiles, and create it with all bytes allocated."""
         self.path = path
         self._layout = layout
-        table_bytes = 8 * layout.blocks * layout.slices
-        self._table_at = int(layout.cell_positions[-1])
-        self._reader: Reader | None = None
-        self._writer: Writer | None = None
+        self._table_at = int(layout.tile_positions[-1])
+        table_bytes = 8 * layout.tile_rows.size
         with disk_errors(path):
             if header is not None:
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(self._file, 0, self._table_at + table_bytes)
-                os.pwrite(self._file, json.dumps(header).encode().ljust(PAGE), 0)
+                os.pwrite(self._file, self._padded(header), 0)
                 table = bytes(table_bytes)
             else:
                 self._file = os.open(path, os.O_RDONLY)
                 table = os.pread(self._file, table_bytes, self._table_at)
-                if len(table) < table_bytes:
-                    self.close()
-                    raise WorkFailed(f"{path} is damaged: it is cut short")
-        self.checksums = np.frombuffer(table, np.uint64).reshape(layout.blocks, layout.slices).copy()
+            self._tiles = DirectFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
+        if len(table) < table_bytes:
+            self.close()
+            raise WorkFailed(f"{path} is damaged: it is cut short")
+        self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
 
     def has_header(self, header: dict[str, Any]) -> bool:
         """Whether the file was created with this header."""
-        return os.pread(self._file, PAGE, 0) == json.dumps(header).encode().ljust(PAGE)
+        return os.pread(self._file, self._layout.header_bytes, 0) == self._padded(header)
 
-    def read(self, block: int, slice_: int, rows: np.ndarray) -> None:
-        """Read a cell into `rows`, (cell rows, width); raises WorkFailed if its checksum does not match."""
+    def _padded(self, header: dict[str, Any]) -> bytes:
+        return json.dumps(header).encode().ljust(self._layout.header_bytes)
+
+    def read(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
+        """Read a tile into `rows`, (tile rows, width), that begin a page of memory.
+
+        Raises WorkFailed if its checksum does not match.
+        """
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
-        at, rest = self._position(block, slice_), bytearray(whole_pages(len(view)) - len(view))
         with disk_errors(self.path):
-            self._reader = self._reader or Reader(self.path)
-            done = self._reader.read(at, view) + self._reader.read(at + len(view), rest)
-        whole = done == len(view) + len(rest) and rest == bytes(len(rest))
-        if not whole or xxhash.xxh3_64_intdigest(view) != self.checksums[block, slice_]:
-            raise WorkFailed(f"{self.path} is damaged at block {block}, slice {slice_}")
+            done = self._tiles.read(self._position(stripe, slice_), view)
+        if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[stripe, slice_]:
+            blocks = self._layout.section_units("block", stripe)
+            raise WorkFailed(f"{self.path} is damaged at blocks {blocks[0]} to {blocks[-1]}, slice {slice_}")
 
-    def write(self, block: int, slice_: int, rows: np.ndarray) -> None:
-        """Write a cell from `rows`; it is whole on the disk when the file is sealed."""
-        view = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+    def write(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
+        """Write a tile from `rows`, (tile rows, width), that begin a page of memory."""
+        view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
-            self._writer = self._writer or Writer(self.path)
-            self._writer.write(self._position(block, slice_), view)
-        self.checksums[block, slice_] = xxhash.xxh3_64_intdigest(view)
+            self._tiles.write(self._position(stripe, slice_), view)
+        self.checksums[stripe, slice_] = xxhash.xxh3_64_intdigest(view)
 
     def seal(self) -> str:
-        """Write what waits and the table of checksums, and sync; returns the checksum of the table."""
+        """Write the table of checksums and sync; returns the checksum of the table."""
         table = self.checksums.tobytes()
         with disk_errors(self.path):
-            if self._writer:
-                self._writer.flush()
             os.pwrite(self._file, table, self._table_at)
             os.fsync(self._file)
         return xxhash.xxh3_128_hexdigest(table)
@@ -144,12 +177,10 @@ class CellFile:
 
     def close(self) -> None:
         os.close(self._file)
-        for end in (self._reader, self._writer):
-            if end:
-                end.close()
+        self._tiles.close()
 
-    def _position(self, block: int, slice_: int) -> int:
-        return int(self._layout.cell_positions[block * self._layout.slices + slice_])
+    def _position(self, stripe: int, slice_: int) -> int:
+        return int(self._layout.tile_positions[stripe * self._layout.slices + slice_])
 
 
 @dataclass
@@ -228,13 +259,11 @@ class Generations:
         """Read the newest generation whole; raises WorkFailed if anything in it is damaged."""
         self.arrays()
         cells = self.open()
+        tile_bytes = self._layout.tile_rows * self._layout.row_bytes
+        tile = np.frombuffer(mmap.mmap(-1, int(tile_bytes.max())), np.uint8)
         try:
-            for block in range(self._layout.blocks):
-                for slice_ in range(self._layout.slices):
-                    first, last = self._layout.cell(block, slice_)
-                    cells.read(
-                        block, slice_, np.empty((last - first, self._layout.local.width), self._layout.local.dtype)
-                    )
+            for stripe, slice_ in np.ndindex(tile_bytes.shape):
+                cells.read(stripe, slice_, tile[: tile_bytes[stripe, slice_]])
         finally:
             cells.close()
 

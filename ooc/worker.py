@@ -119,11 +119,9 @@ class JobHandler:
     def do(self, message: Message, part: int) -> Any:
         """Do a part, whether it is claimed or not."""
         phase = self._phases[message.phase]
-        data, bounds = self.unit(phase.order, message.unit)
+        data, bounds, bases = self.unit(phase.order, message.unit)
         if message.buffer == RESIDENT:
             bases = self._layout.block_rows[:-1]
-        else:
-            bases = self._layout.buffer_bases(phase.order, message.unit)
         return self._program.update(
             Job(
                 phase=phase.name,
@@ -140,9 +138,10 @@ class JobHandler:
             )
         )
 
-    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray]:
+    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray, np.ndarray]:
+        """Its data, the bounds of its parts, and the bases of a buffer that holds it."""
         data: Block | Slice = self._dataset.slice(unit) if order == "slice" else self._dataset.block(unit)
-        return data, unit_parts(data, self._dataset.part_tokens)
+        return data, unit_parts(data, self._dataset.part_tokens), self._layout.buffer_bases(order, unit)
 
 
 def unit_parts(data: Block | Slice, part_tokens: int) -> np.ndarray:

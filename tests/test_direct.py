@@ -1,107 +1,72 @@
-"""What is read and written past the page cache is what is in the file, wherever it begins and ends."""
+"""What is read and written past the page cache is what is in the file."""
 
 from __future__ import annotations
 
+import mmap
 import os
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ooc import direct
-from ooc.direct import PAGE, Reader, Writer, whole_pages
+from ooc.direct import PAGE, DirectFile
 
-SIZE = 3 * 4096 + 1000
-CONTENT = np.random.default_rng(0).bytes(SIZE)
-reads = st.lists(st.tuples(st.integers(0, SIZE + 5000), st.integers(0, 9000), st.booleans()), max_size=20)
+SIZE = 3 * PAGE + 1000
 
 
-@pytest.fixture(scope="module", params=["disk", "memory"])
-def file(request, tmp_path_factory):
+@pytest.fixture(params=["disk", "memory"])
+def path(request, tmp_path):
     """A file on the disk, and one in a file system that may not read directly."""
-    folder = tmp_path_factory.mktemp("direct")
-    path = folder / "file" if request.param == "disk" else Path(f"/dev/shm/ooc-test-direct-{os.getpid()}")
+    path = tmp_path / "file" if request.param == "disk" else Path(f"/dev/shm/ooc-test-direct-{os.getpid()}")
     if not path.parent.is_dir():
         pytest.skip(f"there is no {path.parent}")
-    path.write_bytes(CONTENT)
+    path.write_bytes(os.urandom(SIZE))
     yield path
     path.unlink()
 
 
-@contextmanager
-def room(size):
-    """Buffers of so many bytes meanwhile."""
-    whole, direct._ROOM = direct._ROOM, size
-    try:
-        yield
-    finally:
-        direct._ROOM = whole
+@pytest.fixture
+def pages() -> mmap.mmap:
+    """Memory that begins a page."""
+    return mmap.mmap(-1, 8 * PAGE)
 
 
-rooms = st.sampled_from([4096, 8192, 1 << 16])
+@pytest.mark.parametrize("at", [0, PAGE, 3 * PAGE, 4 * PAGE])
+@pytest.mark.parametrize("size", [0, PAGE, 2 * PAGE, 8 * PAGE])
+def test_pages_are_read_up_to_the_end_of_the_file(path, pages, at, size):
+    expected = path.read_bytes()[at : at + size]
+    with closing(DirectFile(path)) as file:
+        assert file.read(at, memoryview(pages)[:size]) == len(expected)
+    assert pages[: len(expected)] == expected
 
 
-@settings(max_examples=60, deadline=None)
-@given(reads, rooms)
-def test_any_reads(file, asked, size_of_buffers):
-    """Some follow the read before, as the cells of a block do; buffers smaller than a read are filled again."""
-    with room(size_of_buffers), closing(Reader(file)) as reader:
-        end = 0
-        for at, size, follows in asked:
-            begin = end if follows else at
-            into = bytearray(size)
-            got = reader.read(begin, memoryview(into))
-            assert bytes(into[:got]) == CONTENT[begin : begin + size]
-            assert got == len(CONTENT[begin : begin + size])
-            end = begin + size
+def test_what_was_just_written_is_read(path, pages):
+    """Before it is on the disk; whichever way it was written and is read, and when it was read before."""
+    with closing(DirectFile(path, os.O_RDWR)) as file:
+        for number in range(3):
+            path.write_bytes(bytes([number]) * SIZE)
+            assert file.read(PAGE, memoryview(pages)[:PAGE]) == PAGE
+            assert pages[:PAGE] == bytes([number]) * PAGE
+            pages[:PAGE] = os.urandom(PAGE)
+            file.write(2 * PAGE, memoryview(pages)[:PAGE])
+            assert path.read_bytes()[2 * PAGE : 3 * PAGE] == pages[:PAGE]
+            assert file.read(2 * PAGE, memoryview(pages)[PAGE : 2 * PAGE]) == PAGE
+            assert pages[PAGE : 2 * PAGE] == pages[:PAGE]
+    assert path.stat().st_size == SIZE
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 9000), max_size=12), st.randoms(use_true_random=False), rooms, st.booleans())
-def test_any_writes(file, sizes, random, size_of_buffers, in_turn):
-    """Pieces that each begin a page, one after the other or not; zeros follow each."""
-    content = file.read_bytes()
-    begins = np.concatenate(([0], np.cumsum(whole_pages(np.array(sizes, np.int64)))))
-    pieces = [(int(begin), random.randbytes(size)) for begin, size in zip(begins, sizes, strict=False)]
-    file.write_bytes(bytes([255]) * int(begins[-1]))
-    try:
-        with room(size_of_buffers), closing(Writer(file)) as writer:
-            for begin, piece in pieces if in_turn else random.sample(pieces, len(pieces)):
-                writer.write(begin, memoryview(piece))
-            writer.flush()
-        assert file.read_bytes() == b"".join(piece.ljust(whole_pages(len(piece)), b"\0") for _, piece in pieces)
-        assert int(begins[-1]) % PAGE == 0
-    finally:
-        file.write_bytes(content)
-
-
-def test_a_file_system_without_direct_writes_keeps_little_in_memory(file, monkeypatch):
+def test_a_file_system_without_direct_writes_keeps_little_in_memory(path, pages, monkeypatch):
     """What waits in the page cache is handed to the disk after so many bytes."""
     synced = []
     fdatasync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(fdatasync(descriptor)))
-    monkeypatch.setattr(direct, "_UNWRITTEN", 3 * PAGE)
-    content = file.read_bytes()
-    with room(PAGE), closing(Writer(file)) as writer:
-        writer._direct = False
-        for page in range(2):
-            writer.write(page * PAGE, memoryview(content)[page * PAGE :][:PAGE])
-        assert not synced
-        writer.write(2 * PAGE, memoryview(content)[2 * PAGE :][:PAGE])
-        writer.write(0, memoryview(content)[:PAGE])
-        assert len(synced) == 1
-    assert file.read_bytes() == content
-
-
-def test_what_was_just_written_is_read(tmp_path):
-    """Before it is on the disk, and when it was read before."""
-    path = tmp_path / "file"
-    for content in (b"a" * 5000, b"b" * 5000):
-        path.write_bytes(content)
-        reader, into = Reader(path), bytearray(4000)
-        assert reader.read(1000, memoryview(into)) == 4000
-        assert bytes(into) == content[:4000]
-        reader.close()
+    monkeypatch.setattr(direct, "_UNWRITTEN", 2 * PAGE)
+    with closing(DirectFile(path, os.O_WRONLY)) as file:
+        file._direct = False
+        for number in range(5):
+            file.write(0, memoryview(pages)[:PAGE])
+            assert len(synced) == (number + 1) // 3
+        file.write(0, memoryview(pages)[:PAGE])
+        assert len(synced) == 2
+    assert path.read_bytes()[:PAGE] == bytes(PAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed
+from ooc.cells import read_slice, read_stripe, write_slice, write_stripe
+from ooc.direct import PAGE
 from ooc.program import LocalState
 from ooc.run import Run
 from ooc.state import CellFile, Cursor, Generations, Layout
@@ -30,21 +33,28 @@ def generations_of(dataset: Dataset, local: LocalState) -> Iterator[tuple[Genera
         yield Generations(Path(directory) / "state", dataset, layout), layout
 
 
-def each_cell(layout: Layout) -> Iterator[tuple[int, int, slice]]:
-    for block in range(layout.blocks):
-        for slice_ in range(layout.slices):
-            yield block, slice_, slice(*layout.cell(block, slice_))
+def pages(layout: Layout, rows: int) -> np.ndarray:
+    """Rows of local state that begin a page of memory."""
+    whole = mmap.mmap(-1, max(rows * layout.row_bytes, 1))
+    return np.frombuffer(whole, layout.local.dtype, rows * layout.local.width).reshape(rows, layout.local.width)
+
+
+def stripe_of(layout: Layout, stripe: int, rows: np.ndarray) -> np.ndarray:
+    first, last = layout.block_rows[layout.stripe_bounds[stripe : stripe + 2]]
+    return rows[first:last]
 
 
 def write(cells: CellFile, layout: Layout, rows: np.ndarray) -> None:
-    for block, slice_, where in each_cell(layout):
-        cells.write(block, slice_, rows[where])
+    tile = pages(layout, int(layout.tile_rows.max()))
+    for stripe in range(layout.stripes):
+        write_stripe(cells, layout, stripe, tile, stripe_of(layout, stripe, rows))
 
 
 def read(cells: CellFile, layout: Layout) -> np.ndarray:
     rows = np.zeros((layout.rows, layout.local.width), layout.local.dtype)
-    for block, slice_, where in each_cell(layout):
-        cells.read(block, slice_, rows[where])
+    tile = pages(layout, int(layout.tile_rows.max()))
+    for stripe in range(layout.stripes):
+        read_stripe(cells, layout, stripe, tile, stripe_of(layout, stripe, rows))
     cells.close()
     return rows
 
@@ -75,23 +85,52 @@ def test_a_generation_reads_back_as_it_was_written(corpus, dtype, width, commits
             found.check()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(corpora())
-def test_rows_of_a_layout_lie_where_the_dataset_says(corpus):
-    """The cells tile all rows in order; a buffer of one unit gives every cell's rows at the base of its block."""
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora(), st.sampled_from([("uint8", 1), ("uint16", 3), ("uint32", 3)]))
+def test_a_file_is_the_same_by_stripes_and_by_slices(corpus, kept):
+    """Written by stripes, read by slices: every row of every cell is where `buffer_bases` says."""
+    with written(corpus) as dataset, generations_of(dataset, LocalState(*kept)) as (generations, layout):
+        rows = commit(generations, layout, 1)
+        cells, copy = generations.open(), generations.create()
+        for slice_ in range(layout.slices):
+            buffer = pages(layout, int(layout.section_rows("slice")[slice_]))
+            read_slice(cells, layout, slice_, buffer)
+            bases = layout.buffer_bases("slice", slice_)
+            found = 0
+            for block, first in enumerate(layout.block_rows[:-1]):
+                begin, end = layout.cell_rows[block, slice_ : slice_ + 2]
+                assert np.array_equal(
+                    buffer[bases[block] + begin : bases[block] + end], rows[first + begin : first + end]
+                )
+                found += end - begin
+            assert found == dataset.index.cells[:, slice_].sum()
+            write_slice(copy, layout, slice_, buffer)
+        copy.seal()
+        assert copy.path.read_bytes()[layout.header_bytes :] == cells.path.read_bytes()[layout.header_bytes :]
+        cells.close()
+        copy.close()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora(), st.sampled_from([("uint8", 1), ("uint16", 3), ("uint32", 3)]))
+def test_tiles_take_pages_of_their_own_and_stripes_all_blocks(corpus, kept):
     with written(corpus) as dataset:
-        layout = Layout(dataset.index.cells, LocalState("uint16", 1))
-        ends = [layout.cell(block, slice_) for block, slice_, _ in each_cell(layout)]
-        assert [first for first, _ in ends] == [0, *(last for _, last in ends[:-1])]
-        assert ends[-1][1] == layout.rows == dataset.tokens
-        for order in ("block", "slice"):
-            assert layout.unit_rows(order).sum() == dataset.tokens
-            for unit in range(layout.units(order)):
-                at = 0
-                for block, slice_ in layout.unit_cells(order, unit):
-                    position = layout.cell_rows[block, slice_]  # word-major, inside the block
-                    assert layout.buffer_bases(order, unit)[block] + position == at
-                    at += int(np.subtract(*layout.cell(block, slice_)[::-1]))
+        layout = Layout(dataset.index.cells, LocalState(*kept))
+        assert [unit for stripe in range(layout.stripes) for unit in layout.section_units("block", stripe)] == [
+            *range(layout.blocks)
+        ]
+        assert layout.section_rows("block").sum() == layout.rows == dataset.tokens
+        assert np.all(layout.tile_positions % PAGE == 0)
+        assert np.array_equal(np.diff(layout.tile_positions), layout.tile_rows.ravel() * layout.row_bytes)
+        for stripe in range(layout.stripes):
+            blocks = layout.section_units("block", stripe)
+            for block in blocks:
+                assert layout.section_of("block", block) == stripe
+                base = layout.buffer_bases("block", block)[block]
+                assert base == dataset.index.cells[blocks[0] : block].sum()
+            tiles = dataset.index.cells[list(blocks)].sum(axis=0)
+            assert np.all(tiles <= layout.tile_rows[stripe])
+            assert np.all((layout.tile_rows[stripe] - tiles) * layout.row_bytes < layout.header_bytes)
 
 
 @pytest.fixture
@@ -236,7 +275,7 @@ def test_without_a_generation_to_fall_back_to_the_damage_is_told(half_trained, t
     path = tmp_path / "run"
     shutil.copytree(half_trained[0].path, path)
     for file in (path / "state").glob("*.cells"):
-        flip(file, 8 * 6000)
+        flip(file, 8 * (file.stat().st_size // 2))
     with pytest.raises(WorkFailed, match="damaged at block") as told:
         train(Run(path), plan(), quiet=True)
     assert "train again from the start" in told.value.remedy
