@@ -20,8 +20,6 @@ from samplers.running_mean import RunningMean
 from samplers.table_major import TableMajor
 from samplers.warm_start import WarmStart
 
-MOST_CHANGES = 2**31 - 1  # of a topic's count, by one worker in a phase
-
 
 class TwoPhase(Lda):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.two_phase`.
@@ -35,6 +33,7 @@ class TwoPhase(Lda):
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
         self.columns = 1 + check_steps(mh_steps)
+        self._large: np.ndarray | None = None
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return super().delta_arrays() | {"totals": ArraySpec((self.topics,), two_phase.TOTAL)}
@@ -42,32 +41,29 @@ class TwoPhase(Lda):
     def scratch_bytes(self) -> int:
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         table = 48 * min(self.topics, most_frequent) if most_frequent > self.largest_group() else 0  # of its topics
-        return super().scratch_bytes() + table
+        return super().scratch_bytes() + table + self._large_topics() * two_phase.COUNT.itemsize
+
+    def _large_topics(self) -> int:
+        """Topics whose counts in large groups are kept: of all, if there are such groups."""
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        largest = self.largest_group()
+        return self.topics if max(most_frequent, largest) > min(largest, two_phase.MOST_COUNTED) else 1
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
-        changed = two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
-        self._spare_changes(job)
-        return changed
+        return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
-        changed = two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key)
-        self._spare_changes(job)
-        return changed
+        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key)
 
-    def _totals(self, job: Job) -> np.ndarray:
-        totals = job.delta["totals"]
-        if totals["summary"][0] == 0:  # this worker's first job of the phase
-            totals["summary"] = job.shared["summary"]
-        return totals
-
-    def _spare_changes(self, job: Job) -> None:
-        """Empty the 32 bits of each topic's change where all tokens might not fit in them."""
-        if self.dataset.tokens > MOST_CHANGES:
-            changes = job.delta["totals"]["change"]
-            job.delta["topic_counts"] += changes
-            changes[:] = 0
+    def _totals(self, job: Job) -> two_phase.Totals:
+        topics = job.delta["totals"]
+        if topics["summary"][0] == 0:  # this worker's first job of the phase
+            topics["summary"] = job.shared["summary"]
+        if self._large is None:
+            self._large = np.zeros(self._large_topics(), two_phase.COUNT)
+        return two_phase.Totals(topics, job.delta["topic_counts"], self._large)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]

@@ -24,6 +24,8 @@ Totals are float32: exact up to 2^24 tokens a topic, beyond to 6e-8 of themselve
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from blocks.alias import alias_table
@@ -32,12 +34,29 @@ from samplers.groups import draw_prior, gather_word, word_tokens
 from samplers.prefetch import prefetch
 from samplers.streams import bits, uniform
 
-# What a worker knows of a topic k, in one line of the cache: n_k + V*beta at the start of the phase; the change of n_k
-# by this worker; the tokens of the current group at its start, 0 between groups. A power of two crosses no line.
-TOTAL = np.dtype({"names": ["summary", "change", "count"], "formats": ["f4", "i4", "i4"], "itemsize": 16}, align=True)
+# What a worker knows of a topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
+# the start of the phase; the change of n_k by this worker; the tokens of the current group at its start, 0 between
+# groups.
+TOTAL = np.dtype([("summary", "f4"), ("change", "i2"), ("count", "u2")])
+COUNT = np.dtype([("count", "i4")])  # of a group of more tokens than `count` of a TOTAL can tell
+MOST_COUNTED = 2**16 - 1
+_MOST_CHANGE = 2**15 - 1
 
 # Of a column of an alias table, `topic` has what lies below `cut`, `other` the rest.
 COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
+
+
+class Totals(NamedTuple):
+    """What a worker knows of all topics.
+
+    topics: TOTAL (K,). changes: int64 (K,), of n_k, what has not fitted in `topics`. large: COUNT (K,), all 0 between
+    groups; (1,) where there are no large ones.
+    """
+
+    topics: np.ndarray
+    changes: np.ndarray
+    large: np.ndarray
+
 
 _FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
 _TOTALS_AHEAD = 16
@@ -45,22 +64,22 @@ _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so 
 
 
 @inlined
-def accept_token(state, row, prior, totals, key, draw):
+def accept_token(state, row, prior, totals, counted, key, draw):
     """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
-    prior: float64 (K,) or (1,). totals: TOTAL (K,), with the group's counts at its start. key, draw: random stream, and
-    the first draw of it.
+    prior: float64 (K,) or (1,). totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
+    start. key, draw: random stream, and the first draw of it.
     """
     one = prior.size == 1
-    counted = np.int64(state[row, 0])
-    current = counted
-    # The token itself was counted under `counted`: that topic's counts lose one, whatever the topic is by now.
-    weight = totals[counted]["count"] - 1 + prior[0 if one else counted]
-    share = totals[counted]["summary"] - 1.0
+    start = np.int64(state[row, 0])
+    current = start
+    # The token itself was counted under `start`: that topic's counts lose one, whatever the topic is by now.
+    weight = np.int64(counted[start]["count"]) - 1 + prior[0 if one else start]
+    share = totals[start]["summary"] - 1.0
     for m in range(state.shape[1] - 1):
         proposed = np.int64(state[row, 1 + m])
-        own = 1 if proposed == counted else 0
-        proposed_weight = totals[proposed]["count"] - own + prior[0 if one else proposed]
+        own = 1 if proposed == start else 0
+        proposed_weight = np.int64(counted[proposed]["count"]) - own + prior[0 if one else proposed]
         proposed_share = totals[proposed]["summary"] - own
         u = uniform(key, draw + np.uint64(m))
         if u * (weight * proposed_share) < proposed_weight * share:
@@ -69,11 +88,11 @@ def accept_token(state, row, prior, totals, key, draw):
 
 
 @unmanaged_kernel
-def draw_group(state, base, rows, topics, prior, totals, key, draw):
+def draw_group(state, base, rows, topics, prior, counted, key, draw):
     """Write the group's new topics, empty the counts of its old ones, and draw new proposals from `n_k^- + prior`.
 
-    state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. totals: TOTAL (K,). key, draw: the random
-    stream, and the first of M*n draws of it.
+    state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
+    the random stream, and the first of M*n draws of it.
     """
     proposals = state.shape[1] - 1
     others = topics.size - 1
@@ -82,7 +101,7 @@ def draw_group(state, base, rows, topics, prior, totals, key, draw):
     one = prior.cut.size == 1
     for i in range(topics.size):
         row = np.uint64(base + rows[i])
-        totals[np.int64(state[row, 0])]["count"] = 0
+        counted[np.int64(state[row, 0])]["count"] = 0
         state[row, 0] = topics[i]
         for m in range(proposals):
             x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
@@ -96,11 +115,21 @@ def draw_group(state, base, rows, topics, prior, totals, key, draw):
 
 
 @inlined
-def move_token(totals, old, new):
-    """Take a token from one topic to another in the changes; returns whether they differ."""
-    totals[np.int64(old)]["change"] -= 1
-    totals[np.int64(new)]["change"] += 1
+def move_token(totals, changes, old, new):
+    """Take a token from one topic to another in the changes, see Totals; returns whether they differ."""
+    change_count(totals, changes, np.int64(old), -1)
+    change_count(totals, changes, np.int64(new), 1)
     return old != new
+
+
+@inlined
+def change_count(totals, changes, topic, by):
+    """Add 1 or -1 to the change of a topic."""
+    change = np.int64(totals[topic]["change"]) + by
+    if np.uint64(change + _MOST_CHANGE) > np.uint64(2 * _MOST_CHANGE):  # it is below, or above
+        changes[topic] += change
+        change = 0
+    totals[topic]["change"] = change
 
 
 @inlined
@@ -110,12 +139,13 @@ def _prefetch_totals(state, row, totals):
 
 
 @unmanaged_kernel
-def sample_group(state, base, rows, topics, prior, totals, key, draw):
+def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw):
     """One step on a group of tokens: count, accept, draw.
 
     state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), from n on those of the tokens that come next.
-    topics: topic type (n,), working memory. prior: Prior. totals: TOTAL (K,), changes added to. Returns the number of
-    tokens that changed topic; 2*M*n draws of the stream `key` are used, from `draw` on.
+    topics: topic type (n,), working memory. prior: Prior. totals, changes: `topics` and `changes` of Totals. counted:
+    `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. Returns the number of tokens that changed topic; 2*M*n
+    draws of the stream `key` are used, from `draw` on.
     """
     far = prior.topics > _FAR
     proposals = state.shape[1] - 1
@@ -123,7 +153,7 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
     for i in range(topics.size):
         if far and i + _TOTALS_AHEAD < topics.size:
             prefetch(totals, np.int64(state[np.uint64(base + rows[i + _TOTALS_AHEAD]), 0]))
-        totals[np.int64(state[np.uint64(base + rows[i]), 0])]["count"] += 1
+        counted[np.int64(state[np.uint64(base + rows[i]), 0])]["count"] += 1
     changed = 0
     for i in range(topics.size):
         if i + _ROWS_AHEAD < rows.size:
@@ -134,10 +164,19 @@ def sample_group(state, base, rows, topics, prior, totals, key, draw):
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
         row = np.uint64(base + rows[i])
-        topics[i] = accept_token(state, row, prior.weights, totals, key, draw + np.uint64(i * proposals))
-        changed += move_token(totals, state[row, 0], topics[i])
-    draw_group(state, base, rows, topics, prior, totals, key, draw + np.uint64(topics.size * proposals))
+        topics[i] = accept_token(state, row, prior.weights, totals, counted, key, draw + np.uint64(i * proposals))
+        changed += move_token(totals, changes, state[row, 0], topics[i])
+    draw_group(state, base, rows, topics, prior, counted, key, draw + np.uint64(topics.size * proposals))
     return changed
+
+
+@unmanaged_kernel
+def _sample_group(state, base, rows, topics, prior, totals, key, draw):
+    """The same with Totals, a group of any size."""
+    known, changes = totals.topics, totals.changes
+    if topics.size > MOST_COUNTED:
+        return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw)
+    return sample_group(state, base, rows, topics, prior, known, changes, known, key, draw)
 
 
 @kernel
@@ -146,13 +185,13 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
 
     The topic of another token is drawn from their counts, by an alias table of the topics that the word has, instead of
     by position.
-    counts: int32 (K,), working memory, all 0 before and after.
+    counts: int32 (K,), working memory, all 0 before and after. totals: Totals, `large` for all topics.
     """
     proposals = np.uint64(state.shape[1] - 1)
     tokens = word_tokens(lengths)
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
-        count_run(state[row : row + lengths[run]], prior.topics, totals)
+        count_run(state[row : row + lengths[run]], prior.topics, totals.large)
     found = np.empty(min(prior.topics, tokens), np.uint32)
     changed = size = 0
     for run in range(blocks.size):
@@ -163,7 +202,7 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
     columns = alias_columns(found[:size], counts)
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
-        draw_run(state[row : row + lengths[run]], columns, counts, tokens - 1, prior, totals, key, draw)
+        draw_run(state[row : row + lengths[run]], columns, counts, tokens - 1, prior, totals.large, key, draw)
         draw += proposals * lengths[run]
     for topic in found[:size]:
         counts[topic] = 0
@@ -171,12 +210,12 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
 
 
 @unmanaged_kernel
-def count_run(rows, topics, totals):
-    """Count the topics of tokens in `totals`. rows: the tokens' state."""
+def count_run(rows, topics, counted):
+    """Count the topics of tokens in `counted`, COUNT (K,). rows: the tokens' state."""
     for i in range(rows.shape[0]):
         if topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
-            prefetch(totals, np.int64(rows[i + _TOTALS_AHEAD, 0]))
-        totals[np.int64(rows[i, 0])]["count"] += 1
+            prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        counted[np.int64(rows[i, 0])]["count"] += 1
 
 
 @unmanaged_kernel
@@ -189,10 +228,11 @@ def accept_run(rows, prior, totals, counts, found, size, key, draw):
     changed, proposals = 0, np.uint64(rows.shape[1] - 1)
     for i in range(rows.shape[0]):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
-            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals)
-        topic = accept_token(rows, i, prior.weights, totals, key, draw)
+            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.topics)
+            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.large)
+        topic = accept_token(rows, i, prior.weights, totals.topics, totals.large, key, draw)
         draw += proposals
-        changed += move_token(totals, rows[i, 0], topic)
+        changed += move_token(totals.topics, totals.changes, rows[i, 0], topic)
         if counts[topic] == 0:
             found[size] = topic
             size += 1
@@ -217,7 +257,7 @@ def alias_columns(found, counts):
 
 
 @unmanaged_kernel
-def draw_run(rows, columns, counts, others, prior, totals, key, draw):
+def draw_run(rows, columns, counts, others, prior, counted, key, draw):
     """Take over the new topics of tokens, empty the counts of the old, and draw new proposals from `n_k^- + prior`.
 
     rows: the tokens' state after `accept_run`. columns, counts: see `draw_other`. others: the word's other tokens.
@@ -225,8 +265,8 @@ def draw_run(rows, columns, counts, others, prior, totals, key, draw):
     """
     for i in range(rows.shape[0]):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
-            prefetch(totals, np.int64(rows[i + _TOTALS_AHEAD, 0]))
-        totals[np.int64(rows[i, 0])]["count"] = 0
+            prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        counted[np.int64(rows[i, 0])]["count"] = 0
         own = np.int64(rows[i, 1])
         rows[i, 0] = own
         for m in range(1, rows.shape[1]):
@@ -270,7 +310,7 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key)
     for d in range(offsets.size - 1):
         rows = positions[offsets[d] : offsets[-1]]  # of this document and of all that follow
         topics = scratch.topics[: offsets[d + 1] - offsets[d]]
-        changed += sample_group(state, base, rows, topics, prior, totals, key, draw)
+        changed += _sample_group(state, base, rows, topics, prior, totals, key, draw)
         draw += np.uint64(2 * topics.size * (state.shape[1] - 1))
     return changed
 
@@ -293,6 +333,6 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prio
         else:
             gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
             rows, topics = scratch.where[:tokens], scratch.topics[:tokens]
-            changed += sample_group(state, 0, rows, topics, prior, totals, key, draw)
+            changed += _sample_group(state, 0, rows, topics, prior, totals, key, draw)
         draw += np.uint64(2 * tokens * (state.shape[1] - 1))
     return changed

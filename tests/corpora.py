@@ -28,7 +28,7 @@ from ooc.state import Generations, Layout
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
 from samplers.groups import Prior
 from samplers.model import Model
-from samplers.two_phase import TOTAL
+from samplers.two_phase import COUNT, TOTAL, Totals
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
@@ -36,10 +36,10 @@ def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
 
 
-def make_totals(summary: np.ndarray) -> np.ndarray:
-    """The totals of a worker at the start of a phase, TOTAL (K,): `summary`, (K,), no changes and no group counted."""
-    totals = np.zeros(summary.size, TOTAL)
-    totals["summary"] = summary
+def make_totals(summary: np.ndarray) -> Totals:
+    """The totals of a worker at the start of a phase: `summary`, (K,), no changes and no group counted."""
+    totals = Totals(*(np.zeros(summary.size, dtype) for dtype in (TOTAL, np.int64, COUNT)))
+    totals.topics["summary"] = summary
     return totals
 
 

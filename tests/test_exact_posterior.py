@@ -148,7 +148,7 @@ def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, ba
     state = np.zeros((tokens, 1 + proposals), np.uint16)
     summary = np.full(topics, mass)
     summary[0] += tokens
-    totals["summary"][:] = summary
+    totals.topics["summary"][:] = summary
     visits = np.zeros((batches, topics**tokens), np.int64)
     draw = np.uint64(0)
     for batch in range(batches):
@@ -157,17 +157,18 @@ def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, ba
                 for side in range(2):
                     drawn_from, judged_in = (document, word) if side == 0 else (word, document)
                     rows = np.flatnonzero(drawn_from == drawn_from[i])
-                    two_phase.draw_group(state, 0, rows, state[rows, 0].copy(), priors[side], totals, key, draw)
+                    two_phase.draw_group(state, 0, rows, state[rows, 0].copy(), priors[side], totals.topics, key, draw)
                     draw += np.uint64(rows.size * proposals)
                     for row in np.flatnonzero(judged_in == judged_in[i]):
-                        totals[np.int64(state[row, 0])]["count"] += 1
-                    new = two_phase.accept_token(state, i, priors[1 - side].weights, totals, key, draw)
+                        totals.topics[np.int64(state[row, 0])]["count"] += 1
+                    weights = priors[1 - side].weights
+                    new = two_phase.accept_token(state, i, weights, totals.topics, totals.topics, key, draw)
                     draw += np.uint64(proposals)
-                    totals["count"][:] = 0
+                    totals.topics["count"][:] = 0
                     summary[state[i, 0]] -= 1
                     state[i, 0] = new
                     summary[state[i, 0]] += 1
-                    totals["summary"][:] = summary
+                    totals.topics["summary"][:] = summary
             code = 0
             for i in range(tokens):
                 code = code * topics + state[i, 0]

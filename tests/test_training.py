@@ -29,7 +29,9 @@ from corpora import (
 )
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
+from ooc.program import LocalState
 from ooc.run import Run, create_run
+from ooc.state import Layout
 from ooc.training import PURPOSES, Stop, train
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
@@ -382,7 +384,7 @@ def test_metrics_tell_what_happened(tmp_path):
         assert 0 < line["changed_fraction"] <= 2  # of two phases
         assert line["memory_bytes"] > 0
         assert line["tokens_per_s"] > 0
-    state = dataset.tokens * 3  # two phases write topic and two proposals, 8 bits each
+    state = Layout(dataset.index.cells, LocalState("uint8", 3)).file_bytes  # two phases write topic and two proposals
     written = [line["bytes_written"] for line in lines]
     assert np.diff(written).tolist() == [2 * state] * 4
     assert [line["elapsed_s"] for line in lines] == sorted(line["elapsed_s"] for line in lines)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from samplers import two_phase
+from samplers.groups import Scratch
 from samplers.streams import stream_key, uniform
 
 ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
@@ -87,10 +88,11 @@ def test_a_step_that_does_not_exclude_the_token_is_found_out():
 
 def accept(state, prior, summary, key, draw=0):
     """Run the kernel on each token of a group that is all of `state`; returns their new topics."""
-    totals, proposals = make_totals(summary), state.shape[1] - 1
+    totals, proposals = make_totals(summary).topics, state.shape[1] - 1
     np.add.at(totals["count"], state[:, 0], 1)
     return [
-        two_phase.accept_token(state, i, prior, totals, key, np.uint64(draw + i * proposals)) for i in range(len(state))
+        two_phase.accept_token(state, i, prior, totals, totals, key, np.uint64(draw + i * proposals))
+        for i in range(len(state))
     ]
 
 
@@ -131,7 +133,9 @@ def test_proposals_come_from_the_other_tokens_and_the_prior(alpha):
     topics = np.array([0, 0, 0, 2, 1], np.uint16)
     prior = make_prior(4, np.array(alpha))
     state = np.zeros((5, 20_001), np.uint16)
-    two_phase.draw_group(state, 0, np.arange(5), topics, prior, make_totals(np.ones(4)), stream_key(11), np.uint64(0))
+    two_phase.draw_group(
+        state, 0, np.arange(5), topics, prior, make_totals(np.ones(4)).topics, stream_key(11), np.uint64(0)
+    )
     assert np.array_equal(state[:, 0], topics)
     weights = np.bincount(topics, minlength=4) + np.broadcast_to(alpha, 4)
     for i, row in enumerate(state):
@@ -149,7 +153,7 @@ def test_a_frequent_word_draws_from_its_other_tokens_and_the_prior(own):
     columns = two_phase.alias_columns(np.array([3, 0, 1], np.uint32), counts)
     rows = np.full((10_000, 3), own, np.uint16)
     prior, totals = make_prior(5, weights), make_totals(np.ones(5))
-    two_phase.draw_run(rows, columns, counts, 5, prior, totals, stream_key(4, own), np.uint64(0))
+    two_phase.draw_run(rows, columns, counts, 5, prior, totals.large, stream_key(4, own), np.uint64(0))
     assert (rows[:, 0] == own).all()
     observed = np.bincount(rows[:, 1:].ravel(), minlength=5)
     assert not alarmed(observed, counts + weights - np.eye(5)[own])
@@ -160,7 +164,7 @@ def test_a_single_token_draws_from_the_prior_alone():
     """A group of one has no other tokens; chi-square, false alarm 1e-6."""
     alpha = np.array([0.1, 1.0, 3.0])
     state = np.zeros((1, 30_001), np.uint16)
-    prior, totals = make_prior(3, alpha), make_totals(np.ones(3))
+    prior, totals = make_prior(3, alpha), make_totals(np.ones(3)).topics
     two_phase.draw_group(state, 0, np.arange(1), np.array([1], np.uint16), prior, totals, stream_key(2), np.uint64(0))
     assert not alarmed(np.bincount(state[0, 1:], minlength=3), alpha)
 
@@ -174,7 +178,7 @@ def test_draw_then_accept_moves_as_the_matrix_says(counted):
     word = [counted, 1, 2, 2]
     draws = 20_000
     proposed = np.zeros((4, 1 + draws), np.uint16)
-    totals = make_totals(np.ones(3))
+    totals = make_totals(np.ones(3)).topics
     two_phase.draw_group(proposed, 0, np.arange(4), document, make_prior(3, alpha), totals, stream_key(1), np.uint64(0))
     own = np.eye(3)[counted]
     document_others, word_others = np.array([2.0, 1, 0]), np.array([0.0, 1, 2])
@@ -190,11 +194,17 @@ def test_draw_then_accept_moves_as_the_matrix_says(counted):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 300), st.integers(0, 200), st.integers(1, 3), st.sampled_from([3, 70_000]), st.integers(0, 1 << 40)
+    st.integers(1, 300),
+    st.integers(0, 200),
+    st.integers(1, 3),
+    st.sampled_from([3, 70_000]),
+    st.booleans(),
+    st.integers(0, 1 << 40),
 )
-def test_a_group_is_counted_moved_and_cleared(tokens, more, steps, topics, seed):
-    """`sample_group`: it moves whom the equation moves, adds up how the counts change, and leaves other rows alone,
-    those that come next too; no group is counted afterwards. With and without reading ahead."""
+def test_a_group_is_counted_moved_and_cleared(tokens, more, steps, topics, large, seed):
+    """`sample_group`: it moves whom the equation moves, adds up how the counts change, even where 16 bits are full, and
+    leaves other rows alone, those that come next too; no group is counted afterwards. With and without reading ahead,
+    counted in 16 bits or in 32."""
     rng = np.random.default_rng(seed)
     state = rng.integers(0, topics, (tokens + more + 5, 1 + steps)).astype(np.uint32)
     before = state.copy()
@@ -202,17 +212,44 @@ def test_a_group_is_counted_moved_and_cleared(tokens, more, steps, topics, seed)
     group = rows[:tokens]
     summary = np.bincount(state[:, 0], minlength=topics) + 1.0
     totals, prior = make_totals(summary), make_prior(topics, np.array([0.1]))
+    changes = rng.choice([-32_767, 0, 32_767], topics)
+    totals.topics["change"] = changes
+    counted = totals.large if large else totals.topics
     new = accept(before[group], prior.weights, summary, stream_key(seed))
     topics_of_group = np.zeros(tokens, np.uint32)
-    changed = two_phase.sample_group(state, 3, rows - 3, topics_of_group, prior, totals, stream_key(seed), np.uint64(0))
+    known = (prior, totals.topics, totals.changes, counted, stream_key(seed), np.uint64(0))
+    changed = two_phase.sample_group(state, 3, rows - 3, topics_of_group, *known)
     outside = np.setdiff1d(np.arange(len(state)), group)
     assert np.array_equal(state[outside], before[outside])
     assert state[group, 0].tolist() == new
     assert changed == np.sum(state[:, 0] != before[:, 0])
     moved = np.bincount(state[:, 0], minlength=topics) - np.bincount(before[:, 0], minlength=topics)
-    assert np.array_equal(totals["change"], moved)
-    assert not totals["count"].any()
+    assert np.array_equal(totals.topics["change"] + totals.changes, changes + moved)
+    assert not counted["count"].any()
     assert state[group].max() < topics
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+@pytest.mark.parametrize("phase", ["word", "document"])
+def test_more_tokens_of_a_topic_than_16_bits_count(phase, gathered):
+    """In a group of 2^16 + 1 tokens of one topic nobody leaves for another; as if it had one, half of them would."""
+    tokens = two_phase.MOST_COUNTED + 2
+    state = np.stack([np.zeros(tokens, np.uint16), np.ones(tokens, np.uint16)], axis=1)
+    totals, prior = make_totals(np.array([2.0 * tokens, 2.0 * tokens])), make_prior(2, np.array([0.1]))
+    size = tokens if gathered or phase == "document" else 10
+    scratch = Scratch(np.zeros(size, np.int64), np.zeros(size, np.uint16), np.zeros(2, np.int32))
+    all_tokens = np.array([0, tokens])
+    if phase == "document":
+        where = (state, 0, all_tokens, np.arange(tokens, dtype=np.uint32))
+        changed = two_phase.document_phase(*where, scratch, prior, totals, stream_key(1))
+    else:
+        run = (np.array([number], np.uint32) for number in (0, 0, tokens))
+        where = (state, np.zeros(1, np.int64), np.array([0, 1]), *run)
+        changed = two_phase.word_phase(*where, scratch, prior, totals, stream_key(1))
+    assert changed < 5
+    assert totals.topics["change"].tolist() == [-changed, changed]
+    assert not totals.topics["count"].any()
+    assert not totals.large["count"].any()
 
 
 def frequent_word(state, prior, key):
@@ -234,9 +271,9 @@ def frequent_word(state, prior, key):
         key,
         np.uint64(40),
     )
-    assert not totals["count"].any()
+    assert not totals.large["count"].any()
     assert not counts.any()
-    return totals["change"], changed
+    return totals.topics["change"], changed
 
 
 @settings(max_examples=40, deadline=None)

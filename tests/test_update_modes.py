@@ -191,9 +191,10 @@ def test_the_bias_of_counting_later_is_bounded(tmp_path, sampler, update):
 @numba.njit
 def begin_phase(totals, counts, mass):
     """What a worker and the coordinator do between phases: take in the changes."""
-    counts += totals["change"]
-    totals["summary"][:] = counts + mass
-    totals["change"][:] = 0
+    counts += totals.topics["change"] + totals.changes
+    totals.topics["summary"][:] = counts + mass
+    totals.topics["change"][:] = 0
+    totals.changes[:] = 0
 
 
 @numba.njit
