@@ -10,6 +10,10 @@ from ooc.plan import Plan, sliced_bytes
 from ooc.program import Program
 from ooc.state import Layout
 
+# Seconds of a processor that the workers lose to each byte of state that is read or written: checksums, copies, and
+# what these take of the memory's bandwidth (measured: docs/memory.md).
+_MOVING = 0.4e-9
+
 
 class Speeds(NamedTuple):
     """tokens_per_s: of one worker, with its data in memory. disk, network: bytes a second, both ways together; the
@@ -73,7 +77,7 @@ def forecast(
         written_bytes=written,
         rows_bytes=rows,
         sent_bytes=sent,
-        sampling_s=dataset.tokens / (plan.workers * speeds.tokens_per_s),
+        sampling_s=(dataset.tokens / speeds.tokens_per_s + (read + written) * _MOVING) / plan.workers,
         disk_s=(data + read + written + rows) / speeds.disk,
         network_s=sent / speeds.network,
     )

@@ -216,7 +216,7 @@ class Generations:
         self._layout = layout
         directory.mkdir(exist_ok=True)
         self._spare: Path | None = None  # cells that are out of date
-        self._entries = _committed(directory)
+        self._entries = committed(directory)
         remove_uncommitted(directory)
 
     def __bool__(self) -> bool:
@@ -311,13 +311,16 @@ class Generations:
 
 def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
     """Delete what was written in a state directory for generations that never came or are out of date."""
-    kept = {f"{entry['generation']:06}" for entry in _committed(directory)}
+    kept = {f"{entry['generation']:06}" for entry in committed(directory)}
     strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
     return remove_leftovers(directory) + [remove(stray) for stray in strays]
 
 
-def _committed(directory: Path) -> list[dict[str, Any]]:
-    """The entries of the newest generation and of the one before; raises WorkFailed if the manifest is damaged."""
+def committed(directory: Path) -> list[dict[str, Any]]:
+    """The entries of the newest generation and of the one before, in a state directory.
+
+    Raises WorkFailed if the manifest is damaged, RequestError if another version of ooc wrote it.
+    """
     if not (directory / "manifest.json").exists():
         return []
     manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)

@@ -13,6 +13,7 @@ from blocks.errors import RequestError, WorkFailed
 from blocks.workers import cores
 from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.run import Run, create_run, dataset_entry
+from ooc.state import committed
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.averaging import check_average, check_more
@@ -155,7 +156,7 @@ def resume(
             max_time,
         )
     run = Run(path)
-    run.check_state()
+    committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
     _check_limits(run.spec, workers, max_time)
     dataset = run.dataset()
     plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)

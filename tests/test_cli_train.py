@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import program_spec, tiny_dataset
+import xxhash
+from corpora import program_spec, tiny_dataset, tree
 
 from blocks import Dataset
 from ooc.run import create_run
@@ -281,15 +282,40 @@ def test_a_changed_dataset_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc) ->
     assert "appended" in done.stderr
 
 
-def test_a_damaged_block_is_named_before_anything_is_written(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+@pytest.mark.parametrize("wrong", ["a bit", "the block of another dataset"])
+def test_a_wrong_block_is_named_before_anything_is_written(corpus: Path, tmp_path: Path, ooc: Ooc, wrong: str) -> None:
     block = corpus / "blocks" / "00000.h5"
     content = bytearray(block.read_bytes())
-    content[len(content) // 2] ^= 1
+    if wrong == "a bit":
+        content[len(content) // 2] ^= 1
+    else:  # of the same documents in another order: as many bytes
+        assert ooc("ingest", "jsonl", "texts.jsonl", "other", "--seed", 2).returncode == 0
+        other = (tmp_path / "other" / "blocks" / "00000.h5").read_bytes()
+        assert len(other) == len(content)
+        content[:] = other
     block.write_bytes(content)
     done = train(ooc)
     assert done.returncode == 1
     assert "00000.h5" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("file", ["corpus/manifest.json", "run/config.json", "run/state/manifest.json"])
+def test_what_a_newer_version_wrote_is_refused_and_left_alone(
+    corpus: Path, tmp_path: Path, ooc: Ooc, file: str
+) -> None:
+    assert train(ooc).returncode == 0
+    content = json.loads((tmp_path / file).read_text())
+    checksum = content.pop("checksum", None)  # of the rest, as the newer version would have it
+    content["schema"] = 2
+    if checksum:
+        content["checksum"] = xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
+    (tmp_path / file).write_text(json.dumps(content))
+    before = tree(tmp_path)
+    assert_refused(
+        ooc("resume", "run", "--iterations", 40), f"{file} has schema version 2; this version of ooc reads 1"
+    )
+    assert tree(tmp_path) == before
 
 
 def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:

@@ -61,7 +61,7 @@ def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
     dataset, spec = small_dataset(tmp_path / "data"), program_spec()
     program = spec.build(dataset)
     found = forecast(dataset, program, streamed(2), Speeds(dataset.tokens / 4, 1e12))
-    assert (found.iteration_s, found.limit) == (pytest.approx(4), "sampling")
+    assert (found.iteration_s, found.limit) == (pytest.approx(4, rel=1e-3), "sampling")
     found = forecast(dataset, program, streamed(2), Speeds(1e12, found.disk_bytes / 7))
     assert (found.iteration_s, found.limit) == (pytest.approx(7), "disk")
     found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
@@ -110,7 +110,7 @@ def test_the_paper_s_own_job_can_be_planned() -> None:
     assert facts["tokens"] == 200_000_000_000
     assert facts["sampler"] == "two-phase"
     assert 1 < facts["state_bytes"] / (3 * 4 * 25_000_000_000) < 1.001  # tiles are filled up to whole pages
-    assert facts["sampling_s"] == pytest.approx(1250)
+    assert 1250 < facts["sampling_s"] < 1300  # a little of it to move topics and proposals
     assert facts["read_bytes"] == 2 * facts["state_bytes"]  # two phases, streamed
     assert facts["limit"] == "network"
     text = "\n".join(told(facts))
