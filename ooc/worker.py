@@ -103,6 +103,7 @@ class JobHandler:
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)
         self.unit = lru_cache(maxsize=4)(self._unit)
+        self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
     def __call__(self, message: Message | int) -> dict[int, Any] | None:
         """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
@@ -119,9 +120,11 @@ class JobHandler:
     def do(self, message: Message, part: int) -> Any:
         """Do a part, whether it is claimed or not."""
         phase = self._phases[message.phase]
-        data, bounds, bases = self.unit(phase.order, message.unit)
+        data, bounds = self.unit(phase.order, message.unit)
         if message.buffer == RESIDENT:
             bases = self._layout.block_rows[:-1]
+        else:
+            bases = self._buffer_bases(phase.order, message.unit)
         return self._program.update(
             Job(
                 phase=phase.name,
@@ -138,10 +141,9 @@ class JobHandler:
             )
         )
 
-    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray, np.ndarray]:
-        """Its data, the bounds of its parts, and the bases of a buffer that holds it."""
+    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray]:
         data: Block | Slice = self._dataset.slice(unit) if order == "slice" else self._dataset.block(unit)
-        return data, unit_parts(data, self._dataset.part_tokens), self._layout.buffer_bases(order, unit)
+        return data, unit_parts(data, self._dataset.part_tokens)
 
 
 def unit_parts(data: Block | Slice, part_tokens: int) -> np.ndarray:
