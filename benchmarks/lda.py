@@ -31,6 +31,7 @@ MODULES = {"tomotopy": "tomotopy", "gensim": "gensim", "scikit-learn": "sklearn"
 SUBSET = {"gensim", "scikit-learn"}  # hundreds of times slower: they train on some documents only
 SCHEMES = ("PARTITION", "COPY_MERGE")  # of tomotopy with several workers
 TRIAL_ITERATIONS = 4
+TURN_ITERATIONS = 12  # of a run that is compared with the same one with one worker
 
 
 def options() -> argparse.Namespace:
@@ -56,6 +57,7 @@ def options() -> argparse.Namespace:
     add("--peers", nargs="*", choices=list(MODULES), default=list(MODULES))
     add("--subset", type=int, help="documents for gensim and scikit-learn (default: 3000, from K = 1000 on 1000)")
     add("--passes", type=int, default=5, help="of gensim and scikit-learn over them")
+    add("--turns", type=int, default=5, help="pairs of short runs of ooc in turn, with one worker and with more")
     add("--scratch", type=Path, help="for temporary files; on a disk: files mapped in tmpfs count as memory")
     add("--timeout", type=float, default=7200, help="seconds that one contestant may take")
     add("--json", type=Path, help="write the numbers there")
@@ -140,9 +142,25 @@ class Benchmark:
                 turn += 1
                 for label, name, spec in list(self.contestants(topics, workers))[:: 1 if turn % 2 else -1]:
                     try:
-                        yield self.result(label, name, spec)
+                        result = self.result(label, name, spec)
+                        if name == "ooc" and workers > 1:
+                            result["speedups"] = [self.speedup(spec) for _ in range(self.args.turns)]
+                        yield result
                     except ContestantFailed as failure:
                         say(f"{label}, K = {topics}, {workers} workers failed: {failure}")
+
+    def speedup(self, spec: Spec) -> float:
+        """Tokens/s of ooc against those with one worker, in two short runs one after the other.
+
+        A machine that others use changes its speed within the minutes that lie between two whole runs.
+        """
+        say(f"ooc {spec.variant}, K = {spec.topics}, {spec.workers} workers and one in turn ...")
+        seconds = {}
+        for workers in (1, spec.workers):
+            turn = self.spec(spec.topics, workers, (TURN_ITERATIONS,), variant=spec.variant)
+            seconds[workers] = statistics.median(run_contestant("ooc", turn, self.args.timeout)["seconds"])
+            shutil.rmtree(turn.out)
+        return seconds[1] / seconds[spec.workers]
 
     def result(self, label: str, name: str, spec: Spec) -> report.Result:
         """The numbers of one contestant."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -63,7 +64,8 @@ def compare(results: list[Result]) -> None:
                 result.update(_against(result, reference))
         for single in same:
             if single["contestant"] == result["contestant"] and single["workers"] == 1 < result["workers"]:
-                result["speedup_over_one_worker"] = result["tokens_per_s"] / single["tokens_per_s"]
+                turns = result.get("speedups") or [result["tokens_per_s"] / single["tokens_per_s"]]
+                result["speedup_over_one_worker"] = statistics.median(turns)
 
 
 def _against(result: Result, reference: Result) -> Result:
@@ -151,6 +153,10 @@ def _name(result: Result) -> str:
     return f"{result['contestant']} *" if result["subset"] else str(result["contestant"])
 
 
+def _whose(result: Result) -> str:
+    return f"{result['contestant']}, K = {result['topics']}, {result['workers']} workers"
+
+
 def _subset_line(result: Result) -> str:
     last = result["checkpoints"][-1]
     return (
@@ -181,6 +187,7 @@ def _remarks(results: list[Result]) -> Iterator[str]:
         "Tokens/s is the median over iterations (of gensim and scikit-learn the mean over passes). Memory is the peak",
         "of Pss_Anon + Pss_Shmem of the process tree while it trains; `MB whole` includes loading and saving.",
         f"The target is the likelihood that {REFERENCE} ends with at the same workers; the seconds are interpolated.",
+        "`x 1 worker` of ooc is the median of the pairs of short runs in turn below, if there are any.",
     )
     subsets = sorted(
         {(result["documents"], result["tokens"], result["topics"]) for result in results if result["subset"]}
@@ -192,7 +199,9 @@ def _remarks(results: list[Result]) -> Iterator[str]:
         )
     for result in results:
         if result["note"]:
-            yield f"{result['contestant']}, K = {result['topics']}, {result['workers']} workers: {result['note']}"
+            yield f"{_whose(result)}: {result['note']}"
+        if turns := result.get("speedups"):
+            yield f"{_whose(result)} against one, in turn: " + ", ".join(f"{turn:.2f}" for turn in turns)
 
 
 def plot(results: list[Result], path: Path) -> None:
