@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
 from multiprocessing.connection import Connection, Pipe
 from typing import NamedTuple, Protocol
 
@@ -37,8 +40,8 @@ class Pass(Protocol):
         """Readable when `poll` may have more to give; None if it always has all."""
         ...
 
-    def poll(self) -> Loaded | None:
-        """The next unit, if it is in memory already."""
+    def poll(self, most: int) -> list[Loaded]:
+        """The next units, up to so many, that are in memory already, all in one buffer."""
         ...
 
     def release(self, loaded: Loaded) -> None:
@@ -132,9 +135,8 @@ class ResidentPass:
         self._units = iter(range(units))
         self.wake: Connection | None = None
 
-    def poll(self) -> Loaded | None:
-        unit = next(self._units, None)
-        return None if unit is None else Loaded(unit, RESIDENT)
+    def poll(self, most: int) -> list[Loaded]:
+        return [Loaded(unit, RESIDENT) for unit in islice(self._units, most)]
 
     def release(self, loaded: Loaded) -> None:
         pass
@@ -168,7 +170,8 @@ class StreamedPass:
         self.wake: Connection | None
         self.wake, self._waker = Pipe(duplex=False)
         self._free: queue.Queue[str | None] = queue.Queue()
-        self._ready: queue.Queue[Loaded] = queue.Queue()
+        self._ready: queue.Queue[deque[Loaded]] = queue.Queue()
+        self._section: deque[Loaded] = deque()  # of units that are ready, those that are handed out next
         self._done: queue.Queue[Loaded | None] = queue.Queue()
         self._failure: BaseException | None = None
         for number in range(buffers):
@@ -186,12 +189,11 @@ class StreamedPass:
         buffer = ArraySpec((rows, layout.local.width), layout.local.dtype)
         return {f"buffer{number}": buffer for number in range(buffers)} | dict.fromkeys(_TILES, _tile_spec(layout))
 
-    def poll(self) -> Loaded | None:
+    def poll(self, most: int) -> list[Loaded]:
         self.check()
-        try:
-            return self._ready.get_nowait()
-        except queue.Empty:
-            return None
+        with suppress(queue.Empty):
+            self._section = self._section or self._ready.get_nowait()
+        return [self._section.popleft() for _ in range(min(most, len(self._section)))]
 
     def release(self, loaded: Loaded) -> None:
         self._done.put(loaded)
@@ -221,8 +223,7 @@ class StreamedPass:
                 return
             if self._source:
                 self._load(self._source, section, self._shared[buffer])
-            for unit in self._layout.section_units(self._order, section):
-                self._ready.put(Loaded(unit, buffer))
+            self._ready.put(deque(Loaded(unit, buffer) for unit in self._layout.section_units(self._order, section)))
             self._waker.send_bytes(b".")
 
     def _load(self, source: CellFile, section: int, rows: np.ndarray) -> None:

@@ -35,7 +35,7 @@ from ooc.worker import (
     unit_parts,
 )
 
-_AHEAD = 8  # units that workers know of at a time, so that none need wait while another is at a long part
+_AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
 
 
 class StaticEngine:
@@ -267,8 +267,9 @@ class StaticEngine:
     def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
         """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
         for unit in range(self._layout.units(phase.order)):
-            while (loaded := units.poll()) is None:
+            while not (next_one := units.poll(1)):
                 self._wait(units)
+            loaded = next_one[0]
             for stage, parts in enumerate(self._schedule(phase, unit)):
                 if parts:
                     answers = self._deal(self._message(phase, loaded, stage, parts))
@@ -291,7 +292,7 @@ class StaticEngine:
     def _deal(self, message: Message) -> list[Any]:
         """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
         self._claims.clear()
-        missing = self._tell(message)
+        missing = self._tell([message])[message.unit]
         answers: dict[int, Any] = {}
         while missing:
             for _, _, answer in self._receive():
@@ -307,12 +308,14 @@ class StaticEngine:
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         following = 0  # unit whose answers are due next
         one_by_one = not phase.writes or (self._slices and self.program.writes_slice(phase, 0))
-        ahead = 1 if one_by_one else _AHEAD
+        together = 1 if one_by_one else len(self._workers)
+        ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
         while following < self._layout.units(phase.order):
-            while len(told) < ahead and (loaded := units.poll()):
-                message = self._message(phase, loaded, 0, self._schedule(phase, loaded.unit)[0])
-                told[loaded.unit], answers[loaded.unit] = loaded, {}
-                missing[loaded.unit] = self._tell(message)
+            while len(told) + together <= ahead and (some := units.poll(together)):
+                messages = [self._message(phase, unit, 0, self._schedule(phase, unit.unit)[0]) for unit in some]
+                missing |= self._tell(messages)
+                for loaded in some:
+                    told[loaded.unit], answers[loaded.unit] = loaded, {}
             if not told:
                 self._wait(units)
             for worker, message, answer in self._receive(units.wake) if told else ():
@@ -329,16 +332,19 @@ class StaticEngine:
                 yield from (parts[part] for part in sorted(parts))
                 following += 1
 
-    def _tell(self, message: Message) -> int:
-        """Tell every worker, twice if it is to answer part by part: so it has more to do while its answer is read.
+    def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
+        """Tell every worker of some units, each of another one first; returns how many answers come for each unit.
 
-        Returns how often they were told.
+        What two workers do at once should be far apart: documents of one block have tokens in the same cache lines.
+        They are told twice if they are to answer part by part: so each has more to do while its answer is read.
         """
-        times = 1 if message.most > len(message.parts) else 2
+        times = {message.unit: 1 if message.most > len(message.parts) else 2 for message in messages}
         for worker in range(len(self._workers)):
-            for _ in range(times):
-                self._workers.send(worker, message)
-        return times * len(self._workers)
+            first = worker % len(messages)
+            for message in (*messages[first:], *messages[:first]):
+                for _ in range(times[message.unit]):
+                    self._workers.send(worker, message)
+        return {unit: often * len(self._workers) for unit, often in times.items()}
 
     def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
         """What workers answer next: who, to which message, and the answers of the parts that were claimed."""
