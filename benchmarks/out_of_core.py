@@ -50,7 +50,7 @@ def options() -> argparse.Namespace:
     add("--vocabulary", type=float, default=1e6, help="of the synthetic corpus")
     add("--topics", type=int, default=1000)
     add("--sampler", default="two-phase")
-    add("--iterations", type=int, default=4)
+    add("--iterations", type=int, default=6, help="the first does not count")
     add("--workers", type=int, default=2)
     add("--memory", nargs="+", default=["2GB", "16GB"], help="budgets")
     add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
@@ -128,7 +128,7 @@ class Benchmark:
         return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
 
     def measure(self, budget: str, limit: str) -> dict[str, Any]:
-        """Train under a budget; returns medians over its iterations but the first."""
+        """Train under a budget; returns means over its iterations but the first, with the checkpoints that fall due."""
         planned = self.plan(budget)
         run = self.scratch / f"run-{budget}"
         with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
@@ -139,16 +139,17 @@ class Benchmark:
         if process.returncode:
             raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
         lines = Run(run).metrics()
-        rest = lines[1:] or lines
-        written = (lines[-1]["bytes_written"] - lines[0]["bytes_written"]) / max(len(lines) - 1, 1)
-        read = (lines[-1]["bytes_read"] - lines[0]["bytes_read"]) / max(len(lines) - 1, 1)
+        grown = {
+            field: (lines[-1][field] - lines[0][field]) / (len(lines) - 1)
+            for field in ("elapsed_s", "bytes_read", "bytes_written")
+        }
         return {
             "memory": budget,
             "limit": limit,
-            "tokens_per_s": statistics.median(line["tokens_per_s"] for line in rest),
-            **{f"{name}_s": statistics.median(line[f"{name}_s"] for line in rest) for name in COLUMNS},
-            "read_bytes": read,
-            "written_bytes": written,
+            "tokens_per_s": self.tokens / grown["elapsed_s"],
+            **{f"{name}_s": statistics.fmean(line[f"{name}_s"] for line in lines[1:]) for name in COLUMNS},
+            "read_bytes": grown["bytes_read"],
+            "written_bytes": grown["bytes_written"],
             "held_bytes": max(size for _, size in samples),
             "device_read_bytes": after.read_bytes - before.read_bytes,
             "device_written_bytes": after.write_bytes - before.write_bytes,
@@ -240,6 +241,8 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
 
 def main() -> None:
     args = options()
+    if args.iterations < 2:
+        raise SystemExit(f"--iterations {args.iterations}: at least 2 are needed, as the first does not count")
     limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
     facts = machine()
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
@@ -248,7 +251,7 @@ def main() -> None:
         recovered = benchmark.recover(args.memory[0]) if args.kill_after else None
     print("\n".join(describe_machine(facts)))
     print(
-        f"{benchmark.tokens:,} tokens, K = {args.topics}, {args.sampler}, {args.workers} workers; medians, an iteration"
+        f"{benchmark.tokens:,} tokens, K = {args.topics}, {args.sampler}, {args.workers} workers; means, an iteration"
     )
     print("\n".join(describe(found, benchmark.tokens, disk)))
     if recovered:
