@@ -24,7 +24,7 @@ from blocks.division import BLOCK_TOKENS
 from ooc.run import Run
 from samplers.held_out import FIELD
 from samplers.inference import evaluate
-from samplers.results import open_model
+from samplers.models import open_model
 from samplers.training import train_lda
 
 EXACT = "gibbs immediate"

@@ -68,6 +68,6 @@ def write_for_workers(path: Path, corpus: Corpus, vocabulary: list[str], workers
         part_tokens=-(-corpus.tokens // workers),
         slices=workers,
     )
-    if (shards := unit_parts(dataset.block(0), dataset.part_tokens).size - 1) != workers:
+    if (shards := unit_parts(dataset, "block", 0)[1].size - 1) != workers:
         raise RequestError(f"the corpus is too small for {workers} workers: it falls into {shards} shards")
     return dataset

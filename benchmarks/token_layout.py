@@ -65,7 +65,7 @@ class Chain:
         number = all_phases(self.program).index(phase)
         for unit in range(self.dataset.slice_count if phase.order == "slice" else self.dataset.block_count):
             data = self.dataset.slice(unit) if phase.order == "slice" else self.dataset.block(unit)
-            bounds = unit_parts(data, self.dataset.part_tokens)
+            bounds = unit_parts(self.dataset, phase.order, unit)[1]
             for stage, parts in enumerate(self.program.schedule(phase, unit, bounds.size - 1)):
                 began = time.thread_time()
                 answers = [

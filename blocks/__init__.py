@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from blocks.dataset import Dataset
     from blocks.from_memory import ingest_documents, write_corpus
     from blocks.ingestion import ingest
+    from blocks.matrix import Matrix
+    from blocks.npz import write_npz
     from blocks.request import Request
     from blocks.synthetic import Synthetic, synthesize
 
 __all__ = [
     "Dataset",
     "Interrupted",
+    "Matrix",
     "OocError",
     "Request",
     "RequestError",
@@ -24,17 +27,20 @@ __all__ = [
     "ingest_documents",
     "synthesize",
     "write_corpus",
+    "write_npz",
 ]
 
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
 _LAZY = {
     "Dataset": "blocks.dataset",
+    "Matrix": "blocks.matrix",
     "Request": "blocks.request",
     "Synthetic": "blocks.synthetic",
     "ingest": "blocks.ingestion",
     "ingest_documents": "blocks.from_memory",
     "synthesize": "blocks.synthetic",
     "write_corpus": "blocks.from_memory",
+    "write_npz": "blocks.npz",
 }
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from blocks.dataset import MANIFEST, Dataset
+from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import (
     Removed,
@@ -23,6 +23,8 @@ from blocks.files import (
     remove_leftovers,
     temporary_name,
 )
+from blocks.kinds import open_any
+from blocks.store import MANIFEST
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def append_to(out: str) -> Iterator[Target]:
 
 def remove_strays(root: Path) -> list[Removed]:
     """Delete what the manifest of a dataset does not name: files of an earlier generation or of a failed append."""
-    named = {path for path, _ in Dataset(root).files()} | {root / MANIFEST}
+    named = {path for path, _ in open_any(root).files()} | {root / MANIFEST}
     folders = {path.parent for path in named}
     removed = [gone for folder in sorted(folders) for gone in remove_leftovers(folder)]
     files = (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt"))

@@ -12,9 +12,10 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import map_arrays, write_arrays
-from blocks.dataset import MANIFEST, SCHEMA, Block, Index
+from blocks.dataset import Block, Index
 from blocks.division import PART_TOKENS
 from blocks.files import checksum, publish, sync_directory, write_json
+from blocks.store import MANIFEST, SCHEMA
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A dataset: the directory that `ooc ingest` makes once and every run reads.
+"""A corpus: documents and their words, as `ooc ingest` makes it of texts and bags of words.
 
     manifest.json     counts, the table of blocks and slices, checksums, how it was made: the commit point
     vocabulary.txt    word i on line i (UTF-8), in the order in which results are given
@@ -13,18 +13,12 @@ Inside, a word goes by its rank: slice by slice, most frequent first. `Index.wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from blocks.arrays import map_arrays
-from blocks.errors import WorkFailed
-from blocks.files import checksum, read_json
-
-SCHEMA = 1
-MANIFEST = "manifest.json"
+from blocks.store import Store, read_lines
 
 
 class Block(NamedTuple):
@@ -57,60 +51,38 @@ class Index(NamedTuple):
     cells: np.ndarray  # int64 (B, S), tokens of each cell
 
 
-class Dataset:
-    """A dataset opened for reading.
+class Dataset(Store):
+    """A corpus opened for reading.
 
-    Attributes: `documents`, `tokens`, `vocabulary_size`, `block_count`, `slice_count`, `part_tokens` (the size of the
-    parts in which work is dealt and random streams are keyed), `identity` (changes when any data changes).
+    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; a sample is a token.
     """
 
+    kind = "corpus"
+    counted = "documents"
+    rate = "tokens_per_s"
+
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.manifest = read_json(self.path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)
-        self.identity: str = self.manifest["identity"]
+        super().__init__(path)
         self.documents: int = self.manifest["documents"]
         self.tokens: int = self.manifest["tokens"]
         self.vocabulary_size: int = self.manifest["vocabulary_size"]
-        self.part_tokens: int = self.manifest["part_tokens"]
-        self.block_count = len(self.manifest["blocks"])
-        self.slice_count = len(self.manifest["slices"])
-        arrays = self._map(self.manifest["index"])
+        self.samples, self.part_size = self.tokens, self.manifest["part_tokens"]
+        arrays = self.map(self.manifest["index"])
         cells = arrays.pop("cells").reshape(self.block_count, self.slice_count)
         self.index = Index(**arrays, cells=cells)
 
-    def _map(self, entry: dict[str, Any]) -> dict[str, np.ndarray]:
-        path = self.path / entry["file"]
-        try:
-            found = path.stat().st_size
-        except FileNotFoundError:
-            raise WorkFailed(
-                f"{path} is missing",
-                f"Make the dataset again, or restore the file; it had {entry['bytes']} bytes.",
-            ) from None
-        if found != entry["bytes"]:
-            raise WorkFailed(
-                f"{path} is damaged: {found} bytes, expected {entry['bytes']}",
-                f"See what is left with: ooc verify {self.path}",
-            )
-        return map_arrays(path, entry["arrays"])
-
     def block(self, number: int) -> Block:
         """Map the data of a block."""
-        return Block(**self._map(self.manifest["blocks"][number]))
+        return Block(**self.map(self.manifest["blocks"][number]))
 
     def slice(self, number: int) -> Slice:
         """Map the runs of a slice."""
-        return Slice(**self._map(self.manifest["slices"][number]))
+        return Slice(**self.map(self.manifest["slices"][number]))
 
     @property
     def longest_document(self) -> int:
         """Tokens of the longest document."""
         return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
-
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of the files of blocks and slices."""
-        return sum(entry["bytes"] for entry in (*self.manifest["blocks"], *self.manifest["slices"]))
 
     def block_tokens(self) -> np.ndarray:
         """int64 (B,), tokens of each block."""
@@ -127,46 +99,4 @@ class Dataset:
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
         """The topics that synthetic documents were drawn from, as `blocks.synthetic.plant` returns them."""
-        return self._map(self.manifest["planted"]) if "planted" in self.manifest else None
-
-    def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Every file of the dataset with its manifest entry (bytes and checksum)."""
-        planted = self.manifest.get("planted")
-        entries = [
-            self.manifest["index"],
-            *([planted] if planted else []),
-            *self.manifest["texts"].values(),
-            *self.manifest["blocks"],
-            *self.manifest["slices"],
-        ]
-        for entry in entries:
-            yield self.path / entry["file"], entry
-
-
-def check_file(path: Path, entry: dict[str, Any]) -> str | None:
-    """What is wrong with a file, compared with its manifest entry, or None."""
-    try:
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            return f"{path}: {size} bytes, expected {entry['bytes']}"
-        return None if checksum(path) == entry["checksum"] else f"{path}: its checksum does not match"
-    except FileNotFoundError:
-        return f"{path}: missing"
-    except OSError as error:
-        return f"{path}: cannot be read ({error.strerror})"
-
-
-def parts(offsets: np.ndarray, part_tokens: int) -> np.ndarray:
-    """Cut a run of documents or words into parts of about `part_tokens` tokens each.
-
-    offsets: int64 (n+1,), tokens cumulated. Returns int64 (P+1,), the item at which each part begins; the last is n.
-    Each part but the last holds at least one item; an item is never split.
-    """
-    marks = np.arange(part_tokens, offsets[-1], part_tokens)
-    inner = np.searchsorted(offsets, marks)
-    return np.unique(np.concatenate(([0], inner, [offsets.size - 1])))
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file that `write_lines` wrote."""
-    return path.read_bytes().decode("utf-8").split("\n")[:-1]  # as bytes: a carriage return may stand in a word
+        return self.map(self.manifest["planted"]) if "planted" in self.manifest else None

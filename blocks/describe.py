@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 
 from blocks.dataset import Dataset
+from blocks.matrix import Matrix
+
+_WHY = {
+    "duplicates": "a later one of the same user and item counts",
+    "unknown": "of users or items that the other matrix does not have",
+}
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def describe(dataset: Dataset | Matrix) -> dict[str, Any]:
     """The facts of a dataset; JSON types only."""
-    block_tokens = dataset.block_tokens()
     return {
         "path": str(dataset.path),
-        "kind": dataset.manifest["kind"],
+        "kind": dataset.kind,
         "identity": dataset.identity,
-        "documents": dataset.documents,
-        "empty_documents": sum(
-            int(np.count_nonzero(np.diff(dataset.block(number).offsets) == 0)) for number in range(dataset.block_count)
-        ),
-        "tokens": dataset.tokens,
-        "vocabulary": dataset.vocabulary_size,
-        "unused_words": int(np.count_nonzero(np.asarray(dataset.index.frequencies) == 0)),
-        "named_documents": "documents" in dataset.manifest["texts"],
+        **(_of_matrix(dataset) if isinstance(dataset, Matrix) else _of_corpus(dataset)),
         "blocks": dataset.block_count,
-        "block_tokens": {"least": int(block_tokens.min()), "most": int(block_tokens.max())},
         "slices": dataset.slice_count,
         "cells": dataset.block_count * dataset.slice_count,
         "empty_cells": int(np.count_nonzero(np.asarray(dataset.index.cells) == 0)),
@@ -36,15 +33,48 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def _of_matrix(matrix: Matrix) -> dict[str, Any]:
+    block_entries = matrix.index.cells.sum(axis=1)
+    return {
+        "rows": matrix.rows,
+        "columns": matrix.columns,
+        "entries": matrix.entries,
+        "values": matrix.manifest["values"],
+        "empty_columns": int(np.count_nonzero(np.asarray(matrix.index.column_entries) == 0)),
+        "block_entries": {"least": int(block_entries.min()), "most": int(block_entries.max())},
+    }
+
+
+def _of_corpus(dataset: Dataset) -> dict[str, Any]:
+    block_tokens = dataset.block_tokens()
+    return {
+        "documents": dataset.documents,
+        "empty_documents": sum(
+            int(np.count_nonzero(np.diff(dataset.block(number).offsets) == 0)) for number in range(dataset.block_count)
+        ),
+        "tokens": dataset.tokens,
+        "vocabulary": dataset.vocabulary_size,
+        "unused_words": int(np.count_nonzero(np.asarray(dataset.index.frequencies) == 0)),
+        "named_documents": "documents" in dataset.manifest["texts"],
+        "block_tokens": {"least": int(block_tokens.min()), "most": int(block_tokens.max())},
+    }
+
+
 def told(facts: dict[str, Any]) -> Iterator[str]:
     """Lines for a reader."""
-    tokens = facts["block_tokens"]
     yield f"dataset     {facts['path']}"
     yield f"identity    {facts['identity']}"
-    yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
-    yield f"tokens      {facts['tokens']:,}"
-    yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them never occur)"
-    yield f"blocks      {facts['blocks']:,} of {tokens['least']:,} to {tokens['most']:,} tokens"
+    if facts["kind"] == Matrix.kind:
+        values, sizes, unit = facts["values"], facts["block_entries"], "entries"
+        yield f"rows        {facts['rows']:,}"
+        yield f"columns     {facts['columns']:,} ({facts['empty_columns']:,} of them empty)"
+        yield f"entries     {facts['entries']:,}, {values['low']:g} to {values['high']:g}, mean {values['mean']:.4f}"
+    else:
+        sizes, unit = facts["block_tokens"], "tokens"
+        yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
+        yield f"tokens      {facts['tokens']:,}"
+        yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them never occur)"
+    yield f"blocks      {facts['blocks']:,} of {sizes['least']:,} to {sizes['most']:,} {unit}"
     yield f"slices      {facts['slices']:,}"
     yield f"cells       {facts['cells']:,} ({facts['empty_cells']:,} empty)"
     yield f"bytes       {facts['bytes']:,}"
@@ -64,5 +94,8 @@ def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
     for why, what in made.get("dropped", {}).items():
         words = f"{what['words']:,} words, " if "words" in what else ""
         yield f"            {why} dropped {words}{what['tokens']:,} tokens"
+    for why in ("duplicates", "unknown"):
+        if made.get(why):
+            yield f"            {made[why]:,} ratings left out: {_WHY[why]}"
     if made.get("skipped"):
         yield f"            {made['skipped']:,} bad records skipped, the first: {made['first_skipped']}"

@@ -81,12 +81,12 @@ def ingest(
             text_field=request.text_field,
             name_field=request.name_field,
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
-            vocabulary_bytes=_vocabulary_bytes(memory, count, request.block_tokens),
+            vocabulary_bytes=names_bytes(memory, count, 20 * max(request.block_tokens, _RUN_TOKENS)),
         )
         with Workers("blocks.ingest_worker:start", reading, count) as pool:
-            read = _read(pool, request, reading, words, bar or _no_bar)
+            read = _read(pool, request, reading, words, bar or no_bar)
             chosen = _choose(request, rules, read, base)
-            entries = _write(pool, request, target, read, chosen, bar or _no_bar)
+            entries = _write(pool, request, target, read, chosen, bar or no_bar)
         _finish(request, rules, target, read, chosen, entries)
     return Dataset(request.out)
 
@@ -96,13 +96,17 @@ def _fixed_words(request: Request) -> list[str] | None:
     return uci.read_vocabulary(request.vocab) if request.kind == "uci" and request.vocab else None
 
 
-def _vocabulary_bytes(memory: int | None, workers: int, block_tokens: int) -> int:
-    """What the vocabulary of one worker may take; raises RequestError if the budget does not reach for anything."""
+def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
+    """What the names (words, users, items) of one worker may take, besides a block or run of so many bytes.
+
+    memory: bytes for the whole process tree, None for a quarter of what is available. Raises RequestError if it does
+    not reach for anything.
+    """
     from blocks.memory import available
 
     budget = available() // 4 if memory is None else memory
-    needed = _TEMPLATE + workers * (_ONE_WORKER + 20 * max(block_tokens, _RUN_TOKENS))
-    # While vocabularies are merged, the words stand in the workers and once more in the main process.
+    needed = _TEMPLATE + workers * (_ONE_WORKER + block_bytes)
+    # While they are merged, names stand in the workers and once more in the main process.
     share = (budget - needed) // (workers + 2)
     if share < 1 << 20:
         raise RequestError(
@@ -112,7 +116,8 @@ def _vocabulary_bytes(memory: int | None, workers: int, block_tokens: int) -> in
     return share
 
 
-def _no_bar(*_: object) -> Any:
+def no_bar(*_: object) -> Any:
+    """A progress bar that nobody sees."""
     from tqdm import tqdm
 
     return tqdm(disable=True)
@@ -283,7 +288,7 @@ def _finish(
         document_frequencies=document_frequencies,
         texts=texts,
         made=made,
-        part_tokens=old.part_tokens if old else request.part_tokens,
+        part_tokens=old.part_size if old else request.part_tokens,
         generation=target.generation,
         planted=old.manifest.get("planted") if old else None,
     )

@@ -26,7 +26,7 @@ class Intended(Dataset):
                 raise RequestError(f"--{name} {value}: at least 1 is needed")
         self.path, self.identity = Path(), ""
         self.tokens, self.documents, self.vocabulary_size = tokens, documents, vocabulary
-        self.part_tokens = PART_TOKENS
+        self.samples, self.part_size = tokens, PART_TOKENS
         self.block_count, self.slice_count = bucket_count(tokens, BLOCK_TOKENS), slice_count(tokens)
         self.index = self._index(zipf)
         block = {"documents": -(-documents // self.block_count), "longest": _LONGEST * -(-tokens // documents)}

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blocks.dataset import MANIFEST, Dataset
+from blocks.dataset import Dataset
 from blocks.division import BLOCK_TOKENS, PART_TOKENS
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
 from blocks.sources import find_files, size_of
+from blocks.store import MANIFEST
 from blocks.vocabulary import Filters
 
 KINDS = ("uci", "text", "jsonl", "csv")

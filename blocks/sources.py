@@ -43,11 +43,15 @@ class Source:
 
     def take(self, first_record: Cut) -> bytes:
         """The first record, as `first_record` finds its end; what there is if the input ends before it does."""
+        return self._taken(len(self.peek(first_record)))
+
+    def peek(self, first_record: Cut) -> bytes:
+        """What `take` would give."""
         while not (end := first_record(self._buffer)):
             if len(self._buffer) > _LONGEST_RECORD or not self._fill():
                 end = len(self._buffer)
                 break
-        return self._taken(end)
+        return bytes(self._buffer[:end])
 
     def chunks(self, cut: Cut, size: int = CHUNK) -> Iterator[tuple[int, bytes]]:
         """Yields (number of the first line, bytes): whole records that together are the rest of the input."""

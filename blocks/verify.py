@@ -9,9 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.corpus_writer import write_slice
-from blocks.dataset import MANIFEST, Dataset, check_file
+from blocks.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import disk_errors, locked, write_json
+from blocks.kinds import open_any
+from blocks.matrix import Matrix
+from blocks.matrix_writer import Entries, column_order, write_column_slice
+from blocks.store import MANIFEST, check_file
 
 
 class Report(NamedTuple):
@@ -24,7 +28,7 @@ class Report(NamedTuple):
     damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
 
 
-def verify_dataset(dataset: Dataset, bar: Callable[[str, int | None, str], Any]) -> Report:
+def verify_dataset(dataset: Dataset | Matrix, bar: Callable[[str, int | None, str], Any]) -> Report:
     """Read all files again. bar: makes a progress bar from what, total and unit."""
     files = list(dataset.files())
     total = sum(entry["bytes"] for _, entry in files)
@@ -38,7 +42,7 @@ def verify_dataset(dataset: Dataset, bar: Callable[[str, int | None, str], Any])
         progress.update(entry["bytes"])
     progress.close()
     if not damaged:
-        problems += _contradictions(dataset)
+        problems += _in_matrix(dataset) if isinstance(dataset, Matrix) else _in_corpus(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
     return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
 
@@ -53,25 +57,60 @@ def repair_dataset(path: Path, report: Report) -> bool:
             raise RequestError(
                 f"another process is appending to {path}, or there are no locks on its disk", "Wait until it has ended."
             )
-        return _repair(Dataset(path), report)
+        return _repair(open_any(path), report)
 
 
-def _repair(dataset: Dataset, report: Report) -> bool:
+def _repair(dataset: Dataset | Matrix, report: Report) -> bool:
     numbers = {entry["file"]: number for number, entry in enumerate(dataset.manifest["slices"])}
     if not report.damaged or not set(report.damaged) <= set(numbers):
         return False
-    blocks = [dataset.block(number) for number in range(dataset.block_count)]
     for name in report.damaged:
         first, last = dataset.index.slice_bounds[numbers[name] : numbers[name] + 2].tolist()
         with disk_errors(dataset.path):
             (dataset.path / name).parent.mkdir(exist_ok=True)
-        dataset.manifest["slices"][numbers[name]] = write_slice(dataset.path, name, blocks, first, last)
+        if isinstance(dataset, Matrix):
+            entry = write_column_slice(dataset.path, name, list(_columns(dataset, first, last)), first, last)
+        else:
+            blocks = [dataset.block(number) for number in range(dataset.block_count)]
+            entry = write_slice(dataset.path, name, blocks, first, last)
+        dataset.manifest["slices"][numbers[name]] = entry
     write_json(dataset.path / MANIFEST, dataset.manifest)
     return True
 
 
-def _contradictions(dataset: Dataset) -> Iterator[str]:
-    """Counts in whole files that do not agree with each other."""
+def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
+    """The entries of some columns in each block in turn, by column, with places in the matrix."""
+    for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
+        entries = column_order(matrix.block(number))
+        mine = slice(*np.searchsorted(entries.columns, (first, last)))
+        yield Entries(entries.rows[mine] + np.uint32(place), entries.columns[mine], entries.values[mine])
+
+
+def _in_matrix(matrix: Matrix) -> Iterator[str]:
+    """Counts in whole files of a matrix that do not agree with each other."""
+    manifest, index = matrix.path / MANIFEST, matrix.index
+    if int(index.cells.sum()) != matrix.entries or int(index.column_entries.sum()) != matrix.entries:
+        yield f"{manifest}: {matrix.entries} entries, but the cells sum to {int(index.cells.sum())}"
+    if not np.array_equal(np.sort(index.column_ids), np.arange(matrix.columns)):
+        yield f"{matrix.path / matrix.manifest['index']['file']}: columns without a rank of their own"
+    for number, entry in enumerate(matrix.manifest["blocks"]):
+        block = matrix.block(number)
+        slices = np.searchsorted(index.slice_bounds, block.columns, side="right") - 1
+        if not np.array_equal(np.bincount(slices, minlength=matrix.slice_count), index.cells[number]):
+            yield f"{matrix.path / entry['file']}: its entries do not add up to its cells"
+    for number, entry in enumerate(matrix.manifest["slices"]):
+        first, last = index.slice_bounds[number : number + 2].tolist()
+        found, wanted = matrix.slice(number), list(_columns(matrix, first, last))
+        order = np.argsort(np.concatenate([part.columns for part in wanted]), kind="stable")
+        for name in ("rows", "values"):
+            if not np.array_equal(
+                np.concatenate([getattr(part, name) for part in wanted])[order], getattr(found, name)
+            ):
+                yield f"{matrix.path / entry['file']}: its {name} are not those of the blocks"
+
+
+def _in_corpus(dataset: Dataset) -> Iterator[str]:
+    """Counts in whole files of a corpus that do not agree with each other."""
     tokens = dataset.block_tokens()
     manifest = dataset.path / MANIFEST
     if int(tokens.sum()) != dataset.tokens or int(dataset.index.frequencies.sum()) != dataset.tokens:
@@ -95,17 +134,19 @@ def _contradictions(dataset: Dataset) -> Iterator[str]:
         yield f"{dataset.path}: the vocabulary does not have {dataset.vocabulary_size} words"
 
 
-def _remedies(dataset: Dataset, damaged: set[str]) -> Iterator[str]:
+def _remedies(dataset: Dataset | Matrix, damaged: set[str]) -> Iterator[str]:
     """What can still be done."""
-    of_blocks = {entry["file"] for entry in dataset.manifest["blocks"]}
+    of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
         yield f"All {len(of_blocks)} blocks are whole, and what is damaged is derived from them."
         yield f"Write it anew with: ooc verify --repair {dataset.path}"
         return
     yield "Make the dataset again, or restore these files from a copy."
     if not damaged & of_blocks:
-        yield f"All {len(of_blocks)} blocks are whole: no document is lost."
+        yield f"All {len(of_blocks)} blocks are whole: no {what[:-1]} is lost."
         return
     whole = [entry for entry in dataset.manifest["blocks"] if entry["file"] not in damaged]
-    documents = sum(entry["documents"] for entry in whole)
-    yield f"{len(whole)} of {len(of_blocks)} blocks are whole, with {documents} of {dataset.documents} documents."
+    yield (
+        f"{len(whole)} of {len(of_blocks)} blocks are whole, with {sum(entry[what] for entry in whole)} of "
+        f"{dataset.manifest[what]} {what}."
+    )

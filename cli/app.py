@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from blocks.errors import OocError
-from cli import clean, demo, ingest, inspect, plan, results, train
+from cli import clean, curves, demo, factors, ingest, inspect, plan, results, train
 
 app = typer.Typer(
     name="ooc",
@@ -30,6 +30,10 @@ for command in (
     results.infer,
     results.evaluate,
     results.export,
+    factors.recommend,
+    factors.similar_items,
+    factors.predict,
+    curves.curves,
     plan.plan,
     inspect.info,
     inspect.verify,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from cli.console import Json, Overwrite, Workers, print_json, progress_bar
 
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
+    from blocks.matrix import Matrix
 
 app = typer.Typer(
     help="Make a dataset from text or bags of words, or a synthetic one.", no_args_is_help=True, rich_markup_mode=None
@@ -144,6 +146,51 @@ def ingest_csv(
     _ingest("csv", locals())
 
 
+@app.command("ratings")
+def ingest_ratings(
+    inputs: Inputs,
+    out: Out,
+    names_from: Annotated[
+        str | None, typer.Option(metavar="MATRIX", help="Keep the users and items of this one; leave out others.")
+    ] = None,
+    items_from: Annotated[
+        str | None, typer.Option(metavar="MATRIX", help="Keep the items of this one, for users who came later.")
+    ] = None,
+    lowest: Annotated[float | None, typer.Option(help="The least rating there may be.")] = None,
+    highest: Annotated[float | None, typer.Option(help="The largest.")] = None,
+    on_error: OnError = "fail",
+    seed: Annotated[int, typer.Option(min=0, help="Shuffles the users and deals the items.")] = 0,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Ratings of items by users: MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating.
+
+    Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
+    """
+    from blocks.memory import parse_size
+    from blocks.ratings_ingestion import RatingsRequest
+    from blocks.ratings_ingestion import ingest_ratings as ingest
+
+    started = time.monotonic()
+    low = -math.inf if lowest is None else lowest
+    high = math.inf if highest is None else highest
+    request = RatingsRequest(
+        inputs, out, names_from, items_from, low, high, on_error=on_error, seed=seed, overwrite=overwrite
+    )
+    matrix = ingest(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
+    made = matrix.manifest["made"]
+    if made["skipped"]:
+        print(f"skipped {made['skipped']:,} bad records, the first: {made['first_skipped']}", file=sys.stderr)
+    if made["duplicates"]:
+        print(f"{made['duplicates']:,} ratings were given again later, and do not count", file=sys.stderr)
+    if made["unknown"]:
+        where = f"whose user or item is not in {names_from}" if names_from else f"whose item is not in {items_from}"
+        print(f"left out {made['unknown']:,} ratings {where}", file=sys.stderr)
+    _tell(matrix, started, as_json=json)
+
+
 @app.command("synthetic")
 def ingest_synthetic(
     out: Out,
@@ -210,19 +257,22 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     _tell(dataset, started, as_json=as_json)
 
 
-def _tell(dataset: Dataset, started: float, *, as_json: bool) -> None:
+def _tell(dataset: Dataset | Matrix, started: float, *, as_json: bool) -> None:
     from blocks.describe import describe
 
     facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
     if as_json:
         print_json(facts | {"seconds": seconds})
         return
-    print(
-        f"{dataset.path}: {dataset.documents:,} documents ({facts['empty_documents']:,} empty), "
-        f"{dataset.tokens:,} tokens, vocabulary {dataset.vocabulary_size:,}\n"
-        f"{dataset.block_count} blocks x {dataset.slice_count} slices, {facts['bytes'] / 1e6:,.1f} MB, in "
-        f"{seconds:.1f} s"
-    )
+    if facts["kind"] == "matrix":
+        held = f"{facts['rows']:,} users, {facts['columns']:,} items, {facts['entries']:,} ratings"
+    else:
+        held = (
+            f"{facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
+            f"{facts['tokens']:,} tokens, vocabulary {facts['vocabulary']:,}"
+        )
+    grid = f"{dataset.block_count} blocks x {dataset.slice_count} slices"
+    print(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 def _documents(text: str | None, option: str) -> int | float | None:

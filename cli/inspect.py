@@ -18,9 +18,9 @@ DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
 
 def info(path: DataOrRun, json: Json = False) -> None:
     """Say what a dataset or a run holds and how it was made."""
-    from blocks.dataset import Dataset
     from blocks.describe import describe
     from blocks.describe import told as dataset_told
+    from blocks.kinds import open_any
     from ooc.run import CHAINS, CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
@@ -34,7 +34,7 @@ def info(path: DataOrRun, json: Json = False) -> None:
         facts = describe_run(Run(path))
         lines = run_told(facts)
     else:
-        facts = describe(Dataset(path))
+        facts = describe(open_any(path))
         lines = dataset_told(facts)
     print_json(facts) if json else print("\n".join(lines))
 
@@ -48,7 +48,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Read all files again and compare them with their checksums and with each other."""
-    from blocks.dataset import MANIFEST, Dataset
+    from blocks.kinds import open_any
+    from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset
     from ooc.run import CHAINS, CONFIG, Run
     from samplers.results import verify_chains, verify_run
@@ -60,10 +61,10 @@ def verify(
     elif (path / CONFIG).exists():
         report = verify_run(Run(path))
     else:
-        report = verify_dataset(Dataset(path), bar=progress_bar)
+        report = verify_dataset(open_any(path), bar=progress_bar)
         if repair and repair_dataset(path, report):
             print(f"{path}: wrote {', '.join(report.damaged)} anew", file=sys.stderr)
-            report = verify_dataset(Dataset(path), bar=progress_bar)
+            report = verify_dataset(open_any(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)

@@ -21,7 +21,8 @@ def topics(
     json: Json = False,
 ) -> None:
     """Show the topics, largest first: share of all tokens, top words with their weights, top documents."""
-    from samplers.results import describe_topics, open_model, topics_table
+    from samplers.models import open_model
+    from samplers.results import describe_topics, topics_table
 
     described = describe_topics(open_model(run), top=top, documents=documents)[:largest]
     print_json(described) if json else print(topics_table(described))
@@ -41,7 +42,7 @@ def infer(
     from blocks.workers import cores
     from samplers import inference
     from samplers.mixtures import check_format, write_mixtures
-    from samplers.results import open_model
+    from samplers.models import open_model
 
     check_format(out)
     require_new(out, overwrite=overwrite)
@@ -65,30 +66,43 @@ def evaluate(
     workers: Workers = None,
     json: Json = False,
 ) -> None:
-    """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics."""
+    """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics; of a
+    factorization the errors of its predictions."""
     from blocks.dataset import Dataset
+    from blocks.matrix import Matrix
     from blocks.workers import cores
+    from samplers.factor_model import FactorModel
     from samplers.metrics import Request, evaluate_metrics, lines, parse_metrics
-    from samplers.results import open_model
+    from samplers.models import open_any_model
+    from samplers.rating_errors import evaluate_ratings
 
+    model = open_any_model(run)
+    if isinstance(model, FactorModel):
+        errors = evaluate_ratings(model, Matrix(held_out))
+        told = f"{errors['ratings']:,} ratings: RMSE {errors['rmse']:.4f}, mean absolute error {errors['mae']:.4f}"
+        print_json(errors) if json else print(told)
+        return
     request = Request(parse_metrics(metrics), seed, particles, top)
-    found = evaluate_metrics(open_model(run), Dataset(held_out), request, workers=workers or cores())
+    found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
     print_json(found) if json else print("\n".join(lines(found)))
 
 
 def export(
     run: RunPath,
     out: Annotated[Path, typer.Argument(help="A file to be made.")],
-    format: Annotated[str, typer.Option(metavar="npz", help="npz: counts, priors and vocabulary as arrays.")] = "npz",
+    format: Annotated[
+        str, typer.Option(metavar="npz", help="npz: counts, priors and vocabulary, or factors and names, as arrays.")
+    ] = "npz",
     overwrite: Overwrite = False,
 ) -> None:
     """Write the model for other programs, in the original order of words and documents."""
     from blocks.errors import RequestError
     from blocks.files import require_new
-    from samplers.results import EXPORTS, open_model
+    from samplers.models import open_any_model
+    from samplers.results import EXPORTS
 
     if format not in EXPORTS:
         raise RequestError(f"--format {format!r} is not known", f"Choose one of: {', '.join(EXPORTS)}.")
     require_new(out, overwrite=overwrite)
-    EXPORTS[format](open_model(run), out)
+    EXPORTS[format](open_any_model(run), out)
     print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB")

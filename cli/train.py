@@ -19,6 +19,14 @@ Iterations = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
 MaxTime = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long; resume goes on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress.")]
 
+_VALUES = {  # of the last line of the metrics, as they are told
+    "log_likelihood_per_token": "log-likelihood per token {:.4f}",
+    "held_out_log_likelihood_per_token": "held-out {:.4f}",
+    "objective": "objective {:.6g}",
+    "rmse": "RMSE {:.4f}",
+    "held_out_rmse": "held-out {:.4f}",
+}
+
 
 @app.command("lda")
 def train_lda(
@@ -129,6 +137,91 @@ def train_lda(
     _tell(run, last, as_json=json)
 
 
+@app.command("mf")
+def train_mf(
+    data: Annotated[Path, typer.Argument(help="A matrix made by `ooc ingest ratings`.")],
+    run: RunPath,
+    rank: Annotated[int, typer.Option(help="Factors of each user and item.")],
+    iterations: Iterations = 20,
+    method: Annotated[
+        str | None, typer.Option(metavar="sgd|ccd|als", help="How factors are found [default: sgd].")
+    ] = None,
+    regularization: Annotated[
+        float | None, typer.Option(help="Weight of the squared factors [default: 0.05; by row 1].")
+    ] = None,
+    penalty: Annotated[
+        str | None,
+        typer.Option(
+            metavar="entry|row",
+            help="Whether it counts for each rating, or once for each user and item [default: entry].",
+        ),
+    ] = None,
+    biases: Annotated[
+        bool | None, typer.Option("--biases/--no-biases", help="Users and items have biases [default: no].")
+    ] = None,
+    center: Annotated[
+        bool | None, typer.Option("--center/--no-center", help="The mean rating is taken out [default: yes].")
+    ] = None,
+    nonnegative: Annotated[bool, typer.Option("--nonnegative", help="No factor is below 0, for ccd.")] = False,
+    implicit: Annotated[
+        bool, typer.Option("--implicit", help="Values count what users did, rather than rate it, for als.")
+    ] = False,
+    alpha: Annotated[
+        float | None, typer.Option(help="Confidence that a count of 1 adds, with --implicit [default: 1].")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.1].")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Conjugate gradients of als for each user and item [default: 3].")
+    ] = None,
+    evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the objective.")] = 1,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Ratings to evaluate on, ingested with --names-from DATA.")
+    ] = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
+    max_time: MaxTime = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Factors of users and items from ratings: matrix factorization.
+
+    Example: ooc train mf ratings run --rank 64 --biases
+    """
+    from samplers.factorization_training import train_mf as train
+
+    last = train(
+        data,
+        run,
+        rank=rank,
+        iterations=iterations,
+        method=method,
+        regularization=regularization,
+        penalty=penalty,
+        biases=biases,
+        center=center,
+        nonnegative=nonnegative,
+        implicit=implicit,
+        alpha=alpha,
+        rate=rate,
+        steps=steps,
+        evaluate_every=evaluate_every,
+        held_out=held_out,
+        workers=workers,
+        memory_bytes=_bytes(memory),
+        seed=seed,
+        max_time=max_time,
+        scratch=scratch,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    _tell(run, last, as_json=json)
+
+
 def resume(
     run: RunPath,
     iterations: Annotated[int | None, typer.Option(help="Train to this many in all [default: as planned].")] = None,
@@ -171,11 +264,14 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if "best" in last:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
         print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
-    held_out = last.get("held_out_log_likelihood_per_token")
-    print(
-        f"{run}: {'converged after ' if last.get('converged') else ''}"
-        f"{last['iteration']} iterations in {last['elapsed_s']:.1f} s, "
-        f"log-likelihood per token {last['log_likelihood_per_token']:.4f}, "
-        f"{f'held-out {held_out:.4f}, ' if held_out else ''}{last['memory_bytes'] / 1e6:.0f} MB\n"
-        f"Look at the topics with: ooc topics {run}"
-    )
+    told = [
+        f"{'converged after ' if last.get('converged') else ''}{last['iteration']} iterations"
+        f" in {last['elapsed_s']:.1f} s",
+        *(told.format(last[name]) for name, told in _VALUES.items() if name in last),
+        f"{last['memory_bytes'] / 1e6:.0f} MB",
+    ]
+    print(f"{run}: {', '.join(told)}")
+    if "log_likelihood_per_token" in last:
+        print(f"Look at the topics with: ooc topics {run}")
+    else:
+        print(f"Use it with: ooc recommend {run} --user NAME")

@@ -10,6 +10,7 @@ _WHERE = {
     "LocalState": "ooc.program",
     "Phase": "ooc.program",
     "Program": "ooc.program",
+    "StaticProgram": "ooc.program",
     "ArraySpec": "ooc.shared",
     "ProgramSpec": "ooc.worker",
     "make_plan": "ooc.plan",

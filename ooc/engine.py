@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from blocks.dataset import Dataset
 from blocks.errors import OocError
+from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
 from ooc.claims import CLAIMED, Claims
@@ -45,7 +45,7 @@ class StaticEngine:
     the workers see; `arrays`, the program's.
     """
 
-    def __init__(self, dataset: Dataset, spec: ProgramSpec, generations: Generations, plan: Plan) -> None:
+    def __init__(self, dataset: Store, spec: ProgramSpec, generations: Generations, plan: Plan) -> None:
         self._dataset, self._plan, self._generations = dataset, plan, generations
         self.program = spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
@@ -215,7 +215,7 @@ class StaticEngine:
         if self.cursor.phase == len(self.program.phases):
             self.cursor.phase = 0
             self.cursor.iteration += 1
-            self.cursor.samples_processed += self._dataset.tokens
+            self.cursor.samples_processed += self._dataset.samples
 
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
@@ -361,6 +361,5 @@ class StaticEngine:
     def _part_count(self, phase: Phase, unit: int) -> int:
         key = (phase.order, unit)
         if key not in self._parts:
-            data = self._dataset.slice(unit) if phase.order == "slice" else self._dataset.block(unit)
-            self._parts[key] = unit_parts(data, self._dataset.part_tokens).size - 1
+            self._parts[key] = unit_parts(self._dataset, phase.order, unit)[1].size - 1
         return self._parts[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from blocks.dataset import Dataset
+from blocks.store import Store
 from ooc.plan import Plan, sliced_bytes
 from ooc.program import Program
 from ooc.state import Layout
@@ -57,7 +57,7 @@ class Forecast:
 
 
 def forecast(
-    dataset: Dataset, program: Program, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
+    dataset: Store, program: Program, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
 ) -> Forecast:
     """Predict an iteration of a program on each of some machines, whose share of the documents is `dataset`.
 
@@ -77,7 +77,7 @@ def forecast(
         written_bytes=written,
         rows_bytes=rows,
         sent_bytes=sent,
-        sampling_s=(dataset.tokens / speeds.tokens_per_s + (read + written) * _MOVING) / plan.workers,
+        sampling_s=(dataset.samples / speeds.tokens_per_s + (read + written) * _MOVING) / plan.workers,
         disk_s=(data + read + written + rows) / speeds.disk,
         network_s=sent / speeds.network,
     )

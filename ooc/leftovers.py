@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from blocks.append import remove_strays
-from blocks.dataset import MANIFEST
 from blocks.errors import RequestError
 from blocks.files import Removed, disk_errors, remove_leftovers
 from blocks.files import locked as dataset_locked
+from blocks.store import MANIFEST
 from ooc.run import CHAINS, CONFIG, Run, locked
 from ooc.state import remove_uncommitted
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocks.dataset import Dataset
 from blocks.errors import RequestError
+from blocks.store import Store
 from ooc.cells import Resident, StreamedPass
 from ooc.program import Program
 from ooc.shared import ArraySpec
@@ -44,7 +44,7 @@ class Plan:
         return Resident.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
-def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, beside: int = 0) -> Plan:
+def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, beside: int = 0) -> Plan:
     """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do.
 
     The arrays kept by slices come first: in a file they are read and written once for each block, local state once a
@@ -66,16 +66,17 @@ def make_plan(dataset: Dataset, program: Program, workers: int, memory: int, *, 
             "Give more memory, or fewer --workers.",
         )
     mapped, buffers, size = fitting[0]
-    whole = _mb(layout.rows * layout.row_bytes)
-    state = f"all topics and proposals stay in memory ({whole})"
-    if buffers:
-        one = StreamedPass.specs(layout, 1)["buffer0"].bytes
-        state = f"topics and proposals ({whole}) are streamed through {buffers} buffers of {_mb(one)}"
-    rows = f"rows of words stay in memory ({_mb(model)})"
-    if mapped:
-        rows = f"rows of words ({_mb(model)}) lie in a file, up to {_mb(two)} of them not written yet"
-    reasons = (state, *([rows] if model else []), f"processes and their scratch take {_mb(fixed)}")
-    return Plan(workers, not buffers, buffers, size, reasons, mapped)
+    reasons = []
+    if layout.row_bytes:
+        whole = _mb(layout.rows * layout.row_bytes)
+        one = _mb(_state_bytes(layout, 1))
+        streamed = f"topics and proposals ({whole}) are streamed through {buffers} buffers of {one}"
+        reasons.append(streamed if buffers else f"all topics and proposals stay in memory ({whole})")
+    if model:
+        filed = f"rows of words ({_mb(model)}) lie in a file, up to {_mb(two)} of them not written yet"
+        reasons.append(filed if mapped else f"rows of words stay in memory ({_mb(model)})")
+    reasons.append(f"processes, what they share and their scratch take {_mb(fixed)}")
+    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped)
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from blocks.dataset import Block, Slice
+from blocks.matrix import RowBlock
 from ooc.shared import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -24,14 +24,15 @@ Arrays = Mapping[str, np.ndarray]
 @dataclass(frozen=True)
 class Phase:
     """One pass over all cells. `order` is the outer side of the grid: "slice" visits all cells of a slice together,
-    "block" all cells of a block. `writes`: whether local state changes.
+    "block" all cells of a block; in "grid" all are one unit, whose parts are the blocks, and there is no local state.
+    `writes`: whether local state changes.
 
     staged: units are done one after the other, each in the stages that `schedule` gives, with an `aggregate` after
     every stage. Otherwise the parts of all units are done in any order, with one `aggregate` when the phase ends.
     """
 
     name: str
-    order: Literal["slice", "block"]
+    order: Literal["slice", "block", "grid"]
     writes: bool = True
     staged: bool = False
 
@@ -48,10 +49,11 @@ class Job:
     """A part of a unit (a slice or a block, as the phase's order says) as a worker gets it.
 
     bounds: int64 (P+1,), first word of the slice, or document of the block, of each of the unit's parts. data: the
-    unit's immutable data. state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major
-    position 0 of each block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers
-    read. delta: this worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration,
-    phase, unit, stage, part).
+    unit's immutable data, a Block or Slice of a corpus, a RowBlock or ColumnSlice of a matrix, None for the grid.
+    state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
+    block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
+    worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration, phase, unit,
+    stage, part).
     """
 
     phase: str
@@ -59,7 +61,7 @@ class Job:
     stage: int
     part: int
     bounds: np.ndarray
-    data: Block | Slice
+    data: Any
     state: np.ndarray
     bases: np.ndarray
     shared: Arrays
@@ -75,6 +77,19 @@ class Job:
     def last(self) -> int:
         """The one after its last."""
         return int(self.bounds[self.part + 1])
+
+    def within(self, starts: np.ndarray) -> slice:
+        """The documents, rows, words or columns of this part among those of all units, of which `starts` has the first
+        of each."""
+        return slice(int(starts[self.unit]) + self.first, int(starts[self.unit]) + self.last)
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of a matrix the entries of this part's rows, or columns.
+
+        Offsets int64 (n+1,), the columns, or rows, that they are in uint32 (N,), and values float32 (N,).
+        """
+        others = self.data.columns if isinstance(self.data, RowBlock) else self.data.rows
+        return self.data.offsets[self.first : self.last + 1], others, self.data.values
 
     def share(self, items: int) -> slice:
         """Of so many items, dealt evenly to all parts of the unit one after the other, those of this part."""
@@ -180,3 +195,75 @@ class Program(Protocol):
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         """Write the model of the present state into an empty directory."""
         ...
+
+
+class StaticProgram:
+    """A program but for what is its own: defaults for all that many programs leave as it is.
+
+    A subclass has `phases` and gives `shared_arrays`, `update` and `export`, and what `metrics.jsonl` is to tell by
+    `aggregate` or `objective`. No local state is kept, no phase fills anything first, all shared arrays are primary,
+    and a unit has one stage of all its parts.
+    """
+
+    initial: Sequence[Phase] = ()
+    phases: Sequence[Phase] = ()
+    reading_phases: Sequence[Phase] = ()
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def local_state(self) -> LocalState:
+        return LocalState("uint8", 0)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        raise NotImplementedError
+
+    def primary_arrays(self) -> Sequence[str]:
+        return tuple(self.shared_arrays())
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return False
+
+    def delta_arrays(self) -> dict[str, ArraySpec]:
+        return {}
+
+    def own_bytes(self) -> int:
+        return 0
+
+    def scratch_bytes(self) -> int:
+        return 0
+
+    def sent_bytes(self, machines: int) -> int:
+        return sum(spec.bytes for spec in self.shared_arrays().values())
+
+    def warm_up(self) -> None:
+        pass
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(parts)]
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        pass
+
+    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
+        pass
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        pass
+
+    def update(self, job: Job) -> Any:
+        raise NotImplementedError
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        return {}
+
+    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        return {}
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        raise NotImplementedError

@@ -16,14 +16,13 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from blocks.dataset import Dataset
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import (
     Removed,
@@ -35,8 +34,11 @@ from blocks.files import (
     remove_leftovers,
     write_json,
 )
+from blocks.store import Store
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
+
+AnyStore = TypeVar("AnyStore", bound=Store)
 
 SCHEMA = 1
 CONFIG = "config.json"
@@ -79,9 +81,9 @@ class Run:
     def spec(self) -> ProgramSpec:
         return ProgramSpec(self.config["program"], self.config["options"])
 
-    def dataset(self) -> Dataset:
-        """The dataset of the run; raises RequestError if another one lies in its place now."""
-        return remembered_dataset(self.config["dataset"], f"the dataset that {self.path} was started on")
+    def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
+        """The dataset of the run, `opened` as its kind; raises RequestError if another one lies in its place now."""
+        return remembered_dataset(self.config["dataset"], f"the dataset that {self.path} was started on", opened)
 
     def set_iterations(self, iterations: int) -> None:
         """Change how long to train; a convergence that ended the training does not end it again."""
@@ -132,14 +134,14 @@ class Run:
             os.fsync(file.fileno())
 
 
-def dataset_entry(dataset: Dataset) -> dict[str, str]:
+def dataset_entry(dataset: Store) -> dict[str, str]:
     """What the configuration of a run remembers of a dataset."""
     return {"path": str(dataset.path.resolve()), "identity": dataset.identity}
 
 
-def remembered_dataset(entry: dict[str, str], name: str) -> Dataset:
+def remembered_dataset(entry: dict[str, str], name: str, opened: Callable[[Path], AnyStore]) -> AnyStore:
     """The dataset of an entry, called `name` where RequestError is raised because another lies in its place now."""
-    dataset = Dataset(entry["path"])
+    dataset = opened(Path(entry["path"]))
     if dataset.identity != entry["identity"]:
         raise RequestError(
             f"{dataset.path} is not {name}: it was made again, or appended to",
@@ -197,8 +199,8 @@ def new_scratch(parent: Path | None) -> Iterator[str | None]:
 
 
 def create_run(
-    path: Path,
-    dataset: Dataset,
+    path: str | Path,
+    dataset: Store,
     spec: ProgramSpec,
     *,
     iterations: int,
@@ -212,6 +214,7 @@ def create_run(
     settings: JSON values that the observer of the training needs to go on. scratch: a directory, of another disk, in
     which the state of the run gets a directory of its own; None keeps it in the run.
     """
+    path = Path(path)
     with (
         replacing(path, overwrite=overwrite),
         new_scratch(scratch) as place,
@@ -223,7 +226,7 @@ def create_run(
 
 
 def run_config(
-    dataset: Dataset,
+    dataset: Store,
     spec: ProgramSpec,
     *,
     iterations: int,

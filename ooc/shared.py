@@ -41,7 +41,8 @@ class SharedArrays(Mapping[str, np.ndarray]):
         self._arrays: dict[str, np.ndarray] = {}
         offset = 0
         for name, spec in specs.items():
-            flat = np.frombuffer(whole, spec.dtype, math.prod(spec.shape), offset)
+            size = math.prod(spec.shape)
+            flat = np.frombuffer(whole, spec.dtype, size, offset) if size else np.empty(0, spec.dtype)
             self._arrays[name] = flat.reshape(spec.shape)
             offset += _aligned(spec.bytes)
 

@@ -24,9 +24,9 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import map_arrays, write_arrays
-from blocks.dataset import Dataset, check_file
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
+from blocks.store import Store, check_file
 from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
 
@@ -58,8 +58,8 @@ class Layout:
         self.row_bytes = local.width * np.dtype(local.dtype).itemsize
         stripe = max(min(self.slices, self.blocks // self.slices), 1)
         self.stripe_bounds = np.append(np.arange(0, self.blocks, stripe), self.blocks)
-        self.header_bytes = math.lcm(PAGE, self.row_bytes)
-        whole = self.header_bytes // self.row_bytes  # rows that fill pages
+        self.header_bytes = math.lcm(PAGE, max(self.row_bytes, 1))
+        whole = self.header_bytes // max(self.row_bytes, 1)  # rows that fill pages
         self.tile_rows = -(-np.add.reduceat(cells.astype(np.int64), self.stripe_bounds[:-1]) // whole) * whole
         self.tile_positions = self.header_bytes + np.append(0, np.cumsum(self.tile_rows * self.row_bytes))
 
@@ -77,7 +77,7 @@ class Layout:
         return int(self.tile_rows.sum()) * self.row_bytes
 
     def units(self, order: str) -> int:
-        return self.blocks if order == "block" else self.slices
+        return {"block": self.blocks, "slice": self.slices, "grid": 1}[order]
 
     def sections(self, order: str) -> int:
         return self.stripes if order == "block" else self.slices
@@ -210,7 +210,7 @@ class Cursor:
 class Generations:
     """The state directory of a run."""
 
-    def __init__(self, directory: Path, dataset: Dataset, layout: Layout) -> None:
+    def __init__(self, directory: Path, dataset: Store, layout: Layout) -> None:
         self.directory = directory
         self._dataset = dataset
         self._layout = layout
@@ -260,7 +260,7 @@ class Generations:
         self.arrays()
         cells = self.open()
         tile_bytes = self._layout.tile_rows * self._layout.row_bytes
-        tile = np.frombuffer(mmap.mmap(-1, int(tile_bytes.max())), np.uint8)
+        tile = np.frombuffer(mmap.mmap(-1, max(int(tile_bytes.max()), mmap.PAGESIZE)), np.uint8)
         try:
             for stripe, slice_ in np.ndindex(tile_bytes.shape):
                 cells.read(stripe, slice_, tile[: tile_bytes[stripe, slice_]])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from blocks.errors import OocError
+from blocks.kinds import open_any
 from ooc.run import Run
 from ooc.state import Generations, Layout
 
@@ -46,7 +47,7 @@ def run_problems(run: Run) -> Iterator[str]:
     if run.config["state_removed"]:
         return
     try:
-        dataset = run.dataset()
+        dataset = run.dataset(open_any)
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with run.locked():
             generations = Generations(run.scratch / "state", dataset, layout)

@@ -17,7 +17,9 @@ from tqdm import tqdm
 
 from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
+from blocks.kinds import open_any
 from blocks.memory import held
+from blocks.store import Store
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
 from ooc.run import Run
@@ -26,6 +28,13 @@ from ooc.state import Generations, Layout
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
 PURPOSES = ("sampling", "disk", "aggregation", "commit")  # of the time of an iteration
+_SHOWN = {  # values of a line that the progress bar shows
+    "objective": "objective {:.6g}",
+    "log_likelihood_per_token": "log-likelihood {:.4f}",
+    "rmse": "RMSE {:.4f}",
+    "held_out_log_likelihood_per_token": "held-out {:.4f}",
+    "held_out_rmse": "held-out RMSE {:.4f}",
+}
 
 
 @dataclass
@@ -77,7 +86,7 @@ def train(
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
-    dataset = run.dataset()
+    dataset = run.dataset(open_any)
     with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan) as engine:
@@ -87,7 +96,7 @@ def train(
                     f"Begin again with: ooc resume {run.path}",
                 )
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            reason = Training(run, engine, dataset.tokens, observer, quiet=quiet).iterate(stop)
+            reason = Training(run, engine, dataset, observer, quiet=quiet).iterate(stop)
             if reason is None:
                 observer.finish(engine) if observer else publish_model(run, engine)
                 run.set_finished()
@@ -115,8 +124,10 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool) -> bool:
 class Training:
     """The iterations of one run in one process, and what is told of them."""
 
-    def __init__(self, run: Run, engine: StaticEngine, tokens: int, observer: Observer | None, *, quiet: bool) -> None:
-        self._run, self._engine, self._tokens = run, engine, tokens
+    def __init__(
+        self, run: Run, engine: StaticEngine, dataset: Store, observer: Observer | None, *, quiet: bool
+    ) -> None:
+        self._run, self._engine, self._dataset = run, engine, dataset
         self._observer, self._quiet = observer, quiet
         run.keep_metrics(engine.cursor.iteration)
         started = engine.cursor.elapsed_s if engine.cursor.iteration == 0 else 0.0
@@ -168,9 +179,9 @@ class Training:
         line: dict[str, Any] = {
             "iteration": cursor.iteration,
             "elapsed_s": round(cursor.elapsed_s, 6),
-            "tokens_per_s": round(self._tokens / seconds),
+            self._dataset.rate: round(self._dataset.samples / seconds),
             **{f"{purpose}_s": round(cursor.seconds.get(purpose, 0.0), 6) for purpose in (*PURPOSES, "page_cache")},
-            **{name: value / self._tokens for name, value in cursor.sums.items()},
+            **{name: value / self._dataset.samples for name, value in cursor.sums.items()},
             "samples_processed": cursor.samples_processed,
             "memory_bytes": held([os.getpid(), *self._engine.pids]),
             "bytes_read": cursor.bytes_read,
@@ -184,12 +195,13 @@ class Training:
         self._run.add_metrics(line)
         self._told = line
         cursor.seconds = {}
-        shown = f"{line['tokens_per_s'] / 1e6:.1f}M tokens/s, {line['memory_bytes'] / 1e6:.0f} MB"
-        if "log_likelihood_per_token" in line:
-            shown += f", log-likelihood {line['log_likelihood_per_token']:.4f}"
-        if "held_out_log_likelihood_per_token" in line:
-            shown += f", held-out {line['held_out_log_likelihood_per_token']:.4f}"
-        return shown
+        return self._shown(line)
+
+    def _shown(self, line: dict[str, Any]) -> str:
+        rate = self._dataset.rate
+        speed = f"{line[rate] / 1e6:.1f}M {rate.removesuffix('_per_s')}/s"
+        values = [told.format(line[name]) for name, told in _SHOWN.items() if name in line]
+        return ", ".join([speed, f"{line['memory_bytes'] / 1e6:.0f} MB", *values])
 
 
 @contextmanager

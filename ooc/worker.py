@@ -6,12 +6,15 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.compiled import prepare
-from blocks.dataset import Block, Dataset, Slice, parts
+from blocks.dataset import Slice
+from blocks.kinds import open_any
+from blocks.store import Store, parts
 from ooc.cells import RESIDENT
 from ooc.claims import Claims
 from ooc.program import Job, Phase, Program
@@ -28,7 +31,7 @@ class ProgramSpec(NamedTuple):
     target: str
     options: dict[str, Any]
 
-    def build(self, dataset: Dataset) -> Program:
+    def build(self, dataset: Store) -> Program:
         module, name = self.target.split(":")
         return getattr(importlib.import_module(module), name)(dataset, **self.options)
 
@@ -77,13 +80,17 @@ def own_arrays(program: Program, worker: int) -> dict[str, ArraySpec]:
 def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
     options = [value for value in spec.options.values() if isinstance(value, str)]
-    kept = [program.initial[-1].name, *map(str, program.local_state()), *program.primary_arrays()]
+    kept = [
+        *(phase.name for phase in program.initial[-1:]),
+        *map(str, program.local_state()),
+        *program.primary_arrays(),
+    ]
     return "-".join([type(program).__name__, *kept, *options])
 
 
 def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
-    dataset = Dataset(attachment.dataset)
+    dataset = open_any(Path(attachment.dataset))
     program = attachment.program.build(dataset)
     prepare(kernels_of(program, attachment.program), program.warm_up)
     shared = [SharedArrays(*known) for known in attachment.arrays]
@@ -94,7 +101,7 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
 class JobHandler:
     """Handles the messages of one worker."""
 
-    def __init__(self, dataset: Dataset, program: Program, arrays: Mapping[str, np.ndarray], claims: Claims) -> None:
+    def __init__(self, dataset: Store, program: Program, arrays: Mapping[str, np.ndarray], claims: Claims) -> None:
         self._dataset, self._program, self._claims = dataset, program, claims
         self._layout = Layout(dataset.index.cells, program.local_state())
         self._phases = all_phases(program)
@@ -141,11 +148,13 @@ class JobHandler:
             )
         )
 
-    def _unit(self, order: str, unit: int) -> tuple[Block | Slice, np.ndarray]:
-        data: Block | Slice = self._dataset.slice(unit) if order == "slice" else self._dataset.block(unit)
-        return data, unit_parts(data, self._dataset.part_tokens)
+    def _unit(self, order: str, unit: int) -> tuple[Any, np.ndarray]:
+        return unit_parts(self._dataset, order, unit)
 
 
-def unit_parts(data: Block | Slice, part_tokens: int) -> np.ndarray:
-    """Bounds of the parts of a unit: int64 (P+1,), first word or document of each."""
-    return parts(data.token_offsets if isinstance(data, Slice) else data.offsets, part_tokens)
+def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
+    """The data of a unit, and the bounds of its parts: int64 (P+1,), first column, row or block of each."""
+    if order == "grid":
+        return None, np.arange(dataset.block_count + 1)
+    data = dataset.slice(unit) if order == "slice" else dataset.block(unit)
+    return data, parts(data.token_offsets if isinstance(data, Slice) else data.offsets, dataset.part_size)

@@ -63,7 +63,7 @@ def states_until(iteration: int, states: int, every: int) -> list[int]:
 def check_more(run: Run, iterations: int, done: int) -> None:
     """Raise RequestError if a run cannot end after `iterations`, because a state that it would need is gone."""
     states, every = run.config["settings"]["average"], run.config["evaluate_every"]
-    check_average(states, iterations, every, run.dataset())
+    check_average(states, iterations, every, run.dataset(Dataset))
     passed = [iteration for iteration in states_until(iterations, states, every) if iteration <= done]
     if states > 1 and iterations > done and not all(state_path(run.path, iteration).exists() for iteration in passed):
         least = (done // every + states) * every

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from blocks.dataset import Dataset, parts
+from blocks.dataset import Dataset
+from blocks.store import parts
 from blocks.workers import Workers
 from ooc.worker import unit_parts
 
@@ -30,11 +31,11 @@ class Documents(NamedTuple):
 
 
 def token_parts(dataset: Dataset) -> list[Part]:
-    """All documents in parts of about `dataset.part_tokens` tokens."""
+    """All documents in parts of about `dataset.part_size` tokens."""
     return [
         part
         for number in range(dataset.block_count)
-        for part in _between(number, unit_parts(dataset.block(number), dataset.part_tokens))
+        for part in _between(number, unit_parts(dataset, "block", number)[1])
     ]
 
 

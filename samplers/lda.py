@@ -123,7 +123,7 @@ class Lda:
     def largest_group(self) -> int:
         """Tokens of the largest group that is gathered: the longest document, or a word that fits in a part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
-        return max(min(most_frequent, self.dataset.part_tokens), self.dataset.longest_document, 1)
+        return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
     def own_bytes(self) -> int:
         return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)  # of `write_model`, to order the rows

@@ -28,12 +28,14 @@ import numpy as np
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.compiled import kernel
-from blocks.dataset import Dataset, check_file, read_lines
-from blocks.errors import WorkFailed
+from blocks.dataset import Dataset
+from blocks.errors import RequestError, WorkFailed
 from blocks.files import checksum, publish, read_json, write_json
+from blocks.store import check_file, read_lines
 
 SCHEMA = 1
 MANIFEST = "model.json"
+KIND = "topic model"
 RUN = 1 << 20  # entries of rows that are written together
 
 
@@ -56,6 +58,8 @@ class Model:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
+        if self.manifest["kind"] != KIND:
+            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a topic model is needed here")
         self.topics: int = self.manifest["topics"]
         self.beta: float = self.manifest["beta"]
         self.dataset: str = self.manifest["dataset"]
@@ -128,7 +132,7 @@ def write_model(
         directory / MANIFEST,
         {
             "schema": SCHEMA,
-            "kind": "lda",
+            "kind": KIND,
             "dataset": dataset.identity,
             "topics": int(alpha.size),
             "beta": beta,

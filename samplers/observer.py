@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from blocks.dataset import Dataset
 from ooc.engine import StaticEngine
 from ooc.run import Run, remembered_dataset
 from ooc.training import publish_model
@@ -21,7 +22,7 @@ class LdaObserver:
         self._every: int = run.config["evaluate_every"]
         entry = self._settings["held_out"]
         name = "the held-out dataset that the run was started with"
-        self._held_out = remembered_dataset(entry, name) if entry else None
+        self._held_out = remembered_dataset(entry, name, Dataset) if entry else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -47,4 +48,4 @@ class LdaObserver:
         if self._settings["average"] == 1:
             publish_model(self._run, engine)
         else:
-            publish_average(self._run, self._run.dataset(), engine.cursor.iteration)
+            publish_average(self._run, self._run.dataset(Dataset), engine.cursor.iteration)

@@ -13,8 +13,9 @@ from ooc.disk_speed import measure_disk
 from ooc.forecast import Speeds, forecast
 from ooc.plan import make_plan
 from samplers.doc_major import SMALL
+from samplers.preparation import MEMORY_SHARE
 from samplers.programs import auto_sampler, sampler_spec
-from samplers.training import DEFAULT_BETA, MEMORY_SHARE, default_alpha
+from samplers.training import DEFAULT_BETA, default_alpha
 from samplers.trial import tokens_per_s
 
 

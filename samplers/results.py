@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,32 +9,14 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.errors import RequestError
 from blocks.npz import write_npz
 from blocks.verify import Report
 from ooc.run import Run
 from ooc.status import run_problems
-from samplers.chains import best_chain, chain_paths, is_chains
+from samplers.chains import chain_paths
+from samplers.factor_model import FactorModel
 from samplers.model import Model, Rows
-
-
-def open_model(path: Path) -> Model:
-    """The model of a run, or a model directory; raises RequestError if the run is not finished.
-
-    Of several chains it is that of the best, which is said on standard error.
-    """
-    if is_chains(path):
-        path = best_chain(path)
-        print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
-    if (path / "model.json").exists():
-        return Model(path)
-    run = Run(path)
-    if not (path / "model").exists():
-        raise RequestError(
-            f"{path} has no model yet: {len(run.metrics())} of {run.config['iterations']} iterations are done",
-            f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
-        )
-    return Model(path / "model")
+from samplers.models import open_any_model
 
 
 def verify_chains(path: Path) -> Report:
@@ -55,7 +36,7 @@ def verify_run(run: Run) -> Report:
     remedies = ["`ooc resume` goes on from the generation before, to the same result."] if problems else []
     files = [file for file in run.path.rglob("*") if file.is_file()]
     if (run.path / "model").exists():
-        of_model = list(Model(run.path / "model").problems())
+        of_model = list(open_any_model(run.path / "model").problems())
         problems += of_model
         remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
     return Report(len(files), sum(file.stat().st_size for file in files), problems, remedies)
@@ -136,10 +117,22 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 
-def export_npz(model: Model, path: Path) -> None:
-    """Write the whole model as .npz: numeric and string arrays only, in the original order.
+def export_npz(model: Model | FactorModel, path: Path) -> None:
+    """Write the whole model as .npz: numeric and string arrays only, in the original order."""
+    write_npz(path, _of_topics(model) if isinstance(model, Model) else _of_factors(model))
 
-    alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
+
+def _of_factors(model: FactorModel) -> dict[str, np.ndarray]:
+    """rank int64 (), mean float64 (); rows and columns (n,), str; row_factors and column_factors float32 (n, R),
+    row_biases and column_biases float32 (n,)."""
+    arrays = {"rank": np.array(model.rank), "mean": np.array(model.mean)}
+    for name, side in (("row", model.rows), ("column", model.columns)):
+        arrays |= {f"{name}s": np.array(side.names), f"{name}_factors": side.factors, f"{name}_biases": side.biases}
+    return arrays
+
+
+def _of_topics(model: Model) -> dict[str, np.ndarray]:
+    """alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
     word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
     document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
     names, document_names (D,), str.
@@ -159,7 +152,7 @@ def export_npz(model: Model, path: Path) -> None:
     }
     if names := model.document_names():
         arrays["document_names"] = np.array(names)
-    write_npz(path, arrays)
+    return arrays
 
 
-EXPORTS: dict[str, Callable[[Model, Path], None]] = {"npz": export_npz}
+EXPORTS: dict[str, Callable[[Model | FactorModel, Path], None]] = {"npz": export_npz}

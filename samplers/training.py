@@ -1,32 +1,32 @@
-"""Starting and resuming a training: from options to a run, a plan and the engine."""
+"""Starting the training of a topic model, from options to a run, a plan and the engine; resuming any."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from blocks import memory
-from blocks.dataset import Dataset, check_file
-from blocks.errors import RequestError, WorkFailed
-from blocks.workers import cores
-from ooc.plan import Plan, make_plan, processes_bytes
+from blocks.dataset import Dataset
+from blocks.errors import RequestError
+from blocks.kinds import open_any
+from ooc.plan import Plan
+from ooc.program import Program
 from ooc.run import Run, create_run, dataset_entry
 from ooc.state import committed
-from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.training import Observer
 from samplers.averaging import check_average, check_more
 from samplers.chains import chain_paths, check_chains, create_chains, extend_chains, is_chains, train_chains
 from samplers.convergence import check_convergence
+from samplers.factorization import MatrixFactorization
+from samplers.factorization_observer import FactorizationObserver
 from samplers.held_out import check_held_out
-from samplers.lda import check_options
+from samplers.lda import Lda, check_options
 from samplers.observer import LdaObserver
+from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import TAKES, auto_sampler, sampler_spec
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
-MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
 def default_alpha(topics: int) -> float:
@@ -76,9 +76,7 @@ def train_lda(
     beta = DEFAULT_BETA if beta is None else beta
     priors = {"alpha": alpha, "beta": beta} | _optimization(optimize_every, burn_in, iterations)
     check_options(topics, **priors)
-    for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
-        if value < 1:
-            raise RequestError(f"{option} {value}: at least 1 is needed")
+    check_lengths(iterations, evaluate_every)
     check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
     if stop_when_converged:
         check_convergence(iterations, evaluate_every)
@@ -91,14 +89,14 @@ def train_lda(
     elif sampler in TAKES["running_mean"]:
         given["running_mean"] = False
     spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given)
-    _check_limits(spec, workers, max_time)
+    check_limits(spec, workers, max_time)
     settings = {
         "held_out": _held_out(held_out, dataset) if held_out else None,
         "stop_when_converged": stop_when_converged,
         "average": average,
     }
     check_average(average, iterations, evaluate_every, dataset)
-    plan = _plan(dataset, spec, settings, workers, memory_bytes)
+    plan = plan_training(dataset, spec, workers, memory_bytes, evaluators=held_out is not None)
     check_dataset(dataset)
     configured: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every, "settings": settings}
     configured |= {"scratch": scratch, "overwrite": overwrite}
@@ -106,7 +104,7 @@ def train_lda(
         create_chains(path, dataset, spec, chains, **configured)
         return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
     run = create_run(path, dataset, spec, **configured)
-    return _train(run, plan, max_time, quiet)
+    return train_planned(run, plan, LdaObserver(run, plan.workers), max_time=max_time, quiet=quiet)
 
 
 def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
@@ -141,9 +139,12 @@ def resume(
     max_time: float | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Go on with a run, also with other workers, another budget, or more iterations; returns as `train_lda` does."""
+    """Go on with a run of any program, also with other workers, another budget, or more iterations.
+
+    Returns the last line of its metrics, as what began it does.
+    """
     if is_chains(path):
-        _check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
+        check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
         if iterations is not None:
             for chain in chain_paths(path):
                 _check_iterations(Run(chain), iterations)
@@ -157,14 +158,22 @@ def resume(
         )
     run = Run(path)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
-    _check_limits(run.spec, workers, max_time)
-    dataset = run.dataset()
-    plan = _plan(dataset, run.spec, run.config["settings"], workers, memory_bytes)
+    check_limits(run.spec, workers, max_time)
+    dataset = run.dataset(open_any)
+    program = run.spec.build(dataset)
+    evaluators = isinstance(program, Lda) and bool(run.config["settings"]["held_out"])
+    plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
     check_dataset(dataset)
     if iterations is not None:
         _check_iterations(run, iterations)
         run.set_iterations(iterations)
-    return _train(run, plan, max_time, quiet)
+    return train_planned(run, plan, _observer(run, program, plan), max_time=max_time, quiet=quiet)
+
+
+def _observer(run: Run, program: Program, plan: Plan) -> Observer | None:
+    if isinstance(program, Lda):
+        return LdaObserver(run, plan.workers)
+    return FactorizationObserver(run) if isinstance(program, MatrixFactorization) else None
 
 
 def _check_iterations(run: Run, iterations: int) -> None:
@@ -172,40 +181,5 @@ def _check_iterations(run: Run, iterations: int) -> None:
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
-    check_more(run, iterations, done)
-
-
-def _check_limits(spec: ProgramSpec, workers: int | None, max_time: float | None) -> None:
-    """Raise RequestError unless the program can be trained by so many workers, and for so long."""
-    if workers is not None and workers < 1:
-        raise RequestError(f"--workers {workers}: at least 1 is needed")
-    if workers not in (None, 1) and spec.options.get("update") == "immediate":
-        raise RequestError(f"--workers {workers}: --update immediate is for one worker", "Leave --workers out.")
-    if max_time is not None and not max_time > 0:
-        raise RequestError(f"--max-time {max_time:g}: a number of seconds above 0 is needed")
-
-
-def check_dataset(dataset: Dataset) -> None:
-    """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
-    if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
-        raise WorkFailed(
-            "damaged: " + "; ".join(problems), f"Nothing was changed. See what is left with: ooc verify {dataset.path}"
-        )
-
-
-def _plan(
-    dataset: Dataset, spec: ProgramSpec, settings: dict[str, Any], workers: int | None, memory_bytes: int | None
-) -> Plan:
-    available = memory.available()
-    if memory_bytes and memory_bytes > available:
-        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
-    budget = memory_bytes or int(MEMORY_SHARE * available)
-    count = workers or (1 if spec.options.get("update") == "immediate" else cores())
-    beside = processes_bytes(count) if settings["held_out"] else 0
-    return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
-
-
-def _train(run: Run, plan: Plan, max_time: float | None, quiet: bool) -> dict[str, Any]:
-    if not quiet:
-        print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
-    return train(run, plan, max_time=max_time, quiet=quiet, observer=LdaObserver(run, plan.workers))
+    if run.config["settings"].get("average"):
+        check_more(run, iterations, done)

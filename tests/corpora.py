@@ -148,8 +148,7 @@ class InProcess:
         self._clear_delta()
         number = all_phases(self.program).index(phase)
         for unit in range(self._layout.units(phase.order)):
-            data = self.dataset.slice(unit) if phase.order == "slice" else self.dataset.block(unit)
-            parts = unit_parts(data, self.dataset.part_tokens).size - 1
+            parts = unit_parts(self.dataset, phase.order, unit)[1].size - 1
             for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
                 message = Message(number, self.iteration, unit, stage, chosen, 1, RESIDENT)
                 yield [self._handler.do(message, part) for part in chosen]
@@ -225,7 +224,7 @@ def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, ev
 
 def open_engine(run: Run, chosen: Plan) -> StaticEngine:
     """The engine of a run, for tests that walk step by step; use as a context manager."""
-    dataset = run.dataset()
+    dataset = run.dataset(Dataset)
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
     return StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), chosen)
 

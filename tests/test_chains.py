@@ -16,7 +16,8 @@ from blocks import Dataset, Interrupted, RequestError
 from ooc.run import Run
 from samplers import training
 from samplers.chains import split_r_hat
-from samplers.results import open_model, verify_chains
+from samplers.models import open_model
+from samplers.results import verify_chains
 
 OPTIONS = {"topics": 5, "workers": 1, "quiet": True, "seed": 4, "evaluate_every": 2}
 ITERATIONS, CHAINS = 16, 2

@@ -141,7 +141,7 @@ def test_an_answer_has_no_more_parts_than_it_may(dataset, most, sizes):
     """What a phase that reads answers may be large: its parts are answered one by one, all of them once."""
     with InProcess(dataset, SPECS["two-phase"]) as chain:
         phase = all_phases(chain.program).index(chain.program.document_likelihood)
-        parts = range(unit_parts(dataset.block(0), dataset.part_tokens).size - 1)
+        parts = range(unit_parts(dataset, "block", 0)[1].size - 1)
         message = Message(phase, 0, 0, 0, parts, most, RESIDENT)
         answers = [chain._handler(message) for _ in sizes]
         assert [len(answer) for answer in answers] == sizes

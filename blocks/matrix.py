@@ -1,0 +1,88 @@
+"""A sparse matrix of numbers: ratings of items (columns) by users (rows), as `ooc ingest ratings` makes it.
+
+    manifest.json     counts, the table of blocks and slices, checksums, how it was made: the commit point
+    rows.txt          name of row i on line i (UTF-8), in the order in which results are given
+    columns.txt       name of column j on line j
+    index.h5          columns of each slice, their entries, rows of each block, entries of each cell
+    blocks/00000.h5   the entries of a run of rows, row by row
+    slices/00000.h5   the entries of a run of columns, column by column: the same again (derived from the blocks)
+
+Inside, a row goes by its place, block by block, and a column by its rank, slice by slice, most entries first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.store import Store, read_lines
+
+PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
+
+
+class RowBlock(NamedTuple):
+    """The N entries of D consecutive rows; `documents` and `offsets` are called as in a corpus."""
+
+    rows: np.ndarray  # uint32 (D,), line in rows.txt (from 0) of each row
+    offsets: np.ndarray  # int64 (D+1,), where the entries of each begin
+    columns: np.ndarray  # uint32 (N,), rank of the column of each entry, ascending within a row
+    values: np.ndarray  # float32 (N,)
+
+
+class ColumnSlice(NamedTuple):
+    """The N entries of W columns of consecutive ranks."""
+
+    offsets: np.ndarray  # int64 (W+1,), where the entries of each begin
+    rows: np.ndarray  # uint32 (N,), place of the row of each entry, ascending within a column
+    values: np.ndarray  # float32 (N,)
+
+
+class MatrixIndex(NamedTuple):
+    """The C columns by rank, and the grid of B blocks and S slices."""
+
+    column_ids: np.ndarray  # uint32 (C,), line in columns.txt (from 0) of the column of each rank
+    column_entries: np.ndarray  # int64 (C,), entries of the column of each rank
+    slice_bounds: np.ndarray  # int64 (S+1,), first rank of each slice
+    block_bounds: np.ndarray  # int64 (B+1,), first place of each block
+    cells: np.ndarray  # int64 (B, S), entries of each cell
+
+
+class Matrix(Store):
+    """A sparse matrix opened for reading.
+
+    Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high` and
+    `mean` of the values. A sample is an entry.
+    """
+
+    kind = "matrix"
+    counted = "rows"
+    rate = "samples_per_s"
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.rows: int = self.manifest["rows"]
+        self.columns: int = self.manifest["columns"]
+        self.entries: int = self.manifest["entries"]
+        self.samples, self.part_size = self.entries, PART_ENTRIES
+        self.low, self.high, self.mean = (float(self.manifest["values"][name]) for name in ("low", "high", "mean"))
+        arrays = self.map(self.manifest["index"])
+        cells = arrays.pop("cells").reshape(self.block_count, self.slice_count)
+        self.index = MatrixIndex(**arrays, cells=cells)
+
+    def block(self, number: int) -> RowBlock:
+        """Map the rows of a block."""
+        return RowBlock(**self.map(self.manifest["blocks"][number]))
+
+    def slice(self, number: int) -> ColumnSlice:
+        """Map the columns of a slice."""
+        return ColumnSlice(**self.map(self.manifest["slices"][number]))
+
+    def row_names(self) -> list[str]:
+        """Names of all rows, in the order in which results are given."""
+        return read_lines(self.path / self.manifest["texts"]["rows"]["file"])
+
+    def column_names(self) -> list[str]:
+        """Names of all columns, in the order in which results are given."""
+        return read_lines(self.path / self.manifest["texts"]["columns"]["file"])

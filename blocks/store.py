@@ -1,0 +1,117 @@
+"""A dataset: the directory that `ooc ingest` makes once and every run reads, whatever it holds.
+
+A manifest lists files of arrays, blocks (runs of rows) and slices (runs of columns) among them, and files of lines, all
+with their checksums. It is written last: the commit point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from blocks.arrays import map_arrays
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import checksum, read_json
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+
+
+class Store:
+    """A dataset of one kind opened for reading; subclasses say what its blocks and slices hold.
+
+    Attributes: `path`, `manifest`, `block_count`, `slice_count`, `identity` (changes when any data changes), `samples`
+    (how many there are to train on), `part_size` (of them, in the parts in which work is dealt and random streams are
+    keyed).
+    """
+
+    kind: ClassVar[str]
+    counted: ClassVar[str]  # what its blocks consist of
+    rate: ClassVar[str]  # how metrics call the samples of a second
+    samples: int
+    part_size: int
+    index: Any  # with `cells` int64 (B, S), samples of each cell
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = read_json(self.path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)
+        if self.manifest["kind"] != self.kind:
+            raise RequestError(f"{self.path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
+        self.identity: str = self.manifest["identity"]
+        self.block_count = len(self.manifest["blocks"])
+        self.slice_count = len(self.manifest["slices"])
+
+    def block(self, number: int) -> Any:
+        """Map the data of a block."""
+        raise NotImplementedError
+
+    def slice(self, number: int) -> Any:
+        """Map the data of a slice."""
+        raise NotImplementedError
+
+    def map(self, entry: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Map the arrays of a file, given its entry; raises WorkFailed if it is missing or has another size."""
+        path = self.path / entry["file"]
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            raise WorkFailed(
+                f"{path} is missing",
+                f"Make the dataset again, or restore the file; it had {entry['bytes']} bytes.",
+            ) from None
+        if found != entry["bytes"]:
+            raise WorkFailed(
+                f"{path} is damaged: {found} bytes, expected {entry['bytes']}",
+                f"See what is left with: ooc verify {self.path}",
+            )
+        return map_arrays(path, entry["arrays"])
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the files of blocks and slices."""
+        return sum(entry["bytes"] for entry in (*self.manifest["blocks"], *self.manifest["slices"]))
+
+    def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Every file of the dataset with its manifest entry (bytes and checksum)."""
+        planted = self.manifest.get("planted")
+        entries = [
+            self.manifest["index"],
+            *([planted] if planted else []),
+            *self.manifest["texts"].values(),
+            *self.manifest["blocks"],
+            *self.manifest["slices"],
+        ]
+        for entry in entries:
+            yield self.path / entry["file"], entry
+
+
+def check_file(path: Path, entry: dict[str, Any]) -> str | None:
+    """What is wrong with a file, compared with its manifest entry, or None."""
+    try:
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            return f"{path}: {size} bytes, expected {entry['bytes']}"
+        return None if checksum(path) == entry["checksum"] else f"{path}: its checksum does not match"
+    except FileNotFoundError:
+        return f"{path}: missing"
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+
+
+def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
+    """Cut a run of rows or columns into parts of about `part_size` entries each.
+
+    offsets: int64 (n+1,), entries cumulated. Returns int64 (P+1,), the item at which each part begins; the last is n.
+    Each part but the last holds at least one item; an item is never split.
+    """
+    marks = np.arange(part_size, offsets[-1], part_size)
+    inner = np.searchsorted(offsets, marks)
+    return np.unique(np.concatenate(([0], inner, [offsets.size - 1])))
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that `write_lines` wrote."""
+    return path.read_bytes().decode("utf-8").split("\n")[:-1]  # as bytes: a carriage return may stand in a word

@@ -1,0 +1,28 @@
+"""`ooc curves`: how trainings went, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import Overwrite
+
+
+def curves(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs to compare.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="A file to be made: .png, .svg or .pdf.")],
+    value: Annotated[
+        str | None, typer.Option(help="What of the metrics to draw [default: the objective, or likelihood].")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw the objective against the data processed, and the data processed against time."""
+    from blocks.files import require_new
+    from ooc.curves import plot_runs
+    from ooc.run import Run
+
+    require_new(out, overwrite=overwrite)
+    name = plot_runs([Run(run) for run in runs], out, value)
+    print(f"{out}: {name} of {', '.join(map(str, runs))}")

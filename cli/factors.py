@@ -1,0 +1,118 @@
+"""`ooc recommend`, `similar-items` and `predict`: what a matrix factorization is used for."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.console import Json, Overwrite, print_json
+
+if TYPE_CHECKING:
+    from samplers.recommendation import Choice
+
+FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run of `ooc train mf`.")]
+Top = Annotated[int, typer.Option(min=1, help="Items for each.")]
+
+
+def recommend(
+    run: FactorRun,
+    user: Annotated[list[str] | None, typer.Option(help="A user; can be given several times [default: all].")] = None,
+    top: Top = 10,
+    exclude_seen: Annotated[
+        bool, typer.Option("--exclude-seen", help="Leave out what the user rated already.")
+    ] = False,
+    ratings: Annotated[
+        Path | None,
+        typer.Option(help="Ratings of users who came after the training, ingested with --items-from its ratings."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The items with the highest predictions for users, as lines: user, item, prediction.
+
+    Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
+    """
+    from blocks.matrix import Matrix
+    from ooc.run import Run
+    from samplers.models import open_factors
+    from samplers.recommendation import known_users, later_users
+    from samplers.recommendation import recommend as choose
+
+    model = open_factors(run)
+    if ratings:
+        later = Matrix(ratings)
+        names = _known(user, later.row_names(), str(ratings))
+        users = later_users(model, later, names)
+    else:
+        names = _known(user, model.rows.names, str(run))
+        users = known_users(model, names, Run(run).dataset(Matrix) if exclude_seen else None)
+    _tell("user", choose(model, users, top, exclude_seen=exclude_seen), as_json=json)
+    sys.exit(1 if user and len(names) < len(user) else 0)
+
+
+def similar_items(
+    run: FactorRun,
+    item: Annotated[list[str] | None, typer.Option(help="An item; can be given several times [default: all].")] = None,
+    top: Top = 10,
+    json: Json = False,
+) -> None:
+    """The items most like others, by the cosine of their factors, as lines: item, similar item, cosine."""
+    from samplers.models import open_factors
+    from samplers.recommendation import similar_items as choose
+
+    model = open_factors(run)
+    names = _known(item, model.columns.names, str(run))
+    _tell("item", choose(model, names, top), as_json=json)
+    sys.exit(1 if item and len(names) < len(item) else 0)
+
+
+def predict(
+    run: FactorRun,
+    pairs: Annotated[str, typer.Argument(help="Lines of user and item, plain or compressed; - is standard input.")],
+    out: Annotated[Path, typer.Argument(help="A file to be made: CSV with user, item and prediction.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Predicted ratings of items by users, in the order of the lines.
+
+    For users or items that the training did not have it is the mean, and the bias of the other if there is one.
+    """
+    from blocks.files import publish, require_new
+    from samplers.models import open_factors
+    from samplers.predictions import predict_file
+
+    require_new(out, overwrite=overwrite)
+    model = open_factors(run)
+    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        done, unknown = predict_file(model, pairs, file)
+    if unknown:
+        print(f"{unknown:,} pairs are of a user or an item that the training did not have", file=sys.stderr)
+    print(f"{out}: {done:,} predictions")
+
+
+def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
+    """Those that are there; the others are named on standard error."""
+    if not wanted:
+        return list(names)
+    there = set(names)
+    for name in wanted:
+        if name not in there:
+            print(f"ooc: {name!r} is not in {where}", file=sys.stderr)
+    return [name for name in wanted if name in there]
+
+
+def _tell(what: str, choices: Iterable[Choice], *, as_json: bool) -> None:
+    if as_json:
+        print_json([choice._asdict() for choice in choices])
+        return
+    writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
+    writer.writerows(_lines(choices))
+
+
+def _lines(choices: Iterable[Choice]) -> Iterator[list[str]]:
+    for choice in choices:
+        for item, score in zip(choice.items, choice.scores, strict=True):
+            yield [choice.name, item, f"{score:.4f}"]

@@ -1,0 +1,75 @@
+"""The papers' pictures of a training: its objective against the data processed, and the data processed against time.
+
+The first says how good the updates are, whoever made them and however fast; the second how fast they were made. Their
+product is what a user waits for (Xing and others, "STRADS", figure 8: OvD and DvT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.files import publish
+from ooc.run import Run
+
+FORMATS = (".png", ".svg", ".pdf")
+_PREFERRED = ("objective", "log_likelihood_per_token")
+_NO_OBJECTIVE = ("iteration", "samples_processed", "nonzeros", "changed_fraction", "converged")
+_UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of what is measured of the machine
+_MOVED = "bytes_"
+
+
+def check_plot(out: Path) -> None:
+    """Raise RequestError unless a file's name says how to draw it, and there is what draws."""
+    if out.suffix not in FORMATS:
+        raise RequestError(f"{out}: its ending does not say how to draw it", f"Use one of {', '.join(FORMATS)}.")
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise RequestError("matplotlib is not installed", "Install it with: pip install 'ooc[plot]'") from None
+    mpl.use("Agg")
+
+
+def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """The names in metrics of what a training makes better, the one that it is usually judged by first."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    found = [
+        name
+        for name in names
+        if name not in _NO_OBJECTIVE and not name.endswith(_UNITS) and not name.startswith(_MOVED)
+    ]
+    return sorted(found, key=lambda name: _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED))
+
+
+def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
+    """Draw both curves of some runs; returns which value of their metrics was drawn.
+
+    value: its name, None for the objective. Raises RequestError if a run has none, or not yet.
+    """
+    check_plot(out)
+    import matplotlib.pyplot as plt
+
+    lines = {run.path.name or str(run.path): run.metrics() for run in runs}
+    known = objectives([line for of_run in lines.values() for line in of_run])
+    name = value or next(iter(known), "")
+    for path, of_run in lines.items():
+        if not any(name in line for line in of_run):
+            what = f"a value of {name}" if name else "an objective"
+            raise RequestError(f"{path}: no line of its metrics has {what}", f"There is: {', '.join(known) or 'none'}.")
+    figure, (quality, speed) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for path, of_run in lines.items():
+        told = [line for line in of_run if name in line]
+        quality.plot([line["samples_processed"] for line in told], [line[name] for line in told], ".-", label=path)
+        seconds, processed = ([0.0, *(line[field] for line in of_run)] for field in ("elapsed_s", "samples_processed"))
+        speed.plot(seconds, processed, ".-", label=path)
+    quality.set(title="objective against data", xlabel="samples processed", ylabel=name.replace("_", " "))
+    speed.set(title="data against time", xlabel="training seconds", ylabel="samples processed")
+    for axis in (quality, speed):
+        axis.grid(alpha=0.3)
+        axis.legend()
+    with publish(out) as beside:
+        figure.savefig(beside, dpi=120, format=out.suffix[1:])
+    plt.close(figure)
+    return name

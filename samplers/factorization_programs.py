@@ -1,0 +1,299 @@
+"""The methods of matrix factorization: programs around the kernels of `samplers.sgd`, `ccd` and `als`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.matrix import Matrix, RowBlock
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from ooc.worker import ProgramSpec
+from samplers import als, ccd, sgd
+from samplers.factor_rows import LANE, LEAST
+from samplers.factorization import SIDES, MatrixFactorization
+
+_CHUNK = 1 << 13  # rows whose products are summed up in float32
+
+
+class CoordinateDescent(MatrixFactorization):
+    """All rows, then all columns, each factor in turn. See `samplers.ccd`. nonnegative: no factor is below 0."""
+
+    phases: Sequence[Phase] = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
+
+    def __init__(self, dataset: Matrix, *, nonnegative: bool = False, **options: Any) -> None:
+        if nonnegative:
+            options |= {"center": False}
+        super().__init__(dataset, **options)
+        if nonnegative and self.biases:
+            raise RequestError("--nonnegative: there are no biases then", "Add --no-biases.")
+        if nonnegative and dataset.high <= 0:
+            raise RequestError(f"--nonnegative: no value of {dataset.path} is above 0")
+        self.least = np.float32(0.0) if nonnegative else LEAST
+
+    def start_factors(self, job: Job, key: np.uint64) -> None:
+        super().start_factors(job, key)
+        if self.least == 0:
+            np.abs(self.mine(job), out=self.mine(job))
+
+    def solver(self) -> dict[str, Any]:
+        return super().solver() | {"nonnegative": bool(self.least == 0)}
+
+    def scratch_bytes(self) -> int:
+        return 4 * (LANE + 1) * self._longest()
+
+    def update_factors(self, job: Job) -> float:
+        offsets, others, values = job.entries()
+        longest = int(np.diff(offsets).max(initial=0))
+        work = ccd.Work(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
+        mine, theirs = self.mine(job), self.others(job)
+        places = self.used, self.fixed(job)
+        return ccd.sweep_rows(
+            offsets, others, values, np.float32(self.mean), mine, theirs, *places, self.penalty, self.least, work
+        )
+
+
+class AlternatingLeastSquares(MatrixFactorization):
+    """All rows, then all columns, by a few conjugate gradient steps each. See `samplers.als`."""
+
+    phases: Sequence[Phase] = CoordinateDescent.phases
+    alpha = np.float32(0.0)
+
+    def __init__(self, dataset: Matrix, *, steps: int = 3, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if steps < 1:
+            raise RequestError(f"--steps {steps}: at least 1 is needed")
+        self.steps = steps
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + 4 * 3 * self.width
+
+    def gram(self, job: Job) -> np.ndarray:
+        """H'H of all columns, or W'W of all rows, where every cell is an entry: float32 (width, width), else (0, 0)."""
+        return np.zeros((0, 0), np.float32)
+
+    def update_factors(self, job: Job) -> float:
+        work = als.Work(*np.zeros((3, self.width), np.float32))
+        solver = self.fixed(job), self.penalty, self.steps, work
+        mean, gram = np.float32(self.mean), self.gram(job)
+        return als.solve_rows(*job.entries(), mean, self.alpha, gram, self.mine(job), self.others(job), *solver)
+
+
+class ImplicitFeedback(AlternatingLeastSquares):
+    """Counts of what users did, as confidence in a wish (Hu, Koren and Volinsky, ICDM 2008). alpha: of a single count.
+
+    The objective is sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and
+    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others.
+    """
+
+    row_products = Phase("products of rows", "block", writes=False)
+    column_products = Phase("products of columns", "slice", writes=False)
+    phases: Sequence[Phase] = (
+        column_products,
+        CoordinateDescent.phases[0],
+        row_products,
+        CoordinateDescent.phases[1],
+    )
+    confidences = Phase("confidences", "block", writes=False)
+    reading_phases: Sequence[Phase] = (confidences,)
+
+    def __init__(self, dataset: Matrix, *, alpha: float, **options: Any) -> None:
+        super().__init__(dataset, penalty="row", center=False, **options)
+        if self.biases:
+            raise RequestError("--implicit: a wish is 1 or 0, and has no biases", "Leave --biases out.")
+        if not 0 < alpha < math.inf:
+            raise RequestError(f"--alpha {alpha:g}: more than 0 is needed")
+        if dataset.low <= 0:
+            raise RequestError(
+                f"--implicit: {dataset.path} has a value of {dataset.low:g}, but counts are above 0",
+                "Ingest what users did, and leave out what they did not.",
+            )
+        self.alpha = np.float32(alpha)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {"products": ArraySpec((self.width, self.width), "float32")}
+
+    def own_bytes(self) -> int:
+        return 8 * self.width**2 * max(self.dataset.block_count, self.dataset.slice_count)
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + (4 + 8) * self.width**2
+
+    @property
+    def passes(self) -> int:
+        return 2
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(1)] if phase in (self.row_products, self.column_products) else [range(parts)]
+
+    def gram(self, job: Job) -> np.ndarray:
+        return job.shared["products"]
+
+    def update(self, job: Job) -> Any:
+        if job.phase in (self.row_products.name, self.column_products.name):
+            return products(self._of_unit(job))
+        if job.phase == self.confidences.name:
+            rows, entries = self.mine(job), job.entries()
+            terms = als.confidence_terms(*entries, self.alpha, rows, self.others(job))
+            return terms, self.weighted_squares(rows, np.diff(entries[0]))
+        return super().update(job)
+
+    def _of_unit(self, job: Job) -> np.ndarray:
+        """The factors of all rows of a block, or columns of a slice."""
+        by_row = isinstance(job.data, RowBlock)
+        bounds = self.dataset.index.block_bounds if by_row else self.dataset.index.slice_bounds
+        return job.shared["rows" if by_row else "columns"][slice(*bounds[job.unit : job.unit + 2].tolist())]
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase in (self.row_products, self.column_products):
+            shared["products"][:] = np.sum(answers, axis=0)
+            return {}
+        return super().aggregate(phase, shared, deltas, answers)
+
+    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
+        everywhere = float(np.sum(np.multiply(*products)))
+        known, penalties = map(math.fsum, zip(*sweep(self.confidences), strict=True))
+        return {"objective": everywhere + known + penalties + self.column_penalty(shared)}
+
+    def solver(self) -> dict[str, Any]:
+        return super().solver() | {"alpha": float(self.alpha)}
+
+
+def products(factors: np.ndarray) -> np.ndarray:
+    """The sum of the outer products of rows, float32 (n, R), each with itself: float64 (R, R)."""
+    total = np.zeros((factors.shape[1],) * 2)
+    for first in range(0, len(factors), _CHUNK):
+        some = factors[first : first + _CHUNK]
+        total += some.T @ some
+    return total
+
+
+class StochasticGradient(MatrixFactorization):
+    """Steps at one rating after the other, cell by cell along the diagonals of the grid. See `samplers.sgd`.
+
+    No two cells of a diagonal share a row or a column, so they are worked on at once and in any order. rate: of the
+    first step.
+    """
+
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
+
+    def __init__(self, dataset: Matrix, *, rate: float = 0.1, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        if not self.penalty.per_entry:
+            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
+        self.rate = rate
+        self._diagonals = max(dataset.block_count, dataset.slice_count)
+        self._block = lru_cache(maxsize=None)(dataset.block)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {
+            "row_squares": ArraySpec((self.dataset.rows, 2), "float32"),
+            "column_squares": ArraySpec((self.dataset.columns, 2), "float32"),
+            "following": ArraySpec((self.dataset.rows,), "int64"),
+        }
+
+    def primary_arrays(self) -> Sequence[str]:
+        return (*SIDES, "row_squares", "column_squares")
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
+        block = RowBlock(zero, ends, zero, one)
+        for array in block:
+            array.setflags(write=False)
+        shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
+        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, slow=False)
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        if phase is self.initial[0]:
+            shared["row_squares"][:] = shared["column_squares"][:] = 1.0
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        """Of each diagonal the heaviest cells first."""
+        if phase is not self.phases[0]:
+            return super().schedule(phase, unit, parts)
+        return [sorted(self._cells(stage), key=self._weight(stage)) for stage in range(self._diagonals)]
+
+    def _cells(self, diagonal: int) -> list[int]:
+        """The blocks that have a cell on a diagonal."""
+        return [block for block in range(self.dataset.block_count) if self._slice(block, diagonal) is not None]
+
+    def _slice(self, block: int, diagonal: int) -> int | None:
+        number = (block + diagonal) % self._diagonals
+        return number if number < self.dataset.slice_count else None
+
+    def _weight(self, diagonal: int) -> Any:
+        return lambda block: -int(self.dataset.index.cells[block, self._slice(block, diagonal)])
+
+    def update_factors(self, job: Job) -> float:
+        index, number = self.dataset.index, self._slice(job.part, job.stage)
+        assert number is not None
+        mine = slice(*index.block_bounds[job.part : job.part + 2].tolist())
+        bounds = index.slice_bounds[number : number + 2].tolist()
+        rewound = job.stage == 0 or number == 0
+        return self._sweep(self._block(job.part), mine, bounds, job.shared, rewound=rewound, slow=job.stream[0] == 0)
+
+    def _sweep(
+        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, slow: bool
+    ) -> float:
+        """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
+        ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
+        if rewound:
+            sgd.rewind(ratings, block.offsets, bounds[0])
+        return sgd.sweep_cell(
+            ratings,
+            np.uint32(bounds[1]),
+            np.float32(self.mean),
+            shared["rows"][mine],
+            shared["columns"],
+            self.biases,
+            shared["row_squares"][mine],
+            shared["column_squares"],
+            np.float32(self.rate),
+            self.penalty.regularization,
+            slow,
+        )
+
+
+METHODS = {
+    "sgd": StochasticGradient,
+    "ccd": CoordinateDescent,
+    "als": AlternatingLeastSquares,
+    "implicit": ImplicitFeedback,
+}
+TAKES = {  # options that only some methods have
+    "rate": ("sgd",),
+    "nonnegative": ("ccd",),
+    "steps": ("als", "implicit"),
+    "alpha": ("implicit",),
+    "penalty": ("sgd", "ccd", "als"),
+    "biases": ("sgd", "ccd", "als"),
+    "center": ("sgd", "ccd", "als"),
+}
+
+
+def factorization_spec(method: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+    """The program of a method. options: those of all methods. given: others, None where the user did not choose.
+
+    Raises RequestError if there is no such method, or it does not take one of them.
+    """
+    if method not in METHODS:
+        raise RequestError(f"--method {method!r} is not known", f"Choose one of: {', '.join(METHODS)}.")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in chosen:
+        if method not in TAKES[name]:
+            raise RequestError(
+                f"--{name} is not for {'--implicit' if method == 'implicit' else f'--method {method}'}",
+                f"It is for {', '.join(TAKES[name])}.",
+            )
+    return ProgramSpec(f"samplers.factorization_programs:{METHODS[method].__name__}", options | chosen)

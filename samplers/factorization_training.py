@@ -1,0 +1,89 @@
+"""Starting a matrix factorization: from options to a run, a plan and the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.matrix import Matrix
+from ooc.run import create_run, dataset_entry
+from samplers.factorization_observer import FactorizationObserver, check_held_out_ratings
+from samplers.factorization_programs import factorization_spec
+from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+
+DEFAULT_REGULARIZATION = 0.05  # of each rating
+DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
+DEFAULT_ALPHA = 1.0
+
+
+def train_mf(
+    data: Path,
+    path: Path,
+    *,
+    rank: int,
+    iterations: int,
+    method: str | None = None,
+    regularization: float | None = None,
+    penalty: str | None = None,
+    biases: bool | None = None,
+    center: bool | None = None,
+    nonnegative: bool = False,
+    implicit: bool = False,
+    alpha: float | None = None,
+    rate: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    evaluate_every: int = 1,
+    held_out: Path | None = None,
+    max_time: float | None = None,
+    scratch: Path | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Factorize the matrix `data` in the new run directory `path`.
+
+    method: sgd, ccd or als; None for sgd, or for als if `implicit`: the values are then counts, and `alpha` is the
+    confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the first
+    steps of sgd. steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
+    Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
+    """
+    check_lengths(iterations, evaluate_every)
+    if implicit:
+        if method not in (None, "als"):
+            raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
+        if held_out:
+            raise RequestError("--held-out with --implicit: there are no ratings to be off by", "Leave it out.")
+        method, alpha = "implicit", DEFAULT_ALPHA if alpha is None else alpha
+    given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}
+    given["nonnegative"] = nonnegative or None
+    if regularization is None:
+        by_row = implicit or penalty == "row"
+        regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
+    options = {"rank": rank, "regularization": regularization, "seed": seed}
+    spec = factorization_spec(method or "sgd", options, given)
+    check_limits(spec, workers, max_time)
+    matrix = Matrix(data)
+    plan = plan_training(matrix, spec, workers, memory_bytes)
+    check_dataset(matrix)
+    run = create_run(
+        path,
+        matrix,
+        spec,
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        settings={"held_out": _held_out(held_out, matrix) if held_out else None},
+        scratch=scratch,
+        overwrite=overwrite,
+    )
+    return train_planned(run, plan, FactorizationObserver(run), max_time=max_time, quiet=quiet)
+
+
+def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:
+    """What a run remembers of its held-out ratings, which must be whole and fit the matrix."""
+    held_out = Matrix(path)
+    check_held_out_ratings(held_out, matrix)
+    check_dataset(held_out)
+    return dataset_entry(held_out)

@@ -1,0 +1,50 @@
+"""Opening the model of a run, of whatever kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from blocks.errors import RequestError
+from blocks.files import read_json
+from ooc.run import Run
+from samplers import factor_model
+from samplers.chains import best_chain, is_chains
+from samplers.factor_model import FactorModel
+from samplers.model import MANIFEST, SCHEMA, Model
+
+
+def model_directory(path: Path) -> Path:
+    """Where the model of a run is, or the model directory that is given; RequestError if the run is not finished.
+
+    Of several chains it is that of the best, which is said on standard error.
+    """
+    if is_chains(path):
+        path = best_chain(path)
+        print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
+    if (path / MANIFEST).exists():
+        return path
+    run = Run(path)
+    if not (path / "model").exists():
+        raise RequestError(
+            f"{path} has no model yet: {len(run.metrics())} of {run.config['iterations']} iterations are done",
+            f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
+        )
+    return path / "model"
+
+
+def open_model(path: Path) -> Model:
+    """The topic model of a run, or of a model directory."""
+    return Model(model_directory(path))
+
+
+def open_factors(path: Path) -> FactorModel:
+    """The factorization of a run, or of a model directory."""
+    return FactorModel(model_directory(path))
+
+
+def open_any_model(path: Path) -> Model | FactorModel:
+    """The model of a run, or of a model directory."""
+    directory = model_directory(path)
+    kind = read_json(directory / MANIFEST, what="a trained model", schema=SCHEMA)["kind"]
+    return FactorModel(directory) if kind == factor_model.KIND else Model(directory)

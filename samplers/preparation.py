@@ -1,0 +1,67 @@
+"""What every training begins with: limits that make sense, data that is whole, a plan within the budget."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from blocks import memory
+from blocks.errors import RequestError, WorkFailed
+from blocks.store import Store, check_file
+from blocks.workers import cores
+from ooc.plan import Plan, make_plan, processes_bytes
+from ooc.run import Run
+from ooc.training import Observer, train
+from ooc.worker import ProgramSpec
+
+MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
+
+
+def check_lengths(iterations: int, evaluate_every: int) -> None:
+    """Raise RequestError unless so many iterations can be trained, and evaluated every so many."""
+    for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
+        if value < 1:
+            raise RequestError(f"{option} {value}: at least 1 is needed")
+
+
+def check_limits(spec: ProgramSpec, workers: int | None, max_time: float | None) -> None:
+    """Raise RequestError unless the program can be trained by so many workers, and for so long."""
+    if workers is not None and workers < 1:
+        raise RequestError(f"--workers {workers}: at least 1 is needed")
+    if workers not in (None, 1) and spec.options.get("update") == "immediate":
+        raise RequestError(f"--workers {workers}: --update immediate is for one worker", "Leave --workers out.")
+    if max_time is not None and not max_time > 0:
+        raise RequestError(f"--max-time {max_time:g}: a number of seconds above 0 is needed")
+
+
+def check_dataset(dataset: Store) -> None:
+    """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
+    if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
+        raise WorkFailed(
+            "damaged: " + "; ".join(problems), f"Nothing was changed. See what is left with: ooc verify {dataset.path}"
+        )
+
+
+def plan_training(
+    dataset: Store, spec: ProgramSpec, workers: int | None, memory_bytes: int | None, *, evaluators: bool = False
+) -> Plan:
+    """Choose workers, if they are not given, and what is resident. evaluators: whether evaluations start as many more.
+
+    Raises RequestError if the budget will not do.
+    """
+    available = memory.available()
+    if memory_bytes and memory_bytes > available:
+        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
+    budget = memory_bytes or int(MEMORY_SHARE * available)
+    count = workers or (1 if spec.options.get("update") == "immediate" else cores())
+    beside = processes_bytes(count) if evaluators else 0
+    return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
+
+
+def train_planned(
+    run: Run, plan: Plan, observer: Observer | None, *, max_time: float | None, quiet: bool
+) -> dict[str, Any]:
+    """Say what was planned, then train; see `ooc.training.train`."""
+    if not quiet:
+        print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
+    return train(run, plan, max_time=max_time, quiet=quiet, observer=observer)

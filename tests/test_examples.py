@@ -1,0 +1,63 @@
+"""The programs in examples/: run as a user runs them, and compared with references."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blocks import Matrix
+from ooc.run import Run
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+@pytest.fixture
+def table(tmp_path: Path, ooc: Ooc) -> np.ndarray:
+    """Float64 (90, 30): rows of three kinds, about half of the entries 0; ingested as `matrix`."""
+    random = np.random.default_rng(0)
+    kinds = random.integers(1, 9, (3, 30)) * (random.random((3, 30)) < 0.5)
+    dense = kinds[np.arange(90) % 3] * (1 + random.random((90, 30)) / 10)
+    dense[:, 0], dense[0] = 1, dense[0] + 1
+    lines = [f"{row}\t{column}\t{float(dense[row, column])!r}\n" for row, column in np.argwhere(dense).tolist()]
+    (tmp_path / "matrix.tsv").write_text("".join(lines))
+    assert ooc("ingest", "ratings", "matrix.tsv", "matrix").returncode == 0
+    return dense
+
+
+def in_order(dense: np.ndarray, matrix: Matrix) -> np.ndarray:
+    """The rows by place and the columns by rank."""
+    rows = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
+    return dense[rows][:, matrix.index.column_ids].astype(np.float32).astype(float)
+
+
+def run_example(name: str, tmp_path: Path, *arguments: object) -> dict[str, np.ndarray]:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "matrix", name, *map(str, arguments)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    with np.load(next((tmp_path / name / "model").glob("*.npz"))) as arrays:
+        return dict(arrays)
+
+
+def test_kmeans_is_what_lloyd_says(tmp_path: Path, table: np.ndarray) -> None:
+    """Every row is at its nearest centre, every centre is the mean of its rows, and the distance never grew."""
+    found = run_example("kmeans", tmp_path, 3)
+    dense, centres, assigned = in_order(table, Matrix(tmp_path / "matrix")), found["centres"].T, found["assigned"]
+    assert np.allclose(centres, [dense[assigned == k].mean(axis=0) for k in range(3)])
+    distances = ((dense[:, None] - centres) ** 2).sum(axis=2)
+    assert np.array_equal(assigned, distances.argmin(axis=1))
+    told = [line["distance"] for line in Run(tmp_path / "kmeans").metrics()]
+    assert told == sorted(told, reverse=True)
+    total = told[-1] * np.count_nonzero(table) + (dense**2).sum()
+    assert total == pytest.approx(distances.min(axis=1).sum(), rel=1e-6)
+
+
+def test_svd_is_that_of_lapack(tmp_path: Path, table: np.ndarray) -> None:
+    found = run_example("svd", tmp_path, 3)
+    dense = in_order(table, Matrix(tmp_path / "matrix"))
+    assert np.allclose(found["values"], np.linalg.svd(dense, compute_uv=False)[:3], rtol=1e-3)
+    assert np.allclose(dense.T @ (dense @ found["right"]), found["right"] * found["values"] ** 2, rtol=1e-2, atol=1e-1)
