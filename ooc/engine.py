@@ -307,7 +307,7 @@ class StaticEngine:
         missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         following = 0  # unit whose answers are due next
-        one_by_one = not phase.writes or (self._slices and self.program.writes_slice(phase, 0))
+        one_by_one = self._only_reads(phase) or (self._slices and self.program.writes_slice(phase, 0))
         together = 1 if one_by_one else len(self._workers)
         ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
         while following < self._layout.units(phase.order):
@@ -355,8 +355,12 @@ class StaticEngine:
 
     def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
         number = self._phases.index(phase)
-        most = len(parts) + 1 if phase.writes or phase.staged else 1  # answers may be large where a phase only reads
+        most = 1 if self._only_reads(phase) else len(parts) + 1
         return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer)
+
+    def _only_reads(self, phase: Phase) -> bool:
+        """Whether a phase is for the objective or the export: its answers may be large."""
+        return phase in self.program.reading_phases
 
     def _part_count(self, phase: Phase, unit: int) -> int:
         key = (phase.order, unit)
