@@ -1,0 +1,172 @@
+"""Who competes in `benchmarks.mf`, each in a process of its own.
+
+    python -m benchmarks.mf_contestants NAME SPEC RECORD
+
+A record has how many ratings were trained on, the `seconds` of each iteration, without loading and evaluations, and the
+`values` that were reached after each: the RMSE of ratings held out, or the objective of implicit feedback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ratings import Ratings
+
+
+@dataclass
+class Spec:
+    """directory: has train.npz, test.npz, and the matrices train and test. test: which part is evaluated on."""
+
+    directory: str
+    rank: int
+    workers: int
+    iterations: int
+    regularization: float
+    alpha: float = 1.0
+    test: str = "test"
+    options: dict[str, Any] | None = None
+
+    def load(self, part: str) -> Ratings:
+        with np.load(Path(self.directory) / f"{part}.npz") as arrays:
+            return Ratings(**arrays)
+
+
+def ooc(spec: Spec) -> dict[str, Any]:
+    """`ooc train mf`; RMSE by --held-out."""
+    from ooc.run import Run
+    from samplers.factorization_training import train_mf
+
+    with tempfile.TemporaryDirectory(dir=spec.directory) as scratch:
+        options: dict[str, Any] = dict(spec.options or {})
+        implicit = options.get("implicit", False)
+        train_mf(
+            Path(spec.directory) / "train",
+            Path(scratch) / "run",
+            rank=spec.rank,
+            iterations=spec.iterations,
+            regularization=spec.regularization,
+            workers=spec.workers,
+            held_out=None if implicit else Path(spec.directory) / spec.test,
+            alpha=spec.alpha if implicit else None,
+            quiet=True,
+            **options,
+        )
+        lines = Run(Path(scratch) / "run").metrics()
+    seconds = np.diff([0.0, *(line["elapsed_s"] for line in lines)]).tolist()
+    return {"seconds": seconds, "values": [line["objective" if implicit else "held_out_rmse"] for line in lines]}
+
+
+def libmf(spec: Spec) -> dict[str, Any]:
+    """LIBMF's stochastic gradients (its L2 loss), as many threads as workers.
+
+    It prints the RMSE of each iteration but no times: an iteration takes what n - 1 more of them take, divided by that;
+    so what it does before its first does not count. The mean is taken out, as it does not do that.
+    """
+    train, test = spec.load("train"), spec.load(spec.test)
+    from libmf import mf
+
+    mean = train.values.mean()
+    tables = [
+        np.column_stack([part.users, part.items, part.values - mean]).astype(np.float32) for part in (train, test)
+    ]
+    options = {"k": spec.rank, "nr_threads": spec.workers, "lambda_p2": spec.regularization, "eta": 0.1}
+    options |= {"lambda_q2": spec.regularization, "lambda_p1": 0.0, "lambda_q1": 0.0} | (spec.options or {})
+    took = {}
+    for iterations in (1, spec.iterations):
+        engine = mf.MF(nr_iters=iterations, quiet=True, **options)
+        began = time.perf_counter()
+        engine.fit(tables[0])
+        took[iterations] = time.perf_counter() - began
+    seconds = (took[spec.iterations] - took[1]) / (spec.iterations - 1)
+    with _printed() as printed:
+        mf.MF(nr_iters=spec.iterations, quiet=False, **options).mf_train_test(*tables)
+    values = [float(line.split()[2]) for line in printed() if re.match(r"\s*\d+\s", line)]
+    return {"seconds": [seconds] * spec.iterations, "values": values}
+
+
+class _printed:
+    """Collects what C code prints on standard output."""
+
+    def __enter__(self) -> Any:
+        self._file = tempfile.TemporaryFile("w+")
+        sys.stdout.flush()
+        self._before = os.dup(1)
+        os.dup2(self._file.fileno(), 1)
+        return self._lines
+
+    def _lines(self) -> list[str]:
+        self._file.seek(0)
+        return self._file.read().splitlines()
+
+    def __exit__(self, *_: object) -> None:
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(self._before, 1)
+        os.close(self._before)
+
+
+def implicit(spec: Spec) -> dict[str, Any]:
+    """implicit's ALS with its conjugate gradients; the confidence of a count a is 1 + alpha * a, as ours."""
+    import scipy.sparse
+    import threadpoolctl
+    from implicit.als import AlternatingLeastSquares
+
+    train = spec.load("train")
+    confidence = scipy.sparse.csr_matrix((1 + spec.alpha * train.values, (train.users, train.items)))
+    entries = confidence.tocoo()
+    seconds, values = [], []
+
+    def note(_: int, elapsed: float, __: float) -> None:
+        seconds.append(elapsed)
+        values.append(objective(model.user_factors, model.item_factors, entries, spec.regularization))
+
+    model = AlternatingLeastSquares(
+        factors=spec.rank,
+        regularization=spec.regularization,
+        alpha=1.0,
+        iterations=spec.iterations,
+        num_threads=spec.workers,
+        calculate_training_loss=False,
+        random_state=0,
+        use_gpu=False,
+    )
+    with threadpoolctl.threadpool_limits(spec.workers, "blas"):
+        model.fit(confidence, show_progress=False, callback=note)
+    return {"seconds": seconds, "values": values}
+
+
+def objective(rows: np.ndarray, columns: np.ndarray, entries: Any, regularization: float) -> float:
+    """The objective of Hu, Koren and Volinsky. entries: a sparse matrix of confidences, with coordinates."""
+    rows, columns = rows.astype(np.float64), columns.astype(np.float64)
+    total = float(((rows.T @ rows) * (columns.T @ columns)).sum())
+    for first in range(0, entries.nnz, 1 << 20):
+        some = slice(first, first + (1 << 20))
+        scores = np.einsum("ij,ij->i", rows[entries.row[some]], columns[entries.col[some]])
+        total += float((entries.data[some] * (1 - scores) ** 2 - scores**2).sum())
+    return total + regularization * float((rows**2).sum() + (columns**2).sum())
+
+
+CONTESTANTS = {"ooc": ooc, "libmf": libmf, "implicit": implicit}
+
+
+def main() -> None:
+    name, spec_file, record_file = sys.argv[1:]
+    spec = Spec(**json.loads(Path(spec_file).read_text(encoding="utf-8")))
+    known = {"contestant": name, "ratings": int(spec.load("train").users.size), **asdict(spec)}
+    record = known | CONTESTANTS[name](spec)
+    Path(record_file).write_text(json.dumps(record), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
