@@ -136,9 +136,8 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     else:
         columns = chunks.Columns(request.text_column, request.name_column, request.delimiter)
         source = chunks.row_chunks(reading.kind, request.inputs, columns, progress.update)
-    answers = {chunk.number: answer for chunk, answer in pool.map_unordered(source)}
+    spilled = pool.map_numbered(source)
     progress.close()
-    spilled = [answers[number] for number in sorted(answers)]
     before, tail = chunks.check_uci(uci_files, spilled) if uci_files else ([0] * len(spilled), 0)
     reports = [answer for worker in range(len(pool)) if (answer := pool.ask(worker, Report())) is not None]
     shared = reading.vocabulary
@@ -209,12 +208,9 @@ def _write(
         )
         for number, (first, last) in enumerate(pairwise(blocks_of_buckets(bucket_tokens)))
     ]
-    entries = {}
-    for block, entry in pool.map_unordered(messages):
-        entries[block.number] = entry
-        progress.update(1)
+    entries = pool.map_numbered(messages, lambda: progress.update(1))
     progress.close()
-    return [entries[number] for number in sorted(entries)]
+    return entries
 
 
 def _segment(run: SortedRun, first: int, last: int) -> tuple[str, tuple[int, int, int], tuple[int, int]]:

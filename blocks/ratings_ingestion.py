@@ -128,9 +128,8 @@ def check(request: RatingsRequest) -> None:
 def _read(pool: Workers, request: RatingsRequest, bar: Bar) -> tuple[list[RatingsSpilled], list[Any]]:
     """Have all inputs parsed; returns what was spilled, in the order of the inputs, and the names of each worker."""
     progress = bar("reading", sum(map(size_of, request.inputs)) or None, "B")
-    answers = {chunk.number: answer for chunk, answer in pool.map_unordered(_chunks(request.inputs, progress.update))}
+    spilled = pool.map_numbered(_chunks(request.inputs, progress.update))
     progress.close()
-    spilled = [answers[number] for number in sorted(answers)]
     if not sum(piece.entries for piece in spilled):
         skipped = sum(piece.skipped for piece in spilled)
         told = f" ({skipped} lines were skipped)" if skipped else ""
@@ -264,12 +263,9 @@ def _write_blocks(
         )
         for number, (first, last) in enumerate(pairwise(blocks_of_buckets(sizes)))
     ]
-    entries = {}
-    for block, entry in pool.map_unordered(messages):
-        entries[block.number] = entry
-        progress.update(1)
+    entries = pool.map_numbered(messages, lambda: progress.update(1))
     progress.close()
-    return [entries[number] for number in sorted(entries)]
+    return entries
 
 
 def _runs(
@@ -318,13 +314,9 @@ def _write_slices(
         for number, (first, last) in enumerate(pairwise(slice_bounds))
     ]
     progress = bar("transposing", len(messages), "slice")
-    entries, counts = {}, {}
-    for slice_, (entry, of_columns) in pool.map_unordered(messages):
-        entries[slice_.number], counts[slice_.number] = entry, of_columns
-        progress.update(1)
+    entries, counts = zip(*pool.map_numbered(messages, lambda: progress.update(1)), strict=True)
     progress.close()
-    order = sorted(entries)
-    return [entries[number] for number in order], np.concatenate([counts[number] for number in order])
+    return list(entries), np.concatenate(counts)
 
 
 def _made(request: RatingsRequest, spilled: list[RatingsSpilled], blocks: list[dict[str, Any]]) -> dict[str, Any]:

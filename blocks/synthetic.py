@@ -172,11 +172,8 @@ def _write(
     ranks = np.empty(request.vocabulary, np.uint32)
     ranks[word_ids] = np.arange(request.vocabulary, dtype=np.uint32)
     (target.root / RANKS).write_bytes(ranks.data)
-    entries = {}
-    for block, entry in pool.map_unordered(Generate(number, slice_bounds) for number in range(request.blocks)):
-        entries[block.number] = entry
-        progress.update(1)
-    return [entries[number] for number in sorted(entries)]
+    messages = (Generate(number, slice_bounds) for number in range(request.blocks))
+    return pool.map_numbered(messages, lambda: progress.update(1))
 
 
 def _made(request: Synthetic) -> dict[str, Any]:

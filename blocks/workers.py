@@ -160,6 +160,14 @@ class Workers:
             f"it was at {self._asked[worker][0] if self._asked[worker] else 'nothing'}"
         )
 
+    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
+        """Deal messages that each have a `number`; returns the answers in the order of these. done: called for each."""
+        answers = {}
+        for message, answer in self.map_unordered(messages):
+            answers[message.number] = answer
+            done()
+        return [answers[number] for number in sorted(answers)]
+
     def dump_stacks(self) -> None:
         """Have every worker write its stack to standard error."""
         for pid in self.pids[1:]:

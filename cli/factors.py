@@ -50,7 +50,7 @@ def recommend(
     else:
         names = _known(user, model.rows.names, str(run))
         users = known_users(model, names, Run(run).dataset(Matrix) if exclude_seen else None)
-    _tell("user", choose(model, users, top, exclude_seen=exclude_seen), as_json=json)
+    _tell(choose(model, users, top, exclude_seen=exclude_seen), as_json=json)
     sys.exit(1 if user and len(names) < len(user) else 0)
 
 
@@ -66,7 +66,7 @@ def similar_items(
 
     model = open_factors(run)
     names = _known(item, model.columns.names, str(run))
-    _tell("item", choose(model, names, top), as_json=json)
+    _tell(choose(model, names, top), as_json=json)
     sys.exit(1 if item and len(names) < len(item) else 0)
 
 
@@ -104,7 +104,7 @@ def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> li
     return [name for name in wanted if name in there]
 
 
-def _tell(what: str, choices: Iterable[Choice], *, as_json: bool) -> None:
+def _tell(choices: Iterable[Choice], *, as_json: bool) -> None:
     if as_json:
         print_json([choice._asdict() for choice in choices])
         return

@@ -17,6 +17,10 @@ Memory = Annotated[
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run: a directory.")]
 Iterations = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
 MaxTime = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long; resume goes on.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")]
+Scratch = Annotated[
+    Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress.")]
 
 _VALUES = {  # of the last line of the metrics, as they are told
@@ -92,11 +96,9 @@ def train_lda(
     ] = 1,
     workers: Workers = None,
     memory: Memory = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
+    seed: Seed = 0,
     max_time: MaxTime = None,
-    scratch: Annotated[
-        Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
-    ] = None,
+    scratch: Scratch = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -179,11 +181,9 @@ def train_mf(
     ] = None,
     workers: Workers = None,
     memory: Memory = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")] = 0,
+    seed: Seed = 0,
     max_time: MaxTime = None,
-    scratch: Annotated[
-        Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
-    ] = None,
+    scratch: Scratch = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     json: Json = False,

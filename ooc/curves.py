@@ -51,7 +51,7 @@ def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
     check_plot(out)
     import matplotlib.pyplot as plt
 
-    lines = {run.path.name or str(run.path): run.metrics() for run in runs}
+    lines = {str(run.path): run.metrics() for run in runs}
     known = objectives([line for of_run in lines.values() for line in of_run])
     name = value or next(iter(known), "")
     for path, of_run in lines.items():

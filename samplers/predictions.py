@@ -18,7 +18,7 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO) -> tuple[int, int]
     not known. pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here."""
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
-    source = Source(pairs, lambda _: None)
+    source = Source(pairs)
     form, section, done, unknown = ratings.detect(source), b"", 0, 0
     reader = ratings.Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):

@@ -33,6 +33,9 @@ def test_two_runs_are_drawn(tmp_path, ending):
         plot_runs(runs, out)
     for run in runs:
         train(run, plan(), quiet=True)
+    untrained = new_run(tmp_path / "other" / "a", dataset, program_spec(), 4, 2)
+    with pytest.raises(RequestError, match="other/a: no line"):
+        plot_runs([untrained, *runs], out)
     assert plot_runs(runs, out) == "log_likelihood_per_token"
     assert out.stat().st_size > 5000
     assert plot_runs(runs, out, "changed_fraction") == "changed_fraction"
@@ -40,4 +43,4 @@ def test_two_runs_are_drawn(tmp_path, ending):
         plot_runs(runs, out, "nothing")
     with pytest.raises(RequestError, match="does not say how"):
         plot_runs(runs, tmp_path / "curves.txt")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", f"curves.{ending}", "data"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", f"curves.{ending}", "data", "other"]
