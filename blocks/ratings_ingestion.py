@@ -45,7 +45,7 @@ from blocks.sources import Source, size_of
 from blocks.vocabulary import Merged, merge
 from blocks.workers import Workers, cores
 
-BLOCK_ENTRIES = 1 << 22  # of a large matrix
+BLOCK_ENTRIES = 1 << 20  # of a large matrix
 LEAST_BLOCKS = 16  # blocks and slices: so many cells can be worked on at once, none sharing a row or a column
 LEAST_ENTRIES = 1 << 14  # of a block of a small matrix
 _RUN_ENTRIES = 1 << 20

@@ -172,6 +172,17 @@ def train_mf(
         float | None, typer.Option(help="Confidence that a count of 1 adds, with --implicit [default: 1].")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.1].")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="rotation|bsp",
+            help="Of sgd: no two workers at the same row or column [the default], or data-parallel, to compare with.",
+        ),
+    ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Of all columns, with --schedule bsp [default: 2].")] = None,
+    combine: Annotated[
+        str | None, typer.Option(metavar="mean|sum", help="What the replicas changed is taken over as [default: mean].")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Conjugate gradients of als for each user and item [default: 3].")
     ] = None,
@@ -208,6 +219,9 @@ def train_mf(
         implicit=implicit,
         alpha=alpha,
         rate=rate,
+        schedule=schedule,
+        replicas=replicas,
+        combine=combine,
         steps=steps,
         evaluate_every=evaluate_every,
         held_out=held_out,

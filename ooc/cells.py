@@ -33,7 +33,10 @@ class Loaded(NamedTuple):
 
 
 class Pass(Protocol):
-    """The units of one phase."""
+    """The units of one phase. Attributes: `bytes_read`, `bytes_written`, of local state."""
+
+    bytes_read: int
+    bytes_written: int
 
     @property
     def wake(self) -> Connection | None:
@@ -66,15 +69,20 @@ def read_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, 
 
 
 def write_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, rows: np.ndarray) -> None:
-    """Write the tiles of a stripe, each put together in `tile` from its cells in `rows`."""
+    """Write the tiles of a stripe from `rows`."""
     for slice_ in range(layout.slices):
-        filled = 0
-        for inside, place in layout.tile_cells(stripe, slice_):
-            tile[inside] = rows[place]
-            filled = inside.stop
-        whole = layout.tile_rows[stripe, slice_]
-        tile[filled:whole] = 0
-        cells.write(stripe, slice_, tile[:whole])
+        write_tile(cells, layout, stripe, slice_, tile, rows)
+
+
+def write_tile(cells: CellFile, layout: Layout, stripe: int, slice_: int, tile: np.ndarray, rows: np.ndarray) -> None:
+    """Write a tile that is put together in `tile` from its cells among the rows of its stripe."""
+    filled = 0
+    for inside, place in layout.tile_cells(stripe, slice_):
+        tile[inside] = rows[place]
+        filled = inside.stop
+    whole = layout.tile_rows[stripe, slice_]
+    tile[filled:whole] = 0
+    cells.write(stripe, slice_, tile[:whole])
 
 
 def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
@@ -98,61 +106,123 @@ def _tile_spec(layout: Layout) -> ArraySpec:
 
 
 class Resident:
-    """All rows in one shared array. Generations are written from it whenever the caller commits."""
+    """All rows in one shared array, with room for a tile on its way to or from a generation."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, shared: SharedArrays) -> None:
+        self._layout, self._rows, self._tile = layout, shared[RESIDENT], shared[_TILES[0]]
 
     @staticmethod
     def specs(layout: Layout) -> dict[str, ArraySpec]:
         state = ArraySpec((layout.rows, layout.local.width), layout.local.dtype)
         return {RESIDENT: state, _TILES[0]: _tile_spec(layout)}
 
-    def load(self, generations: Generations, shared: SharedArrays) -> None:
+    def load(self, generations: Generations) -> None:
         """Read the newest generation."""
         cells = generations.open()
         try:
-            self._each_stripe(read_stripe, cells, shared)
+            for stripe in range(self._layout.stripes):
+                read_stripe(cells, self._layout, stripe, self._tile, self._stripe(stripe))
         finally:
             cells.close()
 
-    def write(self, cells: CellFile, shared: SharedArrays) -> int:
-        """Write all rows to a generation to come; returns the bytes written."""
-        self._each_stripe(write_stripe, cells, shared)
-        return self._layout.file_bytes
+    def write(self, cells: CellFile, order: str, section: int) -> int:
+        """Write the tiles of a section to a generation to come; returns the bytes written."""
+        if order == "block":
+            write_stripe(cells, self._layout, section, self._tile, self._stripe(section))
+        else:
+            for stripe in range(self._layout.stripes):
+                write_tile(cells, self._layout, stripe, section, self._tile, self._stripe(stripe))
+        return self._layout.section_bytes(order, section)
 
-    def _each_stripe(self, move: Callable[..., None], cells: CellFile, shared: SharedArrays) -> None:
-        bounds = self._layout.block_rows[self._layout.stripe_bounds]
-        for stripe in range(self._layout.stripes):
-            rows = shared[RESIDENT][bounds[stripe] : bounds[stripe + 1]]
-            move(cells, self._layout, stripe, shared[_TILES[0]], rows)
+    def write_all(self, cells: CellFile) -> int:
+        """Write all tiles to a generation to come; returns the bytes written."""
+        return sum(self.write(cells, "block", stripe) for stripe in range(self._layout.stripes))
+
+    def _stripe(self, stripe: int) -> np.ndarray:
+        """The rows of the blocks of a stripe."""
+        first, last = self._layout.block_rows[self._layout.stripe_bounds[stripe : stripe + 2]]
+        return self._rows[first:last]
+
+
+class SectionWriter:
+    """A thread that is told which units are done, and has a section written, in the background, once all of its are.
+
+    write: called with a section and the buffer that it is in. failed: called, from the thread, if that went wrong.
+    """
+
+    def __init__(
+        self, phase: Phase, layout: Layout, write: Callable[[int, str], object], failed: Callable[[], object]
+    ) -> None:
+        self._order, self._layout, self._write, self._failed = phase.order, layout, write, failed
+        self._done: queue.Queue[Loaded | None] = queue.Queue()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._write_all, daemon=True)
+        self._thread.start()
+
+    def release(self, loaded: Loaded) -> None:
+        """A unit is done."""
+        self._done.put(loaded)
+
+    def close(self) -> None:
+        """Wait until all that was released is written."""
+        self._done.put(None)
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self._failure:
+            raise self._failure
+
+    def _write_all(self) -> None:
+        missing: dict[int, int] = {}  # units of a section that are not done
+        try:
+            while loaded := self._done.get():
+                section = self._layout.section_of(self._order, loaded.unit)
+                units = self._layout.section_units(self._order, section)
+                missing[section] = missing.get(section, len(units)) - 1
+                if missing[section] == 0:
+                    self._write(section, loaded.buffer)
+        except BaseException as error:
+            self._failure = error
+            self._failed()
 
 
 class ResidentPass:
-    """A phase over state that is all in memory."""
+    """A phase over state that is all in memory. target: what is written of it in the background, None for nothing."""
 
-    def __init__(self, units: int) -> None:
-        self._units = iter(range(units))
+    def __init__(self, phase: Phase, layout: Layout, resident: Resident, target: CellFile | None) -> None:
+        self._units = iter(range(layout.units(phase.order)))
         self.wake: Connection | None = None
+        self.bytes_read = self.bytes_written = 0
+        self._writer = None
+        if target:
+
+            def write(section: int, _: str) -> None:
+                self.bytes_written += resident.write(target, phase.order, section)
+
+            self._writer = SectionWriter(phase, layout, write, failed=lambda: None)
 
     def poll(self, most: int) -> list[Loaded]:
         return [Loaded(unit, RESIDENT) for unit in islice(self._units, most)]
 
     def release(self, loaded: Loaded) -> None:
-        pass
+        if self._writer:
+            self._writer.release(loaded)
 
     def close(self) -> None:
-        pass
+        if self._writer:
+            self._writer.close()
 
     def check(self) -> None:
-        pass
+        if self._writer:
+            self._writer.check()
 
 
 class StreamedPass:
     """A phase over state on disk: a thread loads sections ahead into free buffers, another writes back those done.
 
     source: where tiles are read from; None for a phase that fills them. target: where they are written, or None for a
-    phase that only reads. Attributes: `bytes_read`, `bytes_written`.
+    phase that only reads.
     """
 
     def __init__(
@@ -172,16 +242,12 @@ class StreamedPass:
         self._free: queue.Queue[str | None] = queue.Queue()
         self._ready: queue.Queue[deque[Loaded]] = queue.Queue()
         self._section: deque[Loaded] = deque()  # of units that are ready, those that are handed out next
-        self._done: queue.Queue[Loaded | None] = queue.Queue()
         self._failure: BaseException | None = None
         for number in range(buffers):
             self._free.put(f"buffer{number}")
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), daemon=True)
-            for work in (self._load_all, self._write_all)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._writer = SectionWriter(phase, layout, self._write_back, failed=self._wake_up)
+        self._loader = threading.Thread(target=self._guarded_load, daemon=True)
+        self._loader.start()
 
     @staticmethod
     def specs(layout: Layout, buffers: int) -> dict[str, ArraySpec]:
@@ -196,25 +262,28 @@ class StreamedPass:
         return [self._section.popleft() for _ in range(min(most, len(self._section)))]
 
     def release(self, loaded: Loaded) -> None:
-        self._done.put(loaded)
+        self._writer.release(loaded)
 
     def close(self) -> None:
-        self._done.put(None)
+        self._writer.close()
         self._free.put(None)  # ends a loader that still waits, after a failure
-        for thread in self._threads:
-            thread.join()
+        self._loader.join()
         self._waker.close()
 
     def check(self) -> None:
         if self._failure:
             raise self._failure
+        self._writer.check()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _wake_up(self) -> None:
+        self._waker.send_bytes(b"!")
+
+    def _guarded_load(self) -> None:
         try:
-            work()
+            self._load_all()
         except BaseException as error:
             self._failure = error
-            self._waker.send_bytes(b"!")
+            self._wake_up()
 
     def _load_all(self) -> None:
         for section in range(self._layout.sections(self._order)):
@@ -231,26 +300,16 @@ class StreamedPass:
             read_stripe(source, self._layout, section, self._shared[_TILES[0]], rows)
         else:
             read_slice(source, self._layout, section, rows)
-        self.bytes_read += self._section_bytes(section)
+        self.bytes_read += self._layout.section_bytes(self._order, section)
 
-    def _write_all(self) -> None:
-        missing: dict[int, int] = {}  # units of a section that are not done
-        while loaded := self._done.get():
-            section = self._layout.section_of(self._order, loaded.unit)
-            units = self._layout.section_units(self._order, section)
-            missing[section] = missing.get(section, len(units)) - 1
-            if missing[section] == 0:
-                if self._target:
-                    self._write(self._target, section, self._shared[loaded.buffer])
-                self._free.put(loaded.buffer)
+    def _write_back(self, section: int, buffer: str) -> None:
+        if self._target:
+            self._write(self._target, section, self._shared[buffer])
+        self._free.put(buffer)
 
     def _write(self, target: CellFile, section: int, rows: np.ndarray) -> None:
         if self._order == "block":
             write_stripe(target, self._layout, section, self._shared[_TILES[1]], rows)
         else:
             write_slice(target, self._layout, section, rows)
-        self.bytes_written += self._section_bytes(section)
-
-    def _section_bytes(self, section: int) -> int:
-        tiles = self._layout.tile_rows
-        return int((tiles[section] if self._order == "block" else tiles[:, section]).sum()) * self._layout.row_bytes
+        self.bytes_written += self._layout.section_bytes(self._order, section)

@@ -17,13 +17,14 @@ from blocks.errors import OocError
 from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
-from ooc.claims import CLAIMED, Claims
+from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.plan import Plan
 from ooc.program import Phase
-from ooc.shared import ArraySpec, SharedArrays
+from ooc.shared import SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
+from ooc.switches import Switches
 from ooc.worker import (
     STOOD_STILL,
     Attachment,
@@ -42,19 +43,25 @@ class StaticEngine:
     """Runs the phases of a program over a dataset, with the workers and the memory that a plan gives.
 
     Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, all that
-    the workers see; `arrays`, the program's.
+    the workers see; `arrays`, the program's; `committed`, whether the newest generation is the present state.
     """
 
-    def __init__(self, dataset: Store, spec: ProgramSpec, generations: Generations, plan: Plan) -> None:
-        self._dataset, self._plan, self._generations = dataset, plan, generations
+    def __init__(
+        self,
+        dataset: Store,
+        spec: ProgramSpec,
+        generations: Generations,
+        plan: Plan,
+        switches: Switches = Switches(),  # noqa: B008, it cannot change
+    ) -> None:
+        self._dataset, self._plan, self._generations, self._switches = dataset, plan, generations, switches
         self.program = spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
         self._phases = all_phases(self.program)
-        self._resident = Resident(self._layout) if plan.resident else None
         self._parts: dict[tuple[str, int], int] = {}
         self.cursor = Cursor()
         self._watch = Stopwatch()
-        self._committed = False  # whether the last phase was, as it ended
+        self.committed = False
         with ExitStack() as stack:
             self._share(spec, stack)
             self._closing = stack.pop_all()
@@ -65,12 +72,14 @@ class StaticEngine:
     def _share(self, spec: ProgramSpec, stack: ExitStack) -> None:
         """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
         specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
-        specs[CLAIMED] = ArraySpec((max(map(self._layout.units, ("block", "slice"))),), "int64")
+        queues = self._plan.workers if self._switches.own_queues else 1
+        specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
         for worker in range(self._plan.workers):
             specs |= own_arrays(self.program, worker)
         sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
         self.shared = stack.enter_context(closing(SharedArrays(specs)))
         self._claims = Claims(self.shared)
+        self._resident = Resident(self._layout, self.shared) if self._plan.resident else None
         known = [(specs, self.shared.descriptor)]
         self._slices = None
         if sliced:
@@ -140,7 +149,7 @@ class StaticEngine:
     def _resume(self) -> None:
         try:
             if self._resident:
-                self._resident.load(self._generations, self.shared)
+                self._resident.load(self._generations)
             else:
                 self._generations.check()
             self._restore()
@@ -150,42 +159,56 @@ class StaticEngine:
 
     def _restore(self) -> None:
         for name, flat in self._generations.arrays().items():
-            self.shared[name].reshape(-1)[:] = flat
+            if self._slices and name in self._slices.arrays:
+                self._slices.fill(name, flat, int(self.program.sliced_arrays()[name].max()))
+            else:
+                self.arrays[name].reshape(-1)[:] = flat
         self.cursor = self._generations.cursor
+        self.committed = True
 
     def commit(self) -> None:
-        """Make the present state durable as the newest generation; streamed state already is."""
-        if self._resident:
+        """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
+        if self._resident and not self.committed:
             with self._watch.on("commit"):
                 cells = self._generations.create()
                 try:
-                    self.cursor.bytes_written += self._resident.write(cells, self.shared)
+                    self.cursor.bytes_written += self._resident.write_all(cells)
                     self._publish(cells)
                 finally:
                     cells.close()
             self.cursor.spend(self._watch.take())
 
     def _publish(self, cells: CellFile) -> None:
-        arrays = {name: self.shared[name].reshape(-1) for name in self.program.primary_arrays()}
+        arrays = {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
         self._generations.commit(cells, arrays, self.cursor)
+        self.committed = True
 
-    def step(self) -> None:
-        """Run the phase that the cursor points at and move the cursor; streamed state is committed."""
+    @property
+    def commits(self) -> bool:
+        """Whether each phase that writes local state commits it, because it is streamed."""
+        return self._resident is None
+
+    def step(self, *, checkpoint: bool = False) -> None:
+        """Run the phase that the cursor points at and move the cursor; streamed state is committed.
+
+        checkpoint: state in memory is, too, if the phase writes it: in the background, while units are worked on.
+        """
         if self.cursor.phase == 0:
             self.cursor.sums = {}
             with self._watch.on("aggregation"):
                 self.program.adapt(self.cursor.iteration, self.sweep, self.arrays)
-        self._run(self.program.phases[self.cursor.phase])
+        self._run(self.program.phases[self.cursor.phase], checkpoint=checkpoint and self._switches.background)
 
     @property
     def may_stop(self) -> bool:
         """Whether the work so far would survive: streamed state is committed at each phase that writes it."""
-        return self.cursor.phase == 0 or (self._resident is None and self._committed)
+        return self.cursor.phase == 0 or (self.commits and self.committed)
 
-    def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False) -> bool:
+    def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False, *, checkpoint: bool = False) -> bool:
         """Run a phase that writes and fold what it did into the shared arrays and the cursor; False if it gave up."""
+        self.committed = False
         with self._watch.on("commit"):
-            target = self._generations.create() if phase.writes and not self._resident else None
+            target = self._generations.create() if phase.writes and (self.commits or checkpoint) else None
         try:
             with self._watch.on("sampling"), self._open(phase, target) as units:
                 for answers in self._stages(phase, units) if phase.staged else [list(self._walk(phase, units))]:
@@ -198,7 +221,6 @@ class StaticEngine:
                 with self._watch.on("commit"):
                     self._publish(target)
                 self.cursor.spend(self._watch.take())
-            self._committed = target is not None
             return True
         finally:
             if target:
@@ -255,13 +277,12 @@ class StaticEngine:
             if source:
                 source.close()
         units.check()
-        if isinstance(units, StreamedPass):
-            self.cursor.bytes_read += units.bytes_read
-            self.cursor.bytes_written += units.bytes_written
+        self.cursor.bytes_read += units.bytes_read
+        self.cursor.bytes_written += units.bytes_written
 
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
         if self._resident:
-            return ResidentPass(self._layout.units(phase.order))
+            return ResidentPass(phase, self._layout, self._resident, target)
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target)
 
     def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
@@ -308,6 +329,7 @@ class StaticEngine:
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         following = 0  # unit whose answers are due next
         one_by_one = self._only_reads(phase) or (self._slices and self.program.writes_slice(phase, 0))
+        one_by_one = one_by_one or not self._switches.macro
         together = 1 if one_by_one else len(self._workers)
         ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
         while following < self._layout.units(phase.order):
@@ -351,7 +373,10 @@ class StaticEngine:
         return self._workers.receive(wake=wake, progress=self._claims.taken)
 
     def _schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        return self.program.schedule(phase, unit, self._part_count(phase, unit))
+        stages = self.program.schedule(phase, unit, self._part_count(phase, unit))
+        if self._switches.heaviest_first:
+            return stages
+        return [np.random.default_rng(unit).permutation(parts).tolist() for parts in stages]
 
     def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
         number = self._phases.index(phase)

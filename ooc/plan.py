@@ -73,8 +73,8 @@ def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, be
         streamed = f"topics and proposals ({whole}) are streamed through {buffers} buffers of {one}"
         reasons.append(streamed if buffers else f"all topics and proposals stay in memory ({whole})")
     if model:
-        filed = f"rows of words ({_mb(model)}) lie in a file, up to {_mb(two)} of them not written yet"
-        reasons.append(filed if mapped else f"rows of words stay in memory ({_mb(model)})")
+        filed = f"the model ({_mb(model)}) lies in a file, up to {_mb(two)} of it not written yet"
+        reasons.append(filed if mapped else f"the model stays in memory ({_mb(model)})")
     reasons.append(f"processes, what they share and their scratch take {_mb(fixed)}")
     return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped)
 
@@ -87,10 +87,11 @@ def _state_bytes(layout: Layout, buffers: int) -> int:
 
 def sliced_bytes(program: Program) -> tuple[int, int]:
     """Bytes of the arrays kept by slices: all, and two slices, of which one is being written, the other changed."""
-    specs = program.shared_arrays()
-    sizes = [count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items()]
-    slices = np.sort(np.sum(sizes, axis=0)) if sizes else np.zeros(1, np.int64)
-    return int(slices.sum()), int(slices[-2:].sum())
+    specs, whole, two = program.shared_arrays(), 0, 0
+    for name, elements in program.sliced_arrays().items():
+        pieces = np.sort(elements) * np.dtype(specs[name].dtype).itemsize
+        whole, two = whole + int(pieces.sum()), two + int(pieces[-2:].sum())
+    return whole, two
 
 
 def _fixed_bytes(program: Program, workers: int) -> int:

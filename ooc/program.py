@@ -121,15 +121,18 @@ class Program(Protocol):
         ...
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Those of the shared arrays that may lie in a file: derived, one-dimensional, kept slice after slice.
+        """Those of the shared arrays that may lie in a file, kept slice after slice, or block after block.
 
-        For each, int64 (S,), its elements in each slice. A stage, or a unit of a phase that is not staged, changes them
-        in one slice at most.
+        For each, int64 (n,), its elements in each of these pieces. Between two times that `writes_slice` says so it is
+        changed in one piece at most.
         """
         ...
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
-        """Whether a stage (0 for a phase that is not staged) changes the sliced arrays."""
+        """Whether the sliced arrays are to be written after a stage, or after a unit of a phase that is not staged.
+
+        So it must be said of the last of those that change a piece. stage: 0 for a phase that is not staged.
+        """
         ...
 
     def delta_arrays(self) -> dict[str, ArraySpec]:

@@ -2,8 +2,8 @@
 
 Workers map the file and use the arrays as if they were in memory. Pages that were only read can be dropped by the
 kernel at any time; those that were changed count as memory until they are written, so the engine has them written
-whenever the workers leave a slice. What the arrays hold is derived state: the file outlives its use only by a kill, and
-whoever locks the run next removes it.
+whenever the workers leave a slice. Nothing in the file has to outlive its use: it is derived, or a generation has it.
+After a kill, whoever locks the run next removes the file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
 
 from blocks.files import allocate, disk_errors
 from ooc.shared import ArraySpec, SharedArrays, total_bytes
@@ -49,6 +51,13 @@ class SliceFile:
             with disk_errors(self._path):
                 self._writing.result()
         self._writing = self._writer.submit(os.fdatasync, self.arrays.descriptor)
+
+    def fill(self, name: str, numbers: np.ndarray, most: int) -> None:
+        """Set an array to `numbers`, (n,), so many at a time as may be changed and not written."""
+        array = self.arrays[name].reshape(-1)
+        for first in range(0, array.size, most):
+            array[first : first + most] = numbers[first : first + most]
+            self.write_back()
 
     def close(self) -> None:
         """Remove the file."""

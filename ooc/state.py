@@ -95,6 +95,11 @@ class Layout:
         """int64 (sections,), rows that each takes in a buffer."""
         return np.diff(self.block_rows[self.stripe_bounds]) if order == "block" else self.tile_rows.sum(axis=0)
 
+    def section_bytes(self, order: str, section: int) -> int:
+        """Bytes of its tiles."""
+        tiles = self.tile_rows[section] if order == "block" else self.tile_rows[:, section]
+        return int(tiles.sum()) * self.row_bytes
+
     def buffer_bases(self, order: str, unit: int) -> np.ndarray:
         """int64 (B,), row of each block's position 0 in a buffer that holds the section of a unit."""
         if order == "block":

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -121,6 +121,37 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool) -> bool:
         return engine.start(gives_up)
 
 
+class Checkpoints:
+    """When state in memory is to be made durable: once a minute, but less often if that takes much of the time."""
+
+    def __init__(self) -> None:
+        self._last, self._cost = time.monotonic(), 0.0
+        self._usual: float | None = None  # seconds of the last phase of an iteration that had no checkpoint
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() - self._last > max(CHECKPOINT_S, self._cost / CHECKPOINT_SHARE)
+
+    @contextmanager
+    def ended(self, checkpoint: bool) -> Iterator[None]:
+        """The last phase of an iteration, with a checkpoint beside it or not: it costs what the phase takes longer."""
+        began = time.monotonic()
+        yield
+        now = time.monotonic()
+        if checkpoint:
+            self._last, self._cost = now, now - began - (self._usual or now - began)
+        else:
+            self._usual = now - began
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """A checkpoint that nothing else goes on beside."""
+        began = time.monotonic()
+        yield
+        self._last = time.monotonic()
+        self._cost = self._last - began
+
+
 class Training:
     """The iterations of one run in one process, and what is told of them."""
 
@@ -140,8 +171,7 @@ class Training:
     def iterate(self, stop: Stop) -> str | None:
         """Do the iterations that are left; returns why it stopped before they were done, or None."""
         engine, iterations = self._engine, self._run.config["iterations"]
-        committed, cost = time.monotonic(), 0.0
-        reason = None
+        checkpoints, reason = Checkpoints(), None
         with tqdm(
             total=iterations,
             initial=engine.cursor.iteration,
@@ -153,15 +183,19 @@ class Training:
             while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._converged()):
                 if engine.may_stop and (reason := stop.reason()):
                     break
-                engine.step()
-                if engine.cursor.phase:
+                ends = engine.cursor.phase == len(engine.program.phases) - 1
+                due = ends and (checkpoints.due or engine.cursor.iteration + 1 >= iterations)
+                if due or engine.commits:
+                    self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
+                with checkpoints.ended(due) if ends else nullcontext():
+                    engine.step(checkpoint=due)
+                if not ends:
                     continue
                 progress.set_postfix_str(self._tell(), refresh=False)
                 progress.update()
-                if time.monotonic() - committed > max(CHECKPOINT_S, cost / CHECKPOINT_SHARE):
-                    began = time.monotonic()
-                    self._commit()
-                    committed, cost = time.monotonic(), time.monotonic() - began
+                if due and not engine.committed:
+                    with checkpoints.taken():
+                        self._commit()
         self._commit()
         return reason
 
@@ -169,7 +203,7 @@ class Training:
         return bool(self._told.get("converged")) and self._told["iteration"] > self._run.config["extended_at"]
 
     def _commit(self) -> None:
-        self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
+        self._run.sync_metrics()
         self._engine.commit()
 
     def _tell(self) -> str:

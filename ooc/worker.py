@@ -107,6 +107,7 @@ class JobHandler:
         self._phases = all_phases(program)
         self._arrays = arrays
         self._shared = {name: arrays[name] for name in program.shared_arrays()}
+        self._number = 0
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)
         self.unit = lru_cache(maxsize=4)(self._unit)
@@ -115,10 +116,11 @@ class JobHandler:
     def __call__(self, message: Message | int) -> dict[int, Any] | None:
         """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
         if isinstance(message, int):
+            self._number = message
             self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}
             self._stood_still = self._arrays[delta_name(message, STOOD_STILL)]
             return None
-        claimed = islice(self._claims.take(message.unit, message.parts), message.most)
+        claimed = islice(self._claims.take(message.unit, message.parts, self._number), message.most)
         before = still_seconds()
         answers = {part: self.do(message, part) for part in claimed}
         self._stood_still += still_seconds() - before

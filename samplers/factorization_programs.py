@@ -1,10 +1,12 @@
-"""The methods of matrix factorization: programs around the kernels of `samplers.sgd`, `ccd` and `als`."""
+"""The methods of matrix factorization: programs around the kernels of `samplers.ccd` and `als`, and all by name.
+
+Those by stochastic gradient descent are in `samplers.gradient_programs`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,10 @@ from blocks.matrix import Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
-from samplers import als, ccd, sgd
+from samplers import als, ccd
 from samplers.factor_rows import LANE, LEAST
-from samplers.factorization import SIDES, MatrixFactorization
+from samplers.factorization import MatrixFactorization
+from samplers.gradient_programs import DataParallelGradient, StochasticGradient
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
 
@@ -45,7 +48,7 @@ class CoordinateDescent(MatrixFactorization):
         return super().solver() | {"nonnegative": bool(self.least == 0)}
 
     def scratch_bytes(self) -> int:
-        return 4 * (LANE + 1) * self._longest()
+        return super().scratch_bytes() + 4 * LANE * self._longest()
 
     def update_factors(self, job: Job) -> float:
         offsets, others, values = job.entries()
@@ -131,6 +134,9 @@ class ImplicitFeedback(AlternatingLeastSquares):
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(1)] if phase in (self.row_products, self.column_products) else [range(parts)]
 
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return super().writes_slice(phase, stage) and phase not in (self.row_products, self.column_products)
+
     def gram(self, job: Job) -> np.ndarray:
         return job.shared["products"]
 
@@ -176,124 +182,37 @@ def products(factors: np.ndarray) -> np.ndarray:
     return total
 
 
-class StochasticGradient(MatrixFactorization):
-    """Steps at one rating after the other, cell by cell along the diagonals of the grid. See `samplers.sgd`.
-
-    No two cells of a diagonal share a row or a column, so they are worked on at once and in any order. rate: of the
-    first step.
-    """
-
-    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
-
-    def __init__(self, dataset: Matrix, *, rate: float = 0.1, **options: Any) -> None:
-        super().__init__(dataset, **options)
-        if not 0 < rate < math.inf:
-            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
-        if not self.penalty.per_entry:
-            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
-        self.rate = rate
-        self._diagonals = max(dataset.block_count, dataset.slice_count)
-        self._block = lru_cache(maxsize=None)(dataset.block)
-
-    def shared_arrays(self) -> dict[str, ArraySpec]:
-        return super().shared_arrays() | {
-            "row_squares": ArraySpec((self.dataset.rows, 2), "float32"),
-            "column_squares": ArraySpec((self.dataset.columns, 2), "float32"),
-            "following": ArraySpec((self.dataset.rows,), "int64"),
-        }
-
-    def primary_arrays(self) -> Sequence[str]:
-        return (*SIDES, "row_squares", "column_squares")
-
-    def warm_up(self) -> None:
-        super().warm_up()
-        ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
-        block = RowBlock(zero, ends, zero, one)
-        for array in block:
-            array.setflags(write=False)
-        shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
-        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, slow=False)
-
-    def begin(self, phase: Phase, shared: Arrays) -> None:
-        if phase is self.initial[0]:
-            shared["row_squares"][:] = shared["column_squares"][:] = 1.0
-
-    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """Of each diagonal the heaviest cells first."""
-        if phase is not self.phases[0]:
-            return super().schedule(phase, unit, parts)
-        return [sorted(self._cells(stage), key=self._weight(stage)) for stage in range(self._diagonals)]
-
-    def _cells(self, diagonal: int) -> list[int]:
-        """The blocks that have a cell on a diagonal."""
-        return [block for block in range(self.dataset.block_count) if self._slice(block, diagonal) is not None]
-
-    def _slice(self, block: int, diagonal: int) -> int | None:
-        number = (block + diagonal) % self._diagonals
-        return number if number < self.dataset.slice_count else None
-
-    def _weight(self, diagonal: int) -> Any:
-        return lambda block: -int(self.dataset.index.cells[block, self._slice(block, diagonal)])
-
-    def update_factors(self, job: Job) -> float:
-        index, number = self.dataset.index, self._slice(job.part, job.stage)
-        assert number is not None
-        mine = slice(*index.block_bounds[job.part : job.part + 2].tolist())
-        bounds = index.slice_bounds[number : number + 2].tolist()
-        rewound = job.stage == 0 or number == 0
-        return self._sweep(self._block(job.part), mine, bounds, job.shared, rewound=rewound, slow=job.stream[0] == 0)
-
-    def _sweep(
-        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, slow: bool
-    ) -> float:
-        """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
-        ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
-        if rewound:
-            sgd.rewind(ratings, block.offsets, bounds[0])
-        return sgd.sweep_cell(
-            ratings,
-            np.uint32(bounds[1]),
-            np.float32(self.mean),
-            shared["rows"][mine],
-            shared["columns"],
-            self.biases,
-            shared["row_squares"][mine],
-            shared["column_squares"],
-            np.float32(self.rate),
-            self.penalty.regularization,
-            slow,
-        )
-
-
 METHODS = {
     "sgd": StochasticGradient,
+    "bsp": DataParallelGradient,
     "ccd": CoordinateDescent,
     "als": AlternatingLeastSquares,
     "implicit": ImplicitFeedback,
 }
 TAKES = {  # options that only some methods have
-    "rate": ("sgd",),
+    "rate": ("sgd", "bsp"),
+    "replicas": ("bsp",),
+    "combine": ("bsp",),
     "nonnegative": ("ccd",),
     "steps": ("als", "implicit"),
     "alpha": ("implicit",),
-    "penalty": ("sgd", "ccd", "als"),
-    "biases": ("sgd", "ccd", "als"),
-    "center": ("sgd", "ccd", "als"),
+    "penalty": ("sgd", "bsp", "ccd", "als"),
+    "biases": ("sgd", "bsp", "ccd", "als"),
+    "center": ("sgd", "bsp", "ccd", "als"),
 }
+
+_OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
 
 
 def factorization_spec(method: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
-    """The program of a method. options: those of all methods. given: others, None where the user did not choose.
+    """The program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
 
-    Raises RequestError if there is no such method, or it does not take one of them.
+    options: those of all methods. given: others, None where the user did not choose. Raises RequestError if the method
+    does not take one of them.
     """
-    if method not in METHODS:
-        raise RequestError(f"--method {method!r} is not known", f"Choose one of: {', '.join(METHODS)}.")
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:
         if method not in TAKES[name]:
-            raise RequestError(
-                f"--{name} is not for {'--implicit' if method == 'implicit' else f'--method {method}'}",
-                f"It is for {', '.join(TAKES[name])}.",
-            )
+            takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
+            raise RequestError(f"--{name} is not for {_OPTIONS[method]}", f"It is for {takers}.")
     return ProgramSpec(f"samplers.factorization_programs:{METHODS[method].__name__}", options | chosen)

@@ -15,6 +15,7 @@ from samplers.preparation import check_dataset, check_lengths, check_limits, pla
 DEFAULT_REGULARIZATION = 0.05  # of each rating
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
 DEFAULT_ALPHA = 1.0
+_CHOICES = {"method": ("sgd", "ccd", "als"), "schedule": ("rotation", "bsp")}
 
 
 def train_mf(
@@ -32,6 +33,9 @@ def train_mf(
     implicit: bool = False,
     alpha: float | None = None,
     rate: float | None = None,
+    schedule: str | None = None,
+    replicas: int | None = None,
+    combine: str | None = None,
     steps: int | None = None,
     seed: int = 0,
     workers: int | None = None,
@@ -47,23 +51,23 @@ def train_mf(
 
     method: sgd, ccd or als; None for sgd, or for als if `implicit`: the values are then counts, and `alpha` is the
     confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the first
-    steps of sgd. steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
+    steps of sgd. schedule: of sgd, rotation or bsp, which takes replicas and combine, see `samplers.gradient_programs`.
+    steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
     Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     check_lengths(iterations, evaluate_every)
+    chosen = _method(method, schedule, implicit=implicit)
     if implicit:
-        if method not in (None, "als"):
-            raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
         if held_out:
             raise RequestError("--held-out with --implicit: there are no ratings to be off by", "Leave it out.")
-        method, alpha = "implicit", DEFAULT_ALPHA if alpha is None else alpha
+        alpha = DEFAULT_ALPHA if alpha is None else alpha
     given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}
-    given["nonnegative"] = nonnegative or None
+    given |= {"nonnegative": nonnegative or None, "replicas": replicas, "combine": combine}
     if regularization is None:
         by_row = implicit or penalty == "row"
         regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
     options = {"rank": rank, "regularization": regularization, "seed": seed}
-    spec = factorization_spec(method or "sgd", options, given)
+    spec = factorization_spec(chosen, options, given)
     check_limits(spec, workers, max_time)
     matrix = Matrix(data)
     plan = plan_training(matrix, spec, workers, memory_bytes)
@@ -79,6 +83,23 @@ def train_mf(
         overwrite=overwrite,
     )
     return train_planned(run, plan, FactorizationObserver(run), max_time=max_time, quiet=quiet)
+
+
+def _method(method: str | None, schedule: str | None, *, implicit: bool) -> str:
+    """The name among the methods for what was asked for; raises RequestError if there is none."""
+    for option, value in (("method", method), ("schedule", schedule)):
+        if value not in (None, *_CHOICES[option]):
+            raise RequestError(f"--{option} {value!r} is not known", f"Choose one of: {', '.join(_CHOICES[option])}.")
+    if implicit:
+        if method not in (None, "als"):
+            raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
+        method = "als"
+    method = method or "sgd"
+    if schedule and method != "sgd":
+        raise RequestError(f"--schedule is not for --method {method}", "It is for --method sgd.")
+    if schedule == "bsp":
+        return "bsp"
+    return "implicit" if implicit else method
 
 
 def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:

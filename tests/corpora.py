@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from blocks import Dataset, write_corpus
 from blocks.alias import alias_table
 from ooc.cells import RESIDENT, Resident
-from ooc.claims import CLAIMED, Claims
+from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.run import Run, create_run
-from ooc.shared import ArraySpec, SharedArrays
+from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
+from ooc.switches import Switches
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
 from samplers.groups import Prior
 from samplers.model import Model
@@ -118,7 +119,7 @@ class InProcess:
         self.dataset, self.program = dataset, spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
         specs = Resident.specs(self._layout) | self.program.shared_arrays()
-        specs |= {CLAIMED: ArraySpec((1,), "int64")}
+        specs |= {CLAIMED: claims_spec(1)}
         specs |= own_arrays(self.program, 0)
         self._arrays = SharedArrays(specs)
         self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
@@ -222,11 +223,11 @@ def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, ev
     return create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every)
 
 
-def open_engine(run: Run, chosen: Plan) -> StaticEngine:
+def open_engine(run: Run, chosen: Plan, switches: Switches = Switches()) -> StaticEngine:  # noqa: B008
     """The engine of a run, for tests that walk step by step; use as a context manager."""
     dataset = run.dataset(Dataset)
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-    return StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), chosen)
+    return StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), chosen, switches)
 
 
 RESUME = """

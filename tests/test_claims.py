@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 
 from blocks.workers import Workers
-from ooc.claims import CLAIMED, Claims
+from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.shared import ArraySpec, SharedArrays
 
-SPECS = {CLAIMED: ArraySpec((2,), "int64"), "another": ArraySpec((3,), "float32")}
+SPECS = {CLAIMED: claims_spec(2), "another": ArraySpec((3,), "float32")}
 PARTS = range(20_000, 0, -1)
 
 
@@ -47,3 +47,14 @@ def test_nothing_is_claimed_once_that_is_refused(shared):
     claims.refuse()
     assert list(mine) == []
     assert claimed(shared, 0) == [[], [], []]
+
+
+def test_with_queues_of_their_own_workers_have_what_was_dealt_to_them():
+    with closing(SharedArrays({CLAIMED: claims_spec(2, queues=3)})) as shared:
+        claims = Claims(shared)
+        found = [list(claims.take(1, PARTS, worker)) for worker in range(3)]
+        assert found == [list(PARTS[worker::3]) for worker in range(3)]
+        assert claims.taken() == len(PARTS) + 3
+        assert next(claims.take(0, PARTS, 2)) == PARTS[2]
+        claims.refuse()
+        assert list(claims.take(0, PARTS, 2)) == []

@@ -144,6 +144,12 @@ def test_workers_and_kills_change_nothing(trained: Path, method: str) -> None:
     [
         (("--rank", 0), "--rank 0"),
         (("--rank", 4, "--method", "magic"), "--method 'magic'"),
+        (("--rank", 4, "--method", "implicit"), "--method 'implicit'"),
+        (("--rank", 4, "--schedule", "magic"), "--schedule 'magic'"),
+        (("--rank", 4, "--schedule", "bsp", "--method", "ccd"), "--schedule is not for --method ccd"),
+        (("--rank", 4, "--replicas", 2), "--replicas is not for --method sgd"),
+        (("--rank", 4, "--schedule", "bsp", "--replicas", 0), "--replicas 0"),
+        (("--rank", 4, "--schedule", "bsp", "--combine", "magic"), "--combine 'magic'"),
         (("--rank", 4, "--regularization", -1), "--regularization -1"),
         (("--rank", 4, "--penalty", "none"), "--penalty 'none'"),
         (("--rank", 4, "--penalty", "row"), "--penalty row"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from corpora import InProcess, corpora, program_spec, small_dataset, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from samplers.doc_major import UPDATES, s_error
+from samplers.doc_major import UPDATES, far_apart, s_error, taper
 from samplers.rows import nonzeros
 
 SAMPLERS = ["Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
@@ -106,3 +107,15 @@ def test_the_s_error_of_an_iteration_is_the_mean_over_its_turns(tmp_path):
         assert np.isclose(told / dataset.tokens, np.mean(errors), rtol=1e-12)
         assert 0 < np.mean(errors) < 2
     assert s_error([(np.array([1, 2]), np.array([5, -5]))], 100) == 0
+
+
+@pytest.mark.parametrize("parts", [1, 2, 9, 30, 100])
+def test_all_parts_of_a_block_are_dealt_once_far_apart_and_small_ones_last(parts):
+    bounds, order = taper(parts), far_apart(taper(parts).size - 1)
+    assert sorted(order) == list(range(bounds.size - 1))
+    assert bounds[0] == 0
+    assert bounds[-1] == 1
+    sizes = np.diff(bounds)[list(order)]
+    assert sizes[-1] * parts <= 1
+    if parts > 3:
+        assert abs(order[1] - order[0]) >= (parts - 2) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 from pathlib import Path
 
@@ -25,8 +26,11 @@ from corpora import (
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
-from ooc.cells import RESIDENT
+from ooc.cells import RESIDENT, Resident
 from ooc.plan import make_plan
+from ooc.shared import SharedArrays
+from ooc.state import Generations
+from ooc.switches import Switches
 from ooc.training import train
 from ooc.worker import Message, ProgramSpec, all_phases, unit_parts
 from samplers.doc_major import UPDATES
@@ -183,6 +187,48 @@ def test_the_engine_changes_nothing_but_what_it_commits(dataset, tmp_path, buffe
 def _made(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+@pytest.mark.parametrize("sampler", ["two-phase", "LightLda rotation"])
+def test_what_is_committed_beside_the_work_is_the_state_after_it(dataset, tmp_path, sampler):
+    """After each phase, of slices or of blocks; the phases after it do not change it."""
+    run = new_run(tmp_path / "run", dataset, SPECS[sampler], ITERATIONS)
+    with open_engine(run, plan(2, 0)) as engine:
+        engine.start()
+        for number in range(1, 4):
+            engine.step(checkpoint=True)
+            assert engine.committed
+            state = engine.shared[RESIDENT].copy()
+            arrays = {name: engine.arrays[name].copy() for name in engine.program.primary_arrays()}
+            found, read, generations = committed_state(engine, dataset, run, tmp_path / f"{number}")
+            assert generations.cursor.iteration * len(engine.program.phases) + generations.cursor.phase == number
+            assert np.array_equal(found, state)
+            assert all(np.array_equal(flat, arrays[name].reshape(-1)) for name, flat in read.items())
+        engine.step()
+        assert not engine.committed
+        assert not np.array_equal(engine.shared[RESIDENT], state)
+        assert np.array_equal(committed_state(engine, dataset, run, tmp_path / "last")[0], state)
+
+
+def committed_state(engine, dataset, run, copy):
+    """Local state and primary arrays of the newest generation, read from a copy, and the copy."""
+    shutil.copytree(run.path / "state", copy)
+    generations = Generations(copy, dataset, engine._layout)
+    shared = SharedArrays(Resident.specs(engine._layout))
+    Resident(engine._layout, shared).load(generations)
+    return shared[RESIDENT], generations.arrays(), generations
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+@pytest.mark.parametrize("switched", [{"macro": False}, {"heaviest_first": False}, {"own_queues": True}])
+def test_no_switch_changes_what_is_computed(dataset, in_process, tmp_path, switched, buffers):
+    run = new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS)
+    with open_engine(run, plan(3, buffers), Switches(**switched)) as engine:
+        engine.start()
+        for _ in range(ITERATIONS * len(engine.program.phases)):
+            engine.step()
+        engine.export(_made(run.path / "model"))
+    assert model_bytes(run.path) == in_process["two-phase"]
 
 
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])

@@ -13,6 +13,7 @@ from corpora import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blocks.errors import WorkFailed
 from blocks.matrix import Matrix
 from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
 from ooc.worker import ProgramSpec
@@ -308,3 +309,43 @@ def test_a_matrix_and_its_transpose_have_the_same_objective(tmp_path):
             chain.iterate(300)
             ends.append(chain.objective()["objective"])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
+
+
+def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
+    """Block by block, each from all columns as the one before left them: plain descent over the rows."""
+    options = {"rank": 5, "seed": 3}
+    with InProcess(matrix, program_spec("DataParallelGradient", replicas=1, **options)) as chain:
+        program, shared = chain.program, {name: array.copy() for name, array in chain.shared.items()}
+        for number in range(matrix.block_count):
+            block, mine = matrix.block(number), slice(*matrix.index.block_bounds[number : number + 2])
+            program._sweep(block, mine, [0, matrix.columns], shared, rewound=True, slow=True)
+        chain.iterate(1)
+        for name in ("rows", "columns", "row_squares", "column_squares"):
+            assert np.allclose(chain.shared[name], shared[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
+    """Of two blocks that begin with the same columns: each replica on its own, then put together."""
+    spec = program_spec("DataParallelGradient", replicas=2, combine=combine)
+    with InProcess(matrix, spec) as chain:
+        before = {name: array.copy() for name, array in chain.shared.items()}
+        changes = []
+        for number in (0, 1):
+            copy = {name: array.copy() for name, array in before.items()}
+            mine = slice(*matrix.index.block_bounds[number : number + 2])
+            chain.program._sweep(matrix.block(number), mine, [0, matrix.columns], copy, rewound=True, slow=True)
+            changes.append(copy["columns"] - before["columns"])
+        phase = chain.program.phases[0]
+        chain.program.aggregate(phase, chain.shared, [], next(chain._stages(phase)))
+        expected = before["columns"] + sum(changes) / (2 if combine == "mean" else 1)
+        assert np.allclose(chain.shared["columns"], expected, atol=1e-6)
+        assert np.ptp(changes[0]) > 0
+
+
+def test_steps_that_are_too_long_end_the_training_and_say_so(matrix):
+    with (
+        InProcess(matrix, program_spec("StochasticGradient", rate=500.0)) as chain,
+        pytest.raises(WorkFailed, match="500 is too long"),
+    ):
+        chain.iterate(20)

@@ -1,0 +1,192 @@
+"""Matrix factorization by stochastic gradient descent: programs around the kernels of `samplers.sgd`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError, WorkFailed
+from blocks.matrix import Matrix, RowBlock
+from ooc.program import Arrays, Job, Phase
+from ooc.shared import ArraySpec
+from samplers import sgd
+from samplers.factorization import SIDES, MatrixFactorization
+
+_STRATA = 16  # that the columns are dealt with in
+_LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
+COMBINATIONS = ("mean", "sum")
+
+
+class StochasticGradient(MatrixFactorization):
+    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`. rate: of the first step.
+
+    Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
+    has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
+    row or a column: they are worked on at once and in any order. And a block is read from the disk once an iteration,
+    as those that go round together, with the factors of their rows, are small.
+    """
+
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
+
+    def __init__(self, dataset: Matrix, *, rate: float = 0.1, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        if not self.penalty.per_entry:
+            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
+        self.rate = rate
+        index = dataset.index
+        self.strata = min(_STRATA, dataset.slice_count)
+        starts = np.arange(self.strata + 1) * dataset.slice_count // self.strata
+        self._strata_bounds = index.slice_bounds[starts]
+        self._cells = np.add.reduceat(index.cells, starts[:-1], axis=1)
+        sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
+        self.together = min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata)
+        self._block = lru_cache(maxsize=None)(dataset.block)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {
+            "row_squares": ArraySpec((self.dataset.rows, 2), "float32"),
+            "column_squares": ArraySpec((self.dataset.columns, 2), "float32"),
+            "following": ArraySpec((self.dataset.rows,), "int64"),
+        }
+
+    def primary_arrays(self) -> Sequence[str]:
+        return (*SIDES, "row_squares", "column_squares")
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        """The rows of blocks that go round together, and all columns: they are written once these have."""
+        rows, columns = super().sliced_arrays().values()
+        return {
+            "rows": np.add.reduceat(rows, np.arange(0, rows.size, self.together)),
+            "columns": columns.sum(keepdims=True),
+        }
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return super().writes_slice(phase, stage) and (not phase.staged or (stage + 1) % self.strata == 0)
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
+        block = RowBlock(zero, ends, zero, one)
+        for array in block:
+            array.setflags(write=False)
+        shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
+        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, slow=False)
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        if phase is self.initial[0]:
+            shared["row_squares"][:] = shared["column_squares"][:] = 1.0
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        """The cells of each turn, those with the most ratings first."""
+        if phase is not self.phases[0]:
+            return super().schedule(phase, unit, parts)
+        rounds = [range(first, min(first + self.together, parts)) for first in range(0, parts, self.together)]
+        return [sorted(blocks, key=self._weight(turn)) for blocks in rounds for turn in range(self.strata)]
+
+    def _stratum(self, block: int, turn: int) -> int:
+        """That a block has in a turn."""
+        return (block % self.together + turn) % self.strata
+
+    def _weight(self, turn: int) -> Callable[[int], int]:
+        return lambda block: -int(self._cells[block, self._stratum(block, turn)])
+
+    def update_factors(self, job: Job) -> Any:
+        block, turn = job.part, job.stage % self.strata
+        stratum = self._stratum(block, turn)
+        mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
+        bounds = self._strata_bounds[stratum : stratum + 2].tolist()
+        rewound, slow = turn == 0 or stratum == 0, job.stream[0] == 0
+        return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, slow=slow)
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        sums = super().aggregate(phase, shared, deltas, answers)
+        if not all(map(math.isfinite, sums.values())):
+            raise WorkFailed(
+                f"the steps became longer and longer: a first one of {self.rate:g} is too long",
+                "Train a new run with a smaller --rate.",
+            )
+        return sums
+
+    def _sweep(
+        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, slow: bool
+    ) -> float:
+        """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
+        ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
+        if rewound:
+            sgd.rewind(ratings, block.offsets, bounds[0])
+        return sgd.sweep_cell(
+            ratings,
+            np.uint32(bounds[1]),
+            np.float32(self.mean),
+            shared["rows"][mine],
+            shared["columns"],
+            self.biases,
+            shared["row_squares"][mine],
+            shared["column_squares"],
+            np.float32(self.rate),
+            self.penalty.regularization,
+            slow,
+        )
+
+
+class DataParallelGradient(StochasticGradient):
+    """The same steps as a data-parallel program takes them: the baseline of the STRADS paper (figure 6f), BSP-MF.
+
+    Of so many blocks at a time each has a replica of all columns, as they were before. What the replicas change is put
+    together at a barrier: the mean of it is added to the columns, or the sum. So a replica does not see what the others
+    do meanwhile, and the more there are, the smaller a step must be.
+    """
+
+    def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if not 1 <= replicas <= dataset.block_count:
+            raise RequestError(f"--replicas {replicas}: from 1 to {dataset.block_count}, the blocks, are possible")
+        if combine not in COMBINATIONS:
+            raise RequestError(f"--combine {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
+        self.replicas, self.combine = replicas, combine
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def own_bytes(self) -> int:
+        return (self.replicas + 1) * self._replica_bytes()
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + 3 * self._replica_bytes()
+
+    def _replica_bytes(self) -> int:
+        return 4 * (self.width + 2) * self.dataset.columns
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        if phase is not self.phases[0]:
+            return super().schedule(phase, unit, parts)
+        return [range(first, min(first + self.replicas, parts)) for first in range(0, parts, self.replicas)]
+
+    def update_factors(self, job: Job) -> Any:
+        before = [job.shared[name] for name in ("columns", "column_squares")]
+        replica = [array.copy() for array in before]
+        shared = {**job.shared, "columns": replica[0], "column_squares": replica[1]}
+        mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
+        bounds, slow = [0, self.dataset.columns], job.stream[0] == 0
+        loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, slow=slow)
+        with np.errstate(invalid="ignore"):
+            return loss, *(after - array for after, array in zip(replica, before, strict=True))
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase is not self.phases[0]:
+            return super().aggregate(phase, shared, deltas, answers)
+        losses, *changes = zip(*answers, strict=True)
+        sums = super().aggregate(phase, shared, deltas, losses)
+        for name, change in zip(("columns", "column_squares"), changes, strict=True):
+            shared[name] += sum(change) / np.float32(len(answers) if self.combine == "mean" else 1)
+        return sums
