@@ -147,10 +147,10 @@ class DataParallelGradient(StochasticGradient):
 
     def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
         super().__init__(dataset, **options)
-        if not 1 <= replicas <= dataset.block_count:
-            raise RequestError(f"--replicas {replicas}: from 1 to {dataset.block_count}, the blocks, are possible")
         if combine not in COMBINATIONS:
             raise RequestError(f"--combine {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
+        if not 1 <= replicas <= dataset.block_count:
+            raise RequestError(f"--replicas {replicas}: from 1 to {dataset.block_count}, the blocks, are possible")
         self.replicas, self.combine = replicas, combine
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
