@@ -32,7 +32,7 @@ def draw(users: int, items: int, ratings: int, seed: int = 0) -> Ratings:
     who, what = (random.permutation(weights / weights.sum()).cumsum() for weights in (activity, popularity))
     pairs = np.empty(0, np.int64)
     while pairs.size < ratings:
-        more = int(1.1 * (ratings - pairs.size)) + 1000
+        more = 3 * (ratings - pairs.size) + 1000
         drawn = np.searchsorted(who, random.random(more)) * items + np.searchsorted(what, random.random(more))
         pairs = np.unique(np.concatenate([pairs, np.minimum(drawn, users * items - 1)]))
     pairs = random.permutation(pairs)[:ratings]

@@ -52,8 +52,8 @@ class MatrixIndex(NamedTuple):
 class Matrix(Store):
     """A sparse matrix opened for reading.
 
-    Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high` and
-    `mean` of the values. A sample is an entry.
+    Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
+    `mean` and (standard) `deviation` of the values. A sample is an entry.
     """
 
     kind = "matrix"
@@ -66,7 +66,9 @@ class Matrix(Store):
         self.columns: int = self.manifest["columns"]
         self.entries: int = self.manifest["entries"]
         self.samples, self.part_size = self.entries, PART_ENTRIES
-        self.low, self.high, self.mean = (float(self.manifest["values"][name]) for name in ("low", "high", "mean"))
+        values = self.manifest["values"]
+        self.low, self.high = float(values["low"]), float(values["high"])
+        self.mean, self.deviation = float(values["mean"]), float(values["deviation"])
         arrays = self.map(self.manifest["index"])
         cells = arrays.pop("cells").reshape(self.block_count, self.slice_count)
         self.index = MatrixIndex(**arrays, cells=cells)

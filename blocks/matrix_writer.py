@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +62,19 @@ def write_row_block(
 
 def _sums(values: np.ndarray) -> dict[str, float]:
     exact = values.astype(np.float64)
-    return {"low": float(exact.min()), "high": float(exact.max()), "sum": float(exact.sum())}
+    sums = {"sum": float(exact.sum()), "squares": float(exact @ exact)}
+    return {"low": float(exact.min()), "high": float(exact.max()), **sums}
+
+
+def _statistics(sums: list[dict[str, float]], entries: int) -> dict[str, float]:
+    """Of the values of all blocks, from what `_sums` says of each."""
+    mean, squares = (sum(each[name] for each in sums) / entries for name in ("sum", "squares"))
+    return {
+        "low": min(each["low"] for each in sums),
+        "high": max(each["high"] for each in sums),
+        "mean": mean,
+        "deviation": math.sqrt(max(squares - mean * mean, 0.0)),
+    }
 
 
 def column_order(block: RowBlock) -> Entries:
@@ -107,12 +120,7 @@ def finish_matrix(
     content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks)]
     for folder in ("blocks", "slices"):
         sync_directory(root / folder)
-    sums = [entry.pop("values") for entry in blocks]
-    values = {
-        "low": min(sum_["low"] for sum_ in sums),
-        "high": max(sum_["high"] for sum_ in sums),
-        "mean": sum(sum_["sum"] for sum_ in sums) / int(cells.sum()),
-    }
+    values = _statistics([entry.pop("values") for entry in blocks], int(cells.sum()))
     write_json(
         root / MANIFEST,
         {

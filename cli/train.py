@@ -149,7 +149,7 @@ def train_mf(
         str | None, typer.Option(metavar="sgd|ccd|als", help="How factors are found [default: sgd].")
     ] = None,
     regularization: Annotated[
-        float | None, typer.Option(help="Weight of the squared factors [default: 0.05; by row 1].")
+        float | None, typer.Option(help="Weight of the squared factors [default: 0.03; by row 1].")
     ] = None,
     penalty: Annotated[
         str | None,
@@ -159,7 +159,8 @@ def train_mf(
         ),
     ] = None,
     biases: Annotated[
-        bool | None, typer.Option("--biases/--no-biases", help="Users and items have biases [default: no].")
+        bool | None,
+        typer.Option("--biases/--no-biases", help="Users and items have biases [default: yes, where possible]."),
     ] = None,
     center: Annotated[
         bool | None, typer.Option("--center/--no-center", help="The mean rating is taken out [default: yes].")
@@ -171,7 +172,7 @@ def train_mf(
     alpha: Annotated[
         float | None, typer.Option(help="Confidence that a count of 1 adds, with --implicit [default: 1].")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.1].")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.08].")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -201,7 +202,7 @@ def train_mf(
 ) -> None:
     """Factors of users and items from ratings: matrix factorization.
 
-    Example: ooc train mf ratings run --rank 64 --biases
+    Example: ooc train mf ratings run --rank 64 --held-out others
     """
     from samplers.factorization_training import train_mf as train
 

@@ -68,6 +68,7 @@ class MatrixFactorization(StaticProgram):
         self.rank, self.seed = rank, seed
         self.penalty = Penalty(np.float32(regularization), penalty == "entry")
         self.biases, self.mean = biases, dataset.mean if center else 0.0
+        self.scale = dataset.deviation or 1.0  # of the products of factors
         self.first = BIASES if biases else 0
         self.used = self.first + rank
         self.width = -(-self.used // LANE) * LANE
@@ -125,7 +126,8 @@ class MatrixFactorization(StaticProgram):
 
     def start_factors(self, job: Job, key: np.uint64) -> None:
         """Small random factors: at 0 nothing would ever move."""
-        mine, spread, random = self.mine(job), 1.0 / math.sqrt(self.rank), np.random.default_rng(int(key))
+        mine, random = self.mine(job), np.random.default_rng(int(key))
+        spread = 0.5 * math.sqrt(self.scale / self.rank)
         some = max(_DRAWN // self.rank, 1)
         for first in range(0, len(mine), some):
             factors = mine[first : first + some, self.first : self.used]
@@ -145,7 +147,8 @@ class MatrixFactorization(StaticProgram):
         """What the factors of some rows, float32 (n, R), add to the objective. entries: int64 (n,), of each."""
         squares = np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
-        return float(self.penalty.regularization) * float(weights @ squares)
+        # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
+        return float(self.penalty.regularization) * float(np.sum(weights * squares))
 
     def mine(self, job: Job) -> np.ndarray:
         """The factors of the rows or columns of a part: float32 (n, width)."""

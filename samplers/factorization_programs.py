@@ -116,7 +116,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
                 f"--implicit: {dataset.path} has a value of {dataset.low:g}, but counts are above 0",
                 "Ingest what users did, and leave out what they did not.",
             )
-        self.alpha = np.float32(alpha)
+        self.alpha, self.scale = np.float32(alpha), 1.0
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {"products": ArraySpec((self.width, self.width), "float32")}

@@ -12,7 +12,7 @@ from samplers.factorization_observer import FactorizationObserver, check_held_ou
 from samplers.factorization_programs import factorization_spec
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 
-DEFAULT_REGULARIZATION = 0.05  # of each rating
+DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
 DEFAULT_ALPHA = 1.0
 _CHOICES = {"method": ("sgd", "ccd", "als"), "schedule": ("rotation", "bsp")}
@@ -53,6 +53,7 @@ def train_mf(
     confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the first
     steps of sgd. schedule: of sgd, rotation or bsp, which takes replicas and combine, see `samplers.gradient_programs`.
     steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
+    biases: None for yes where they are possible.
     Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     check_lengths(iterations, evaluate_every)
@@ -61,6 +62,8 @@ def train_mf(
         if held_out:
             raise RequestError("--held-out with --implicit: there are no ratings to be off by", "Leave it out.")
         alpha = DEFAULT_ALPHA if alpha is None else alpha
+    if biases is None and not implicit:
+        biases = not nonnegative
     given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}
     given |= {"nonnegative": nonnegative or None, "replicas": replicas, "combine": combine}
     if regularization is None:

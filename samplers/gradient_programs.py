@@ -22,7 +22,8 @@ COMBINATIONS = ("mean", "sum")
 
 
 class StochasticGradient(MatrixFactorization):
-    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`. rate: of the first step.
+    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`. rate: of the first step,
+    for values that deviate by 1.
 
     Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
     has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
@@ -32,7 +33,7 @@ class StochasticGradient(MatrixFactorization):
 
     phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
 
-    def __init__(self, dataset: Matrix, *, rate: float = 0.1, **options: Any) -> None:
+    def __init__(self, dataset: Matrix, *, rate: float = 0.08, **options: Any) -> None:
         super().__init__(dataset, **options)
         if not 0 < rate < math.inf:
             raise RequestError(f"--rate {rate:g}: more than 0 is needed")
@@ -45,7 +46,8 @@ class StochasticGradient(MatrixFactorization):
         self._strata_bounds = index.slice_bounds[starts]
         self._cells = np.add.reduceat(index.cells, starts[:-1], axis=1)
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
-        self.together = min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata)
+        most = min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata)
+        self.together = -(-sizes.size // -(-sizes.size // most))  # as many in each round
         self._block = lru_cache(maxsize=None)(dataset.block)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -69,6 +71,11 @@ class StochasticGradient(MatrixFactorization):
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return super().writes_slice(phase, stage) and (not phase.staged or (stage + 1) % self.strata == 0)
 
+    def start_factors(self, job: Job, key: np.uint64) -> None:
+        """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
+        super().start_factors(job, key)
+        np.abs(self.mine(job), out=self.mine(job))
+
     def warm_up(self) -> None:
         super().warm_up()
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
@@ -76,11 +83,11 @@ class StochasticGradient(MatrixFactorization):
         for array in block:
             array.setflags(write=False)
         shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
-        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, slow=False)
+        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, first_pass=False)
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         if phase is self.initial[0]:
-            shared["row_squares"][:] = shared["column_squares"][:] = 1.0
+            shared["row_squares"][:] = shared["column_squares"][:] = self.scale**3  # values twice as high: steps, too
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         """The cells of each turn, those with the most ratings first."""
@@ -101,8 +108,8 @@ class StochasticGradient(MatrixFactorization):
         stratum = self._stratum(block, turn)
         mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
         bounds = self._strata_bounds[stratum : stratum + 2].tolist()
-        rewound, slow = turn == 0 or stratum == 0, job.stream[0] == 0
-        return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, slow=slow)
+        rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
+        return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
@@ -116,7 +123,7 @@ class StochasticGradient(MatrixFactorization):
         return sums
 
     def _sweep(
-        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, slow: bool
+        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
         """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
@@ -128,12 +135,13 @@ class StochasticGradient(MatrixFactorization):
             np.float32(self.mean),
             shared["rows"][mine],
             shared["columns"],
+            self.used,
             self.biases,
             shared["row_squares"][mine],
             shared["column_squares"],
-            np.float32(self.rate),
+            np.float32(self.rate * math.sqrt(self.scale)),
             self.penalty.regularization,
-            slow,
+            first_pass,
         )
 
 
@@ -175,8 +183,8 @@ class DataParallelGradient(StochasticGradient):
         replica = [array.copy() for array in before]
         shared = {**job.shared, "columns": replica[0], "column_squares": replica[1]}
         mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
-        bounds, slow = [0, self.dataset.columns], job.stream[0] == 0
-        loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, slow=slow)
+        bounds, first = [0, self.dataset.columns], job.stream[0] == 0
+        loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, first_pass=first)
         with np.errstate(invalid="ignore"):
             return loss, *(after - array for after, array in zip(replica, before, strict=True))
 

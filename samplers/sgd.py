@@ -4,11 +4,10 @@ The objective is sum_(u,i) (a_ui - w_u . h_i)^2 + lambda * (n_u |w_u|^2 + n_i |h
 one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u and e * w_u - lambda * h_i.
 
 How far is adapted row by row, with few numbers to keep (Chin, Zhuang, Juan and Lin, PAKDD 2015): a row's rate is the
-first one divided by the root of the sum of the mean squares of its steps so far, which is kept for its first `SLOW`
-factors and for the others apart. In the first pass only those first factors move: they find what users and items are
-like on average; the others, whose sums would be spoiled by errors that large, begin from there.
-
-Biases are among those first factors, see `samplers.factor_rows`.
+first one divided by the root of the sum of the mean squares of its gradients so far. That is kept for the first
+`LEADING` places and for the others apart: biases, see `samplers.factor_rows`, are among the first, and their gradients
+are so large that all others would take too short steps. In the first pass only the leading places move: they find what
+rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin from there.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 from blocks.compiled import kernel, reordered_kernel
 from samplers.factor_rows import LANE, dot
 
-SLOW = LANE  # places whose squares are kept apart
+LEADING = LANE // 2  # places of a row whose squares are kept apart
 
 
 class Ratings(NamedTuple):
@@ -56,16 +55,19 @@ def step(error, regularization, row, other, row_rate, other_rate):
 
 
 @reordered_kernel
-def sweep_cell(ratings, last, mean, rows, others, biased, row_squares, other_squares, rate, regularization, slow_only):
+def sweep_cell(
+    ratings, last, mean, rows, others, used, biased, row_squares, other_squares, rate, regularization, leading_only
+):
     """A step at each rating of a cell, row by row; returns the sum of the squares of their errors before it.
 
     ratings: Ratings, `following` is moved on to the next slice. last: the rank after the last of the slice. rows:
     float32 (D, R), others: float32 (I, R), by rank. biased: whether they begin with biases. row_squares float32 (D, 2),
-    other_squares float32 (I, 2): sums of the mean squares of the steps so far, of the first factors and of the others.
+    other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the leading places and of the
+    others.
     rate, regularization: float32.
     """
     loss, columns = 0.0, ratings.columns
-    of_slow, of_fast = np.float32(1.0 / SLOW), np.float32(1.0 / max(rows.shape[1] - SLOW, 1))
+    of_leading, of_others = np.float32(1.0 / min(used, LEADING)), np.float32(1.0 / max(used - LEADING, 1))
     for d in range(rows.shape[0]):
         row, at, end = rows[d], ratings.following[d], ratings.ends[d]
         while at < end and columns[at] < last:
@@ -75,16 +77,16 @@ def sweep_cell(ratings, last, mean, rows, others, biased, row_squares, other_squ
             loss += error * error
             at += 1
             row_rate, other_rate = rate / np.sqrt(row_squares[d, 0]), rate / np.sqrt(other_squares[column, 0])
-            mine, its = step(error, regularization, row[:SLOW], other[:SLOW], row_rate, other_rate)
+            mine, its = step(error, regularization, row[:LEADING], other[:LEADING], row_rate, other_rate)
             if biased:
                 row[1] = other[0] = np.float32(1.0)
-            row_squares[d, 0] += mine * of_slow
-            other_squares[column, 0] += its * of_slow
-            if slow_only or row.size == SLOW:
+            row_squares[d, 0] += mine * of_leading
+            other_squares[column, 0] += its * of_leading
+            if leading_only:
                 continue
             row_rate, other_rate = rate / np.sqrt(row_squares[d, 1]), rate / np.sqrt(other_squares[column, 1])
-            mine, its = step(error, regularization, row[SLOW:], other[SLOW:], row_rate, other_rate)
-            row_squares[d, 1] += mine * of_fast
-            other_squares[column, 1] += its * of_fast
+            mine, its = step(error, regularization, row[LEADING:], other[LEADING:], row_rate, other_rate)
+            row_squares[d, 1] += mine * of_others
+            other_squares[column, 1] += its * of_others
         ratings.following[d] = at
     return loss

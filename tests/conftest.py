@@ -48,16 +48,28 @@ def preloaded(tmp_path_factory) -> Callable[[str], Path]:
     return compile_
 
 
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def ooc_in() -> Callable[[Path], Ooc]:
+    """The command line in a directory: `ooc_in(directory)("info", path)` returns the finished process."""
+
+    def bind(directory: Path) -> Ooc:
+        def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "cli", *map(str, arguments)]
+            settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": directory, "timeout": 900}
+            return subprocess.run(command, check=False, **{**settings, **options})
+
+        return run
+
+    return bind
+
+
 @pytest.fixture
-def ooc(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line in `tmp_path`; `ooc("info", path)` returns the finished process."""
-
-    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cli", *map(str, arguments)]
-        settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 900, **options}
-        return subprocess.run(command, check=False, **settings)
-
-    return run
+def ooc(ooc_in: Callable[[Path], Ooc], tmp_path: Path) -> Ooc:
+    """The command line in `tmp_path`."""
+    return ooc_in(tmp_path)
 
 
 @pytest.fixture(scope="session")

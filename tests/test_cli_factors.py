@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +35,14 @@ def ratings(users: range, seed: int = 0, share: float = 0.4) -> str:
     return "".join(lines)
 
 
-@pytest.fixture
-def trained(tmp_path: Path, ooc: Ooc) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, ooc_in: Callable[[Path], Ooc]) -> Path:
     """Ratings, others of the same users and items, and ratings of users that come later; a run of the first."""
-    (tmp_path / "ratings.tsv").write_text(ratings(range(USERS)))
-    (tmp_path / "others.tsv").write_text(ratings(range(USERS), seed=1, share=0.1))
-    (tmp_path / "later.tsv").write_text(ratings(range(USERS, USERS + 10), seed=2))
+    path = tmp_path_factory.mktemp("factors")
+    ooc = ooc_in(path)
+    (path / "ratings.tsv").write_text(ratings(range(USERS)))
+    (path / "others.tsv").write_text(ratings(range(USERS), seed=1, share=0.1))
+    (path / "later.tsv").write_text(ratings(range(USERS, USERS + 10), seed=2))
     for arguments in (
         ("ratings.tsv", "ratings"),
         ("others.tsv", "others", "--names-from", "ratings"),
@@ -47,11 +50,17 @@ def trained(tmp_path: Path, ooc: Ooc) -> Path:
     ):
         done = ooc("ingest", "ratings", *arguments, "--workers", 1)
         assert done.returncode == 0, done.stderr
-    options = ("--rank", 4, "--method", "ccd", "--biases", "--held-out", "others", "--workers", 1)
-    done = ooc("train", "mf", "ratings", "run", *options)
+    done = ooc("train", "mf", "ratings", "run", "--rank", 4, "--method", "ccd", "--held-out", "others", "--workers", 1)
     assert done.returncode == 0, done.stderr
     assert "RMSE" in done.stdout
     assert "ooc recommend run" in done.stdout
+    return path
+
+
+@pytest.fixture
+def trained(made: Path, tmp_path: Path) -> Path:
+    """A copy of all that."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

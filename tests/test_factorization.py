@@ -173,19 +173,23 @@ def test_a_planted_matrix_is_found_again(tmp_path, method):
         assert np.sqrt((missing**2).mean()) < 0.01 * truth.std()
 
 
-def test_stochastic_gradient_is_what_its_formulas_say():
-    """A cell of three rows against plain Python in float64; the first pass moves the first factors only."""
+@pytest.mark.parametrize("biased", [False, True])
+def test_stochastic_gradient_is_what_its_formulas_say(biased):
+    """A cell of three rows against plain Python in float64; the first pass moves the leading places only."""
     random = np.random.default_rng(1)
     rows, columns = (random.normal(size=(n, 32)).astype(F) * F(0.3) for n in (3, 4))
+    if biased:
+        rows[:, 1] = columns[:, 0] = 1.0
     values, ranks = random.normal(size=7).astype(F), np.array([0, 2, 3, 1, 2, 0, 1], np.uint32)
     offsets = np.array([0, 3, 5, 7])
     expected = [array.astype(float) for array in (rows, columns)]
     squares = np.ones((3, 2)), np.ones((4, 2))
     found = rows.copy(), columns.copy(), np.ones((3, 2), F), np.ones((4, 2), F)
-    for slow in (True, False):
+    for first_pass in (True, False):
         ratings = sgd.Ratings(offsets[1:], ranks, values, np.zeros(3, np.int64))
         sgd.rewind(ratings, offsets, 0)
-        loss = sgd.sweep_cell(ratings, np.uint32(4), F(0.5), *found[:2], False, *found[2:], F(0.1), F(0.05), slow)
+        settings_of_steps = F(0.1), F(0.05), first_pass
+        loss = sgd.sweep_cell(ratings, np.uint32(4), F(0.5), *found[:2], 30, biased, *found[2:], *settings_of_steps)
         assert ratings.following.tolist() == offsets[1:].tolist()
         total = 0.0
         for d, j in zip(np.repeat(range(3), np.diff(offsets)), range(7), strict=True):
@@ -193,15 +197,31 @@ def test_stochastic_gradient_is_what_its_formulas_say():
             error = values[j] - 0.5 - w @ h
             total += error**2
             along = error * h - 0.05 * w, error * w - 0.05 * h
-            for part, where in ((0, slice(0, 16)), (1, slice(16, 32))):
-                if part == 1 and slow:
+            for part, where, places in ((0, slice(0, 8), 8), (1, slice(8, 32), 22)):
+                if part == 1 and first_pass:
                     continue
                 for factor, step, sums, place in ((w, along[0], squares[0], d), (h, along[1], squares[1], ranks[j])):
                     factor[where] += 0.1 / np.sqrt(sums[place, part]) * step[where]
-                    sums[place, part] += (step[where] ** 2).mean()
+                    sums[place, part] += (step[where] ** 2).sum() / places
+            if biased:
+                w[1] = h[0] = 1.0
         assert loss == pytest.approx(total, rel=1e-5)
         for mine, its in zip(found, (*expected, *squares), strict=True):
             assert np.allclose(mine, its, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_unit_of_the_values_does_not_matter(tmp_path, method):
+    """Values ten times as high, and a penalty that is: errors ten times as high after each iteration."""
+    dense, known = planted(40, 30, 2, 0.5)
+    errors = []
+    for unit in (1.0, 10.0):
+        (tmp_path / f"{unit}").mkdir()
+        matrix = written(tmp_path / f"{unit}", dense * unit, known, grid=3)
+        with InProcess(matrix, program_spec(method, regularization=0.1 * unit)) as chain:
+            chain.iterate(4)
+            errors.append(chain.objective()["rmse"] / unit)
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
@@ -318,7 +338,7 @@ def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
         program, shared = chain.program, {name: array.copy() for name, array in chain.shared.items()}
         for number in range(matrix.block_count):
             block, mine = matrix.block(number), slice(*matrix.index.block_bounds[number : number + 2])
-            program._sweep(block, mine, [0, matrix.columns], shared, rewound=True, slow=True)
+            program._sweep(block, mine, [0, matrix.columns], shared, rewound=True, first_pass=True)
         chain.iterate(1)
         for name in ("rows", "columns", "row_squares", "column_squares"):
             assert np.allclose(chain.shared[name], shared[name], atol=1e-6)
@@ -334,7 +354,7 @@ def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
         for number in (0, 1):
             copy = {name: array.copy() for name, array in before.items()}
             mine = slice(*matrix.index.block_bounds[number : number + 2])
-            chain.program._sweep(matrix.block(number), mine, [0, matrix.columns], copy, rewound=True, slow=True)
+            chain.program._sweep(matrix.block(number), mine, [0, matrix.columns], copy, rewound=True, first_pass=True)
             changes.append(copy["columns"] - before["columns"])
         phase = chain.program.phases[0]
         chain.program.aggregate(phase, chain.shared, [], next(chain._stages(phase)))
