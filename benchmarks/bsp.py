@@ -59,7 +59,7 @@ def options() -> argparse.Namespace:
 
 def ingest(args: argparse.Namespace, scratch: Path) -> Matrix:
     """Drawn ratings, in as many blocks as there are replicas at most."""
-    drawn.write_tsv(drawn.draw(args.users, args.items, int(args.entries)), scratch / "ratings.tsv")
+    drawn.write_tsv([drawn.draw(args.users, args.items, int(args.entries))], scratch / "ratings.tsv")
     request = RatingsRequest([str(scratch / "ratings.tsv")], str(scratch / "ratings"), grid=max(16, *args.replicas))
     return ingest_ratings(request)
 

@@ -57,7 +57,7 @@ class Benchmark:
         whole = drawn.read_tsv(args.ratings) if args.ratings else drawn.draw(args.users, args.items, int(args.entries))
         for name, part in drawn.cut(whole).items():
             np.savez(scratch / f"{name}.npz", **part._asdict())
-            drawn.write_tsv(part, scratch / f"{name}.tsv")
+            drawn.write_tsv([part], scratch / f"{name}.tsv")
             base = None if name == "train" else str(scratch / "train")
             ingest_ratings(RatingsRequest([str(scratch / f"{name}.tsv")], str(scratch / name), names_from=base))
 

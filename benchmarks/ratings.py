@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,31 +21,61 @@ class Ratings(NamedTuple):
     values: np.ndarray
 
 
-def draw(users: int, items: int, ratings: int, seed: int = 0) -> Ratings:
-    """Ratings from half a star to five, each pair of user and item once.
+class Habits:
+    """Users and items, and what they are like.
 
-    How many a user gives is log-normal, how popular an item is falls off as a power law cut short (as in MovieLens); a
-    rating is a mean, two biases, a product of planted factors, and noise, to the next half star.
+    How many ratings a user gives is log-normal, how popular an item is falls off as a power law cut short (as in
+    MovieLens); a rating is a mean, two biases, a product of planted factors, and noise, to the next half star from half
+    a star to five.
     """
-    random = np.random.default_rng(seed)
-    activity = random.lognormal(0.0, 1.2, users)
-    popularity = (np.arange(items) + 20.0) ** -1.1
-    who, what = (random.permutation(weights / weights.sum()).cumsum() for weights in (activity, popularity))
-    pairs = np.empty(0, np.int64)
+
+    def __init__(self, users: int, items: int, seed: int) -> None:
+        self.random = random = np.random.default_rng(seed)
+        activity = random.lognormal(0.0, 1.2, users)
+        popularity = (np.arange(items) + 20.0) ** -1.1
+        self._users, self._items = (
+            random.permutation(weights / weights.sum()).cumsum() for weights in (activity, popularity)
+        )
+        self._biases = [
+            random.normal(0, spread, side).astype(np.float32) for side, spread in ((users, 0.4), (items, 0.45))
+        ]
+        self._factors = [random.normal(0, 0.4, (side, _RANK)).astype(np.float32) for side in (users, items)]
+
+    def pairs(self, count: int) -> np.ndarray:
+        """int64 (count,), user * items + item; some come again."""
+        users, items = (
+            np.minimum(np.searchsorted(cumulated, self.random.random(count)), cumulated.size - 1)
+            for cumulated in (self._users, self._items)
+        )
+        return users * self._items.size + items
+
+    def rate(self, pairs: np.ndarray) -> Ratings:
+        """What is given for some pairs."""
+        sides = pairs // self._items.size, pairs % self._items.size
+        values = self.random.normal(3.5, 0.75, pairs.size).astype(np.float32)
+        for biases, numbers in zip(self._biases, sides, strict=True):
+            values += biases[numbers]
+        for first in range(0, pairs.size, _CHUNK):
+            some = slice(first, first + _CHUNK)
+            factors = (side[numbers[some]] for side, numbers in zip(self._factors, sides, strict=True))
+            values[some] += np.einsum("ij,ij->i", *factors)
+        users, items = (numbers.astype(np.uint32) for numbers in sides)
+        return Ratings(users, items, np.clip(np.round(2 * values) / 2, 0.5, 5).astype(np.float32))
+
+
+def draw(users: int, items: int, ratings: int, seed: int = 0) -> Ratings:
+    """Ratings by `Habits`, each pair of user and item once."""
+    habits, pairs = Habits(users, items, seed), np.empty(0, np.int64)
     while pairs.size < ratings:
-        more = 3 * (ratings - pairs.size) + 1000
-        drawn = np.searchsorted(who, random.random(more)) * items + np.searchsorted(what, random.random(more))
-        pairs = np.unique(np.concatenate([pairs, np.minimum(drawn, users * items - 1)]))
-    pairs = random.permutation(pairs)[:ratings]
-    chosen = (pairs // items).astype(np.uint32), (pairs % items).astype(np.uint32)
-    values = random.normal(3.5, 0.75, ratings).astype(np.float32)
-    for side, numbers, spread in zip((users, items), chosen, (0.4, 0.45), strict=True):
-        values += random.normal(0, spread, side).astype(np.float32)[numbers]
-    tastes, features = (random.normal(0, 0.4, (side, _RANK)).astype(np.float32) for side in (users, items))
-    for first in range(0, ratings, _CHUNK):
-        some = slice(first, first + _CHUNK)
-        values[some] += np.einsum("ij,ij->i", tastes[chosen[0][some]], features[chosen[1][some]])
-    return Ratings(*chosen, np.clip(np.round(2 * values) / 2, 0.5, 5).astype(np.float32))
+        pairs = np.unique(np.concatenate([pairs, habits.pairs(3 * (ratings - pairs.size) + 1000)]))
+    return habits.rate(habits.random.permutation(pairs)[:ratings])
+
+
+def stream(users: int, items: int, ratings: int, seed: int = 0) -> Iterator[Ratings]:
+    """Ratings by `Habits`, some millions at a time; pairs may come again."""
+    habits = Habits(users, items, seed)
+    for first in range(0, ratings, 4 * _CHUNK):
+        yield habits.rate(habits.pairs(min(4 * _CHUNK, ratings - first)))
 
 
 def cut(ratings: Ratings, seed: int = 0) -> dict[str, Ratings]:
@@ -62,12 +93,13 @@ def cut(ratings: Ratings, seed: int = 0) -> dict[str, Ratings]:
     return parts
 
 
-def write_tsv(ratings: Ratings, path: Path) -> None:
+def write_tsv(some: Iterable[Ratings], path: Path) -> None:
     """Lines of user, item and rating."""
     with path.open("w", encoding="ascii") as file:
-        for first in range(0, ratings.users.size, _CHUNK):
-            columns = (column[first : first + _CHUNK].tolist() for column in ratings)
-            file.writelines(f"{user}\t{item}\t{value:g}\n" for user, item, value in zip(*columns, strict=True))
+        for ratings in some:
+            for first in range(0, ratings.users.size, _CHUNK):
+                columns = (column[first : first + _CHUNK].tolist() for column in ratings)
+                file.writelines(f"{user}\t{item}\t{value:g}\n" for user, item, value in zip(*columns, strict=True))
 
 
 def read_tsv(path: Path) -> Ratings:

@@ -48,13 +48,15 @@ def intended(drawn: Dataset) -> Intended:
 @pytest.mark.parametrize("buffers", [0, 3])
 def test_bytes_are_those_that_a_run_then_moves(tmp_path: Path, sampler: str, buffers: int) -> None:
     dataset, spec = small_dataset(tmp_path / "data"), program_spec(sampler)
-    run = new_run(tmp_path / "run", dataset, spec, 3)
+    run = new_run(tmp_path / "run", dataset, spec, 4)
     train(run, streamed(buffers), quiet=True)
-    lines = run.metrics()
     found = forecast(dataset, spec.build(dataset), streamed(buffers), SPEEDS)
-    moved = found.read_bytes, found.written_bytes
-    for before, line in pairwise(lines):
-        assert moved == tuple(line[name] - before[name] for name in ("bytes_read", "bytes_written"))
+    *moved, last = (
+        tuple(line[name] - before[name] for name in ("bytes_read", "bytes_written"))
+        for before, line in pairwise(run.metrics())
+    )
+    assert moved == [(found.read_bytes, found.written_bytes)] * 2
+    assert last == (moved[0] if buffers else (0, found.state_bytes))  # a checkpoint
 
 
 def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
