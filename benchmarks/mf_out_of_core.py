@@ -4,8 +4,8 @@
 
 Ratings are drawn and ingested first. Every training is the command a user would give; with --limit all its processes
 are in a memory control group (which takes root), and one that held more would be killed. Prints ratings a second in the
-iterations but the first and the last, what was held at most, and how many times the budget the ratings are, in the blocks that are
-trained on.
+iterations but the first and the last, what was held at most, and how many times the budget the ratings are, in the
+blocks that are trained on.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def intended(drawn: Dataset) -> Intended:
 @pytest.mark.parametrize("buffers", [0, 3])
 def test_bytes_are_those_that_a_run_then_moves(tmp_path: Path, sampler: str, buffers: int) -> None:
     dataset, spec = small_dataset(tmp_path / "data"), program_spec(sampler)
-    run = new_run(tmp_path / "run", dataset, spec, 4)
+    run = new_run(tmp_path / "run", dataset, spec, 4, evaluate_every=4)
     train(run, streamed(buffers), quiet=True)
     found = forecast(dataset, spec.build(dataset), streamed(buffers), SPEEDS)
     *moved, last = (
