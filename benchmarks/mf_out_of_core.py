@@ -20,6 +20,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks import ratings as drawn
 from benchmarks.measure import ROOT, watch
 from benchmarks.out_of_core import OOC, control_group, drop_cache, model_digest, start
@@ -70,8 +72,10 @@ def measure(args: argparse.Namespace, matrix: Matrix, run: Path, budget: str, li
     how = ["--rank", str(args.rank), "--method", args.method, "--iterations", str(args.iterations)]
     how += ["--workers", str(args.workers), "--memory", budget, "--evaluate-every", str(args.iterations)]
     with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
+        before = psutil.disk_io_counters()
         process = start(["train", "mf", str(matrix.path), str(run), *how], group)
         samples = watch(process, timeout=float("inf"))
+        after = psutil.disk_io_counters()
     if process.returncode:
         raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
     lines = Run(run).metrics()[1:-1]
@@ -80,6 +84,7 @@ def measure(args: argparse.Namespace, matrix: Matrix, run: Path, budget: str, li
         "limit": limit,
         "ratings_per_s": statistics.median(line["samples_per_s"] for line in lines),
         "page_cache_s": statistics.median(line["page_cache_s"] for line in lines),
+        "device_read_bytes": after.read_bytes - before.read_bytes,
         "held_bytes": max(size for _, size in samples),
         "model": model_digest(run),
     }
@@ -87,12 +92,12 @@ def measure(args: argparse.Namespace, matrix: Matrix, run: Path, budget: str, li
 
 def describe(found: list[dict[str, Any]], matrix: Matrix) -> Iterator[str]:
     size = sum(entry["bytes"] for entry in matrix.manifest["blocks"])
-    rows = [["budget", "group", "ratings / budget", "MB held", "M ratings/s", "s for the page cache"]]
+    rows = [["budget", "group", "ratings / budget", "MB held", "M ratings/s", "s for the page cache", "GB read in all"]]
     for row in found:
         share, held = size / parse_size(row["memory"]), row["held_bytes"] / 1e6
         speed = row["ratings_per_s"] / 1e6
         rows.append([row["memory"], row["limit"], f"{share:.1f}", f"{held:,.0f}", f"{speed:.2f}"])
-        rows[-1].append(f"{row['page_cache_s']:.2f}")
+        rows[-1] += [f"{row['page_cache_s']:.2f}", f"{row['device_read_bytes'] / 1e9:.2f}"]
     yield from table(rows)
     if len(found) > 1:
         yield f"the first has {found[0]['ratings_per_s'] / found[-1]['ratings_per_s']:.0%} of the speed of the last"

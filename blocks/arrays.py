@@ -91,10 +91,16 @@ def _write_pieces(written: Any, array: Pieces) -> None:
         at += run.size
 
 
-def map_arrays(path: Path, where: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Map the arrays of a file written by `write_arrays`, read-only; pages come in when they are touched."""
+def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
+    """Map the arrays of a file written by `write_arrays`, read-only; pages come in when they are touched.
+
+    streamed: they are read from end to end, then others are for a long time. Where files are more than memory, what is
+    kept of them is then what was read last, and not what was touched most often.
+    """
     with disk_errors(path), path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if streamed and hasattr(mmap, "MADV_SEQUENTIAL"):
+        whole.madvise(mmap.MADV_SEQUENTIAL)
     return {
         name: np.frombuffer(whole, dtype, count=size, offset=offset) if size else np.empty(0, dtype)
         for name, (offset, dtype, size) in where.items()

@@ -12,6 +12,7 @@ Inside, a row goes by its place, block by block, and a column by its rank, slice
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,11 +76,17 @@ class Matrix(Store):
 
     def block(self, number: int) -> RowBlock:
         """Map the rows of a block."""
-        return RowBlock(**self.map(self.manifest["blocks"][number]))
+        return RowBlock(**self.map(self.manifest["blocks"][number], streamed=True))
+
+    def ask_for_block(self, number: int) -> None:
+        """Have the kernel read a block, in the background, that will be mapped soon."""
+        if hasattr(os, "posix_fadvise"):
+            with (self.path / self.manifest["blocks"][number]["file"]).open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def slice(self, number: int) -> ColumnSlice:
         """Map the columns of a slice."""
-        return ColumnSlice(**self.map(self.manifest["slices"][number]))
+        return ColumnSlice(**self.map(self.manifest["slices"][number], streamed=True))
 
     def row_names(self) -> list[str]:
         """Names of all rows, in the order in which results are given."""

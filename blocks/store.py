@@ -52,8 +52,11 @@ class Store:
         """Map the data of a slice."""
         raise NotImplementedError
 
-    def map(self, entry: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Map the arrays of a file, given its entry; raises WorkFailed if it is missing or has another size."""
+    def map(self, entry: dict[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
+        """Map the arrays of a file, given its entry; raises WorkFailed if it is missing or has another size.
+
+        streamed: see `map_arrays`.
+        """
         path = self.path / entry["file"]
         try:
             found = path.stat().st_size
@@ -67,7 +70,7 @@ class Store:
                 f"{path} is damaged: {found} bytes, expected {entry['bytes']}",
                 f"See what is left with: ooc verify {self.path}",
             )
-        return map_arrays(path, entry["arrays"])
+        return map_arrays(path, entry["arrays"], streamed=streamed)
 
     @property
     def data_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -46,8 +47,7 @@ class StochasticGradient(MatrixFactorization):
         self._strata_bounds = index.slice_bounds[starts]
         self._cells = np.add.reduceat(index.cells, starts[:-1], axis=1)
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
-        most = min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata)
-        self.together = -(-sizes.size // -(-sizes.size // most))  # as many in each round
+        self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
         self._block = lru_cache(maxsize=None)(dataset.block)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -64,7 +64,7 @@ class StochasticGradient(MatrixFactorization):
         """The rows of blocks that go round together, and all columns: they are written once these have."""
         rows, columns = super().sliced_arrays().values()
         return {
-            "rows": np.add.reduceat(rows, np.arange(0, rows.size, self.together)),
+            "rows": np.add.reduceat(rows, self.rounds[:-1]),
             "columns": columns.sum(keepdims=True),
         }
 
@@ -93,12 +93,15 @@ class StochasticGradient(MatrixFactorization):
         """The cells of each turn, those with the most ratings first."""
         if phase is not self.phases[0]:
             return super().schedule(phase, unit, parts)
-        rounds = [range(first, min(first + self.together, parts)) for first in range(0, parts, self.together)]
-        return [sorted(blocks, key=self._weight(turn)) for blocks in rounds for turn in range(self.strata)]
+        return [
+            sorted(range(first, last), key=self._weight(turn))
+            for first, last in itertools.pairwise(self.rounds)
+            for turn in range(self.strata)
+        ]
 
     def _stratum(self, block: int, turn: int) -> int:
-        """That a block has in a turn."""
-        return (block % self.together + turn) % self.strata
+        """That a block has in a turn. There are no more blocks in a round than strata."""
+        return (block + turn) % self.strata
 
     def _weight(self, turn: int) -> Callable[[int], int]:
         return lambda block: -int(self._cells[block, self._stratum(block, turn)])
@@ -108,6 +111,9 @@ class StochasticGradient(MatrixFactorization):
         stratum = self._stratum(block, turn)
         mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
         bounds = self._strata_bounds[stratum : stratum + 2].tolist()
+        if turn == 0:
+            first, last = self.rounds[np.searchsorted(self.rounds, block, side="right") - 1 :][:2]
+            self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)  # of the next round
         rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
         return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
 
@@ -143,6 +149,19 @@ class StochasticGradient(MatrixFactorization):
             self.penalty.regularization,
             first_pass,
         )
+
+
+def rounds(blocks: int, most: int) -> list[int]:
+    """The first block of each round, and the number of blocks.
+
+    A round has so many blocks as the largest power of two that is not above `most`, so that all workers have as many
+    cells in a turn; the last two rounds share what is left.
+    """
+    size = 1 << (most.bit_length() - 1)
+    starts = [*range(0, blocks, size), blocks]
+    if len(starts) > 2:
+        starts[-2] = (starts[-3] + blocks + 1) // 2
+    return starts
 
 
 class DataParallelGradient(StochasticGradient):

@@ -21,6 +21,7 @@ from blocks.memory import parse_size
 from ooc.plan import make_plan, sliced_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
+from samplers.gradient_programs import rounds
 
 PROGRAMS = {
     "StochasticGradient": {"biases": True},
@@ -95,11 +96,19 @@ def test_the_smallest_budget_holds(tall, tmp_path, method, name):
     assert all(line["memory_bytes"] < budget for line in Run(tmp_path / "run").metrics())
 
 
+@pytest.mark.parametrize(("blocks", "most", "expected"), [
+    (1, 4, [0, 1]), (7, 2, [0, 2, 4, 6, 7]), (16, 13, [0, 8, 16]), (17, 9, [0, 8, 13, 17]), (20, 8, [0, 8, 14, 20]),
+    (3, 16, [0, 3]),
+])  # fmt: skip
+def test_rounds_have_an_even_number_of_blocks_where_they_can(blocks, most, expected):
+    assert rounds(blocks, most) == expected
+
+
 def test_descent_changes_the_rows_of_one_piece_until_all_are_written(matrix):
     """Two blocks at a time: between two times that the file is written nothing else changes."""
     with InProcess(matrix, program_spec("StochasticGradient")) as chain:
         program, rows = chain.program, chain.shared["rows"]
-        program.together = 2
+        program.rounds = rounds(matrix.block_count, 2)
         pieces = np.append(0, np.cumsum(program.sliced_arrays()["rows"])) // program.width
         assert pieces.size == 5
         assert pieces[-1] == matrix.rows
