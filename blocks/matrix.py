@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocks.files import disk_errors
 from blocks.store import Store, read_lines
 
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
@@ -80,8 +81,9 @@ class Matrix(Store):
 
     def ask_for_block(self, number: int) -> None:
         """Have the kernel read a block, in the background, that will be mapped soon."""
+        path = self.path / self.manifest["blocks"][number]["file"]
         if hasattr(os, "posix_fadvise"):
-            with (self.path / self.manifest["blocks"][number]["file"]).open("rb") as file:
+            with disk_errors(path), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def slice(self, number: int) -> ColumnSlice:

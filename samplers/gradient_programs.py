@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -23,8 +24,9 @@ COMBINATIONS = ("mean", "sum")
 
 
 class StochasticGradient(MatrixFactorization):
-    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`. rate: of the first step,
-    for values that deviate by 1.
+    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`.
+
+    rate: of the first step, for values that deviate by 1.
 
     Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
     has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
@@ -112,10 +114,14 @@ class StochasticGradient(MatrixFactorization):
         mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
         bounds = self._strata_bounds[stratum : stratum + 2].tolist()
         if turn == 0:
-            first, last = self.rounds[np.searchsorted(self.rounds, block, side="right") - 1 :][:2]
-            self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)  # of the next round
+            self._ask_ahead(block)
         rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
         return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
+
+    def _ask_ahead(self, block: int) -> None:
+        """Have the block read that follows this one by as many as are in its round."""
+        first, last = self.rounds[bisect.bisect(self.rounds, block) - 1 :][:2]
+        self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
