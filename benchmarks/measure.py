@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,10 @@ def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, i
     deadline = time.monotonic() + timeout
     try:
         while process.poll() is None and time.monotonic() < deadline:
-            began = time.monotonic()
-            samples.append((began, held(_tree(process.pid))))
+            began, pids = time.monotonic(), _tree(process.pid)
+            size = held(pids)
+            if _tree(process.pid) == pids:  # or what one shared before it ended would count again for those read after
+                samples.append((began, size))
             time.sleep(max(SAMPLE_S, 30 * (time.monotonic() - began)))  # looking through much memory takes a while
     finally:
         if process.poll() is None:  # too late, or interrupted
@@ -77,10 +80,11 @@ def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, i
 
 
 def _tree(pid: int) -> list[int]:
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []
+    """A process and all below it that hold memory."""
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(pid).children(recursive=True)
+        return [pid, *(child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE)]
+    return []
 
 
 def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_size: int) -> float:

@@ -14,7 +14,7 @@ class Switches:
     """macro: workers wait for each other when a phase ends, or a stage where a phase has them; else after each unit.
 
     heaviest_first: the parts of a stage are dealt as the program's schedule says, those with the most entries before;
-    else in the order in which they lie. own_queues: each worker has its own parts, dealt in turn, and asks nobody; else
+    else in a random order. own_queues: each worker has its own parts, dealt in turn, and asks nobody; else
     whoever is free takes the next. background: state in memory is written while workers go on; else they wait.
     """
 
