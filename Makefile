@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long lint clean
+.PHONY: demo test test-long lint bench clean
 
 demo: .venv/installed
 	$(BIN)/ooc demo
@@ -16,6 +16,11 @@ test-long: .venv/tested
 lint: .venv/tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The peers of the benchmarks. LIBMF is only as fast as it can be with these flags.
+bench: .venv/installed
+	CXXFLAGS="-O3 -march=native -DUSEAVX -DUSEOMP -fopenmp" LDFLAGS=-fopenmp \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-binary libmf --no-cache-dir --editable ".[bench]"
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

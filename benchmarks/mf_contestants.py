@@ -22,6 +22,8 @@ import numpy as np
 
 from benchmarks.ratings import Ratings
 
+_EIGHT_FLOATS = b"Dv8_f"  # the type of an AVX register, in names of functions that take some
+
 
 @dataclass
 class Spec:
@@ -72,9 +74,11 @@ def libmf(spec: Spec) -> dict[str, Any]:
     It prints the RMSE of each iteration but no times: an iteration takes what n - 1 more of them take, divided by that;
     so what it does before its first does not count. The mean is taken out, as it does not do that.
     """
-    train, test = spec.load("train"), spec.load(spec.test)
     from libmf import mf
 
+    if _EIGHT_FLOATS not in Path(mf.compiled_src).read_bytes():
+        raise SystemExit("LIBMF was built without AVX, and so is much slower than it can be: run `make bench`")
+    train, test = spec.load("train"), spec.load(spec.test)
     mean = train.values.mean()
     tables = [
         np.column_stack([part.users, part.items, part.values - mean]).astype(np.float32) for part in (train, test)

@@ -93,4 +93,6 @@ _unmanaged = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": Fals
 unmanaged_kernel: Any = numba.njit(**_unmanaged)  # type: ignore[call-overload]
 # Where sums may be reordered, too (always in the same way by the same build): loops over float32 then vectorise.
 reordered_kernel: Any = numba.njit(fastmath=True, **_unmanaged)  # type: ignore[call-overload]
+# For the body of a hot loop that the compiler would rather call.
+inlined_kernel: Any = numba.njit(forceinline=True, **_unmanaged)  # type: ignore[call-overload]
 inlined: Any = numba.njit(inline="always", error_model="numpy")

@@ -12,6 +12,11 @@ from cli.console import Json, Overwrite, Workers, print_json
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
 
+_ERRORS = {  # of ratings, or not, as they are told
+    True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
+    False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
+}
+
 
 def topics(
     run: RunPath,
@@ -67,7 +72,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics; of a
-    factorization the errors of its predictions."""
+    factorization the errors of its predictions, or, with implicit feedback, how high it ranks what users did."""
     from blocks.dataset import Dataset
     from blocks.matrix import Matrix
     from blocks.workers import cores
@@ -79,8 +84,7 @@ def evaluate(
     model = open_any_model(run)
     if isinstance(model, FactorModel):
         errors = evaluate_ratings(model, Matrix(held_out))
-        told = f"{errors['ratings']:,} ratings: RMSE {errors['rmse']:.4f}, mean absolute error {errors['mae']:.4f}"
-        print_json(errors) if json else print(told)
+        print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
         return
     request = Request(parse_metrics(metrics), seed, particles, top)
     found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())

@@ -29,6 +29,7 @@ _VALUES = {  # of the last line of the metrics, as they are told
     "objective": "objective {:.6g}",
     "rmse": "RMSE {:.4f}",
     "held_out_rmse": "held-out {:.4f}",
+    "held_out_percentile_rank": "held-out percentile rank {:.2%}",
 }
 
 

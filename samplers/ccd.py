@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factor_rows import LANE, find_residuals, penalty_of
+from samplers.factor_rows import find_residuals, penalty_of
+from samplers.lanes import LANE
 
 
 class Work(NamedTuple):

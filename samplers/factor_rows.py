@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import reordered_kernel
+from blocks.compiled import inlined_kernel, reordered_kernel
+from samplers import lanes
+from samplers.lanes import LANE
 
-LANE = 16  # float32 of a cache line: rows begin on one
 BIASES = 2  # places before the factors, if there are biases
 LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bounds them
 
@@ -31,13 +32,13 @@ def penalty_of(penalty, entries):
     return penalty.regularization * np.float32(entries) if penalty.per_entry else penalty.regularization
 
 
-@reordered_kernel
+@inlined_kernel
 def dot(one, other):
     """The inner product of two rows, float32 (R,)."""
-    total = np.float32(0.0)
-    for k in range(one.size):
-        total += one[k] * other[k]
-    return total
+    products = lanes.spread(np.float32(0.0))
+    for k in range(0, one.size, LANE):
+        products = lanes.fused(lanes.load(one, k), lanes.load(other, k), products)
+    return lanes.total(products)
 
 
 @reordered_kernel

@@ -26,7 +26,8 @@ from blocks.matrix import ColumnSlice, Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.shared import ArraySpec
 from samplers.factor_model import write_factors
-from samplers.factor_rows import BIASES, LANE, Penalty, squared_errors
+from samplers.factor_rows import BIASES, Penalty, squared_errors
+from samplers.lanes import LANE
 from samplers.streams import stream_key
 
 SIDES = ("rows", "columns")

@@ -15,6 +15,8 @@ from ooc.training import publish_model
 from samplers.factor_model import row_order
 from samplers.factor_rows import squared_errors
 from samplers.factorization import MatrixFactorization
+from samplers.factorization_programs import ImplicitFeedback
+from samplers.rankings import expected_percentile_rank
 
 
 def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
@@ -41,8 +43,12 @@ class FactorizationObserver:
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         if not self._held_out:
             return {}
-        assert isinstance(engine.program, MatrixFactorization)
-        return {"held_out_rmse": held_out_rmse(engine.program, engine.arrays, self._held_out, self._order)}
+        program, arrays = engine.program, engine.arrays
+        assert isinstance(program, MatrixFactorization)
+        if isinstance(program, ImplicitFeedback):
+            factors = arrays["rows"], self._order, arrays["columns"], np.arange(self._held_out.columns)
+            return {"held_out_percentile_rank": expected_percentile_rank(self._held_out, *factors)}
+        return {"held_out_rmse": held_out_rmse(program, arrays, self._held_out, self._order)}
 
     def finish(self, engine: StaticEngine) -> None:
         publish_model(self._run, engine)

@@ -17,9 +17,10 @@ from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
 from samplers import als, ccd
-from samplers.factor_rows import LANE, LEAST
+from samplers.factor_rows import LEAST
 from samplers.factorization import MatrixFactorization
 from samplers.gradient_programs import DataParallelGradient, StochasticGradient
+from samplers.lanes import LANE
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
 

@@ -58,10 +58,8 @@ def train_mf(
     """
     check_lengths(iterations, evaluate_every)
     chosen = _method(method, schedule, implicit=implicit)
-    if implicit:
-        if held_out:
-            raise RequestError("--held-out with --implicit: there are no ratings to be off by", "Leave it out.")
-        alpha = DEFAULT_ALPHA if alpha is None else alpha
+    if implicit and alpha is None:
+        alpha = DEFAULT_ALPHA
     if biases is None and not implicit:
         biases = not nonnegative
     given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}

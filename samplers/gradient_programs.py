@@ -20,6 +20,7 @@ from samplers.factorization import SIDES, MatrixFactorization
 
 _STRATA = 16  # that the columns are dealt with in
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
+_OPEN_ROWS = 4  # whose steps overlap in the processor
 COMBINATIONS = ("mean", "sum")
 
 
@@ -51,6 +52,9 @@ class StochasticGradient(MatrixFactorization):
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
         self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
         self._block = lru_cache(maxsize=None)(dataset.block)
+        self._open_rows = np.zeros(_OPEN_ROWS, np.int64)
+        leading = min(self.used, sgd.LEADING)
+        self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {
@@ -141,20 +145,17 @@ class StochasticGradient(MatrixFactorization):
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
-        return sgd.sweep_cell(
-            ratings,
-            np.uint32(bounds[1]),
-            np.float32(self.mean),
-            shared["rows"][mine],
-            shared["columns"],
-            self.used,
-            self.biases,
-            shared["row_squares"][mine],
-            shared["column_squares"],
-            np.float32(self.rate * math.sqrt(self.scale)),
-            self.penalty.regularization,
-            first_pass,
+        steps = sgd.Steps(
+            mean=np.float32(self.mean),
+            rate=np.float32(self.rate * math.sqrt(self.scale)),
+            regularization=self.penalty.regularization,
+            shares=self._shares,
+            biased=self.biases,
+            leading_only=first_pass,
         )
+        squares = shared["row_squares"][mine], shared["column_squares"]
+        last = np.uint32(bounds[1])
+        return sgd.sweep_cell(ratings, last, shared["rows"][mine], shared["columns"], *squares, steps, self._open_rows)
 
 
 def rounds(blocks: int, most: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""How far the predictions of a factorization are off."""
+"""How good the predictions of a factorization are."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.matrix import Matrix
 from samplers.factor_model import FactorModel
+from samplers.rankings import expected_percentile_rank
 
 _PRODUCTS = 1 << 22  # of factors that are multiplied at a time
 
 
 def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
-    """The root of the mean squared error, and the mean absolute error, of ratings by users and items of the training.
+    """The root of the mean squared error, and the mean absolute error, of ratings by users and items of the training;
+    of implicit feedback the expected percentile rank.
 
     Raises RequestError unless `held_out` was ingested with --names-from the training's ratings.
     """
-    if model.solver["alpha"]:
-        raise RequestError(f"{model.path} was trained with --implicit: it predicts wishes, not ratings")
     if held_out.row_names() != model.rows.names or held_out.column_names() != model.columns.names:
         raise RequestError(
             f"{held_out.path} has other users or items than {model.path}",
             "Ingest it with --names-from the training's ratings.",
         )
+    if model.solver["alpha"]:
+        places = np.arange(len(model.rows)), held_out.index.column_ids
+        rank = expected_percentile_rank(held_out, model.rows.factors, places[0], model.columns.factors, places[1])
+        return {"counts": held_out.entries, "percentile_rank": rank}
     squares = absolutes = 0.0
     for number in range(held_out.block_count):
         block = held_out.block(number)

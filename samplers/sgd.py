@@ -16,10 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel, reordered_kernel
-from samplers.factor_rows import LANE, dot
+from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
+from samplers import lanes
+from samplers.factor_rows import dot
+from samplers.lanes import LANE
+from samplers.prefetch import prefetch
 
-LEADING = LANE // 2  # places of a row whose squares are kept apart
+_ROWS_AHEAD = 16
+LEADING = LANE  # places of a row whose squares are kept apart: with LIBMF 8, which are no better
 
 
 class Ratings(NamedTuple):
@@ -40,53 +44,104 @@ def rewind(ratings, offsets, first):
         ratings.following[d] = offsets[d] + np.searchsorted(columns, np.uint32(first))
 
 
-@reordered_kernel
-def step(error, regularization, row, other, row_rate, other_rate):
-    """Move two rows of factors, float32 (n,), along their gradients; returns the sums of the squares of these."""
-    row_squares, other_squares = np.float32(0.0), np.float32(0.0)
-    for k in range(row.size):
-        along_row = error * other[k] - regularization * row[k]
-        along_other = error * row[k] - regularization * other[k]
-        row_squares += along_row * along_row
-        other_squares += along_other * along_other
-        row[k] += row_rate * along_row
-        other[k] += other_rate * along_other
-    return row_squares, other_squares
+class Steps(NamedTuple):
+    """How steps are taken. mean, rate, regularization: float32. shares: float32 (2,), one divided by how many of the
+    leading places, and of the others, are in use. biased: whether rows begin with biases. leading_only: whether the
+    other places stay as they are."""
+
+    mean: np.float32
+    rate: np.float32
+    regularization: np.float32
+    shares: np.ndarray
+    biased: bool
+    leading_only: bool
 
 
-@reordered_kernel
-def sweep_cell(
-    ratings, last, mean, rows, others, used, biased, row_squares, other_squares, rate, regularization, leading_only
-):
-    """A step at each rating of a cell, row by row; returns the sum of the squares of their errors before it.
+@inlined_kernel
+def gradients(error, regularization, mine, its):
+    """What a step goes along, for a lane of a row and one of a column."""
+    errors, shrinkage = lanes.spread(error), lanes.spread(-regularization)
+    of_mine = lanes.fused(errors, its, lanes.times(shrinkage, mine))
+    return of_mine, lanes.fused(errors, mine, lanes.times(shrinkage, its))
 
-    ratings: Ratings, `following` is moved on to the next slice. last: the rank after the last of the slice. rows:
-    float32 (D, R), others: float32 (I, R), by rank. biased: whether they begin with biases. row_squares float32 (D, 2),
-    other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the leading places and of the
-    others.
-    rate, regularization: float32.
+
+@inlined_kernel
+def step(error, row, other, row_squares, other_squares, steps):
+    """A step at one rating, of whose prediction this is the error. Sums of squares: float32 (2,), see `sweep_cell`."""
+    squares = lanes.load_pairs(row_squares, other_squares)
+    rates = lanes.over_roots(steps.rate, squares)
+    mine, its = lanes.load(row, 0), lanes.load(other, 0)
+    along_row, along_other = gradients(error, steps.regularization, mine, its)
+    mine = lanes.fused(lanes.spread_place(rates, 0), along_row, mine)
+    its = lanes.fused(lanes.spread_place(rates, 2), along_other, its)
+    if steps.biased:
+        mine, its = lanes.replaced(mine, 1, np.float32(1.0)), lanes.replaced(its, 0, np.float32(1.0))
+    lanes.store(row, 0, mine)
+    lanes.store(other, 0, its)
+    row_leading, other_leading = lanes.times(along_row, along_row), lanes.times(along_other, along_other)
+    row_others = other_others = lanes.spread(np.float32(0.0))
+    if not steps.leading_only:
+        row_rate, other_rate = lanes.spread_place(rates, 1), lanes.spread_place(rates, 3)
+        for k in range(LEADING, row.size, LANE):
+            mine, its = lanes.load(row, k), lanes.load(other, k)
+            along_row, along_other = gradients(error, steps.regularization, mine, its)
+            row_others = lanes.fused(along_row, along_row, row_others)
+            other_others = lanes.fused(along_other, along_other, other_others)
+            lanes.store(row, k, lanes.fused(row_rate, along_row, mine))
+            lanes.store(other, k, lanes.fused(other_rate, along_other, its))
+    more = lanes.totals(row_leading, row_others, other_leading, other_others)
+    shares = lanes.load_pairs(steps.shares, steps.shares)
+    lanes.store_pairs(row_squares, other_squares, lanes.fused(shares, more, squares))
+
+
+@unmanaged_kernel
+def next_row(ratings, last, d):
+    """The first row from d on that has ratings left below `last`; the number of rows if there is none.
+
+    What rows have in a cell lies apart, so it is asked for before they are looked at.
     """
-    loss, columns = 0.0, ratings.columns
-    of_leading, of_others = np.float32(1.0 / min(used, LEADING)), np.float32(1.0 / max(used - LEADING, 1))
-    for d in range(rows.shape[0]):
-        row, at, end = rows[d], ratings.following[d], ratings.ends[d]
-        while at < end and columns[at] < last:
-            column = columns[at]
-            other = others[column]
-            error = ratings.values[at] - mean - dot(row, other)
-            loss += error * error
-            at += 1
-            row_rate, other_rate = rate / np.sqrt(row_squares[d, 0]), rate / np.sqrt(other_squares[column, 0])
-            mine, its = step(error, regularization, row[:LEADING], other[:LEADING], row_rate, other_rate)
-            if biased:
-                row[1] = other[0] = np.float32(1.0)
-            row_squares[d, 0] += mine * of_leading
-            other_squares[column, 0] += its * of_leading
-            if leading_only:
-                continue
-            row_rate, other_rate = rate / np.sqrt(row_squares[d, 1]), rate / np.sqrt(other_squares[column, 1])
-            mine, its = step(error, regularization, row[LEADING:], other[LEADING:], row_rate, other_rate)
-            row_squares[d, 1] += mine * of_others
-            other_squares[column, 1] += its * of_others
-        ratings.following[d] = at
+    while d < ratings.ends.size:
+        if d + _ROWS_AHEAD < ratings.ends.size:
+            prefetch(ratings.columns, ratings.following[d + _ROWS_AHEAD])
+            prefetch(ratings.values, ratings.following[d + _ROWS_AHEAD])
+        at = ratings.following[d]
+        if at < ratings.ends[d] and ratings.columns[at] < last:
+            break
+        d += 1
+    return d
+
+
+@unmanaged_kernel
+def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, open_rows):
+    """A step at each rating of a cell; returns the sum of the squares of their errors before it.
+
+    A step waits for the one before it if they are in the same row, so rows take turns, as many as `open_rows`, int64
+    (n,), has places.
+    ratings: Ratings, `following` is moved on to the next slice. last: the rank after the last of the slice. rows:
+    float32 (D, R), others: float32 (I, R), by rank. row_squares float32 (D, 2), other_squares float32 (I, 2): sums of
+    the mean squares of the gradients so far, of the leading places and of the others.
+    """
+    loss, size, d = 0.0, 0, next_row(ratings, last, 0)
+    while size < open_rows.size and d < rows.shape[0]:
+        open_rows[size] = d
+        size, d = size + 1, next_row(ratings, last, d + 1)
+    turn = 0
+    while size:
+        mine = open_rows[turn]
+        at = ratings.following[mine]
+        its = ratings.columns[at]
+        error = ratings.values[at] - steps.mean - dot(rows[mine], others[its])
+        loss += error * error
+        step(error, rows[mine], others[its], row_squares[mine], other_squares[its], steps)
+        ratings.following[mine] = at = at + 1
+        if at < ratings.ends[mine] and ratings.columns[at] < last:
+            turn += 1
+        elif d < rows.shape[0]:
+            open_rows[turn] = d
+            turn, d = turn + 1, next_row(ratings, last, d + 1)
+        else:
+            size -= 1
+            open_rows[turn] = open_rows[size]
+        if turn >= size:
+            turn = 0
     return loss
