@@ -31,7 +31,7 @@ MODULES = {"tomotopy": "tomotopy", "gensim": "gensim", "scikit-learn": "sklearn"
 SUBSET = {"gensim", "scikit-learn"}  # hundreds of times slower: they train on some documents only
 SCHEMES = ("PARTITION", "COPY_MERGE")  # of tomotopy with several workers
 TRIAL_ITERATIONS = 4
-TURN_ITERATIONS = 12  # of a run that is compared with the same one with one worker
+TURN_ITERATIONS = 12  # of a short run, which is compared with others
 
 
 def options() -> argparse.Namespace:
@@ -57,7 +57,7 @@ def options() -> argparse.Namespace:
     add("--peers", nargs="*", choices=list(MODULES), default=list(MODULES))
     add("--subset", type=int, help="documents for gensim and scikit-learn (default: 3000, from K = 1000 on 1000)")
     add("--passes", type=int, default=5, help="of gensim and scikit-learn over them")
-    add("--turns", type=int, default=5, help="pairs of short runs of ooc in turn, with one worker and with more")
+    add("--turns", type=int, default=5, help="rounds of short runs of ooc in turn, for all topics and workers")
     add("--scratch", type=Path, help="for temporary files; on a disk: files mapped in tmpfs count as memory")
     add("--timeout", type=float, default=7200, help="seconds that one contestant may take")
     add("--json", type=Path, help="write the numbers there")
@@ -142,25 +142,42 @@ class Benchmark:
                 turn += 1
                 for label, name, spec in list(self.contestants(topics, workers))[:: 1 if turn % 2 else -1]:
                     try:
-                        result = self.result(label, name, spec)
-                        if name == "ooc" and workers > 1:
-                            result["speedups"] = [self.speedup(spec) for _ in range(self.args.turns)]
-                        yield result
+                        yield self.result(label, name, spec)
                     except ContestantFailed as failure:
                         say(f"{label}, K = {topics}, {workers} workers failed: {failure}")
 
-    def speedup(self, spec: Spec) -> float:
-        """Tokens/s of ooc against those with one worker, in two short runs one after the other.
+    def in_turn(self, results: list[report.Result]) -> None:
+        """Add to the results of ooc how its tokens/s compare with those of one worker, and of the fewest topics.
 
-        A machine that others use changes its speed within the minutes that lie between two whole runs.
+        By short runs one after the other: a machine that others use changes its speed within the minutes that lie
+        between two whole runs.
         """
-        say(f"ooc {spec.variant}, K = {spec.topics}, {spec.workers} workers and one in turn ...")
-        seconds = {}
-        for workers in (1, spec.workers):
-            turn = self.spec(spec.topics, workers, (TURN_ITERATIONS,), variant=spec.variant)
-            seconds[workers] = statistics.median(run_contestant("ooc", turn, self.args.timeout)["seconds"])
-            shutil.rmtree(turn.out)
-        return seconds[1] / seconds[spec.workers]
+        for sampler in self.args.samplers:
+            mine = [result for result in results if result["contestant"] == f"ooc {sampler}"]
+            if len(mine) == 1:
+                continue
+            for turn in range(1, self.args.turns + 1):
+                say(f"ooc {sampler}, turn {turn} of all topics and workers ...")
+                cases = sorted({(result["topics"], workers) for result in mine for workers in (1, result["workers"])})
+                try:
+                    seconds = {case: self.short_run(sampler, *case) for case in cases}
+                except ContestantFailed as failure:
+                    say(f"ooc {sampler}, in turn, failed: {failure}")
+                    break
+                for result in mine:
+                    topics, workers = result["topics"], result["workers"]
+                    own = seconds[topics, workers]
+                    if workers > 1:
+                        result.setdefault("speedups", []).append(seconds[topics, 1] / own)
+                    if topics > cases[0][0]:
+                        result.setdefault("kept", []).append(seconds[cases[0][0], workers] / own)
+
+    def short_run(self, sampler: str, topics: int, workers: int) -> float:
+        """The median seconds of an iteration."""
+        spec = self.spec(topics, workers, (TURN_ITERATIONS,), variant=sampler)
+        seconds = run_contestant("ooc", spec, self.args.timeout)["seconds"]
+        shutil.rmtree(spec.out)
+        return statistics.median(seconds)
 
     def result(self, label: str, name: str, spec: Spec) -> report.Result:
         """The numbers of one contestant."""
@@ -206,6 +223,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def tell(path: Path | None, facts: dict[str, Any], benchmark: Benchmark, results: list[report.Result]) -> None:
+    """Compare the results, and write them down if a file is given."""
+    report.compare(results)
+    if path:
+        whole = {"machine": facts, "settings": benchmark.settings(), "results": results}
+        path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     args = options()
     if missing := [peer for peer in args.peers if importlib.util.find_spec(MODULES[peer]) is None]:
@@ -222,10 +247,9 @@ def main() -> None:
         results: list[report.Result] = []
         for result in benchmark.compete():
             results.append(result)
-            report.compare(results)
-            if args.json:  # after each, so that a long run that is stopped has told what it knew
-                whole = {"machine": facts, "settings": benchmark.settings(), "results": results}
-                args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            tell(args.json, facts, benchmark, results)  # so that a long run that is stopped has told what it knew
+        benchmark.in_turn(results)
+        tell(args.json, facts, benchmark, results)
     names = [f"ooc {sampler}" for sampler in args.samplers] + args.peers
     results.sort(key=lambda result: (result["topics"], names.index(result["contestant"]), result["workers"]))
     print(report.describe(facts, benchmark.settings(), results))

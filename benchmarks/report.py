@@ -187,7 +187,7 @@ def _remarks(results: list[Result]) -> Iterator[str]:
         "Tokens/s is the median over iterations (of gensim and scikit-learn the mean over passes). Memory is the peak",
         "of Pss_Anon + Pss_Shmem of the process tree while it trains; `MB whole` includes loading and saving.",
         f"The target is the likelihood that {REFERENCE} ends with at the same workers; the seconds are interpolated.",
-        "`x 1 worker` of ooc is the median of the pairs of short runs in turn below, if there are any.",
+        "`x 1 worker` of ooc is the median of the short runs in turn below, if there are any.",
     )
     subsets = sorted(
         {(result["documents"], result["tokens"], result["topics"]) for result in results if result["subset"]}
@@ -202,6 +202,9 @@ def _remarks(results: list[Result]) -> Iterator[str]:
             yield f"{_whose(result)}: {result['note']}"
         if turns := result.get("speedups"):
             yield f"{_whose(result)} against one, in turn: " + ", ".join(f"{turn:.2f}" for turn in turns)
+        if turns := result.get("kept"):
+            told = ", ".join(f"{turn:.1%}" for turn in turns)
+            yield f"{_whose(result)}, tokens/s against the fewest topics, in turn: {told}"
 
 
 def plot(results: list[Result], path: Path) -> None:
