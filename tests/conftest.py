@@ -23,6 +23,16 @@ settings.load_profile("compiled")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONG_TIMEOUT = 1800  # seconds; of the others see pyproject.toml
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long test takes minutes on a machine of its own: beside others it must not be taken for hung."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+
+
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """The reference data beside the repository; tests that need it are skipped where it is absent."""

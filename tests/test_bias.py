@@ -45,7 +45,6 @@ def exact(data: Data, tmp_path_factory: pytest.TempPathFactory) -> list[Chain]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != EXACT])
 def test_the_held_out_likelihood_is_that_of_exact_counts(
     data: Data, exact: list[Chain], tmp_path: Path, name: str
