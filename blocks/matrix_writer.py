@@ -48,16 +48,19 @@ def write_row_block(
         entries.columns[kept],
         entries.values[kept],
     )
-    entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
-    cells = np.diff(np.searchsorted(np.sort(block.columns), slice_bounds)).tolist()
-    facts = {
-        "rows": rows.size,
-        "entries": kept.size,
-        "duplicates": sorted_.size - kept.size,
-        "cells": cells,
-        "longest": int(counts.max()),
+    return {**publish_rows(root, number, block, slice_bounds), "duplicates": sorted_.size - kept.size}, block
+
+
+def publish_rows(root: Path, number: int, block: RowBlock, slice_bounds: np.ndarray) -> dict[str, Any]:
+    """Publish a block as it is; returns its manifest entry, for `finish_matrix` with the sums of its values."""
+    return {
+        **write_arrays(root, f"blocks/{number:05}.h5", block._asdict()),
+        "rows": block.rows.size,
+        "entries": block.values.size,
+        "cells": np.diff(np.searchsorted(np.sort(block.columns), slice_bounds)).tolist(),
+        "longest": int(np.diff(block.offsets).max()),
+        "values": _sums(block.values),
     }
-    return {**entry, **facts, "values": _sums(block.values)}, block
 
 
 def _sums(values: np.ndarray) -> dict[str, float]:

@@ -32,16 +32,15 @@ from blocks.matrix_writer import finish_matrix
 from blocks.messages import Report
 from blocks.ratings_worker import (
     SIDES,
-    ColumnsToWrite,
     EntryRun,
     RatingsChunk,
     RatingsReading,
     RatingsSpilled,
     RowsToWrite,
-    columns_file,
 )
 from blocks.request import require_replaceable
 from blocks.sources import Source, size_of
+from blocks.transposition import write_slices
 from blocks.vocabulary import Merged, merge
 from blocks.workers import Workers, cores
 
@@ -195,7 +194,7 @@ def _write(
         "columns": _write_maps(target.spill, "columns", columns.merged, ranks),
     }
     blocks = _write_blocks(pool, request, target, spilled, maps, grid, slice_bounds, bar)
-    slices, column_entries = _write_slices(pool, target, blocks, slice_bounds, bar)
+    slices, column_entries = write_slices(pool, target, blocks, slice_bounds, bar)
     texts = {side: write_lines(target.root, f"{side}.txt", sides[side].names) for side in SIDES}
     shutil.rmtree(target.spill)
     finish_matrix(
@@ -286,37 +285,6 @@ def _runs(
         if size >= _RUN_ENTRIES or number == len(spilled) - 1:
             yield EntryRun(str(target.spill / f"run-{next(numbers)}"), pieces, request.seed, buckets)
             pieces, size = [], 0
-
-
-def _write_slices(
-    pool: Workers, target: Target, blocks: list[dict[str, Any]], slice_bounds: np.ndarray, bar: Bar
-) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Write the slices; returns their entries, and int64 (C,), the entries of each column by rank."""
-    (target.root / "slices").mkdir()
-    places = np.concatenate(([0], np.cumsum([block["rows"] for block in blocks]))).tolist()
-    starts = [np.concatenate(([0], np.cumsum(block["cells"]))).tolist() for block in blocks]
-    messages = [
-        ColumnsToWrite(
-            str(target.root),
-            number,
-            [
-                (
-                    str(columns_file(target.spill, block)),
-                    starts[block][number],
-                    starts[block][number + 1],
-                    places[block],
-                )
-                for block in range(len(blocks))
-            ],
-            int(first),
-            int(last),
-        )
-        for number, (first, last) in enumerate(pairwise(slice_bounds))
-    ]
-    progress = bar("transposing", len(messages), "slice")
-    entries, counts = zip(*pool.map_numbered(messages, lambda: progress.update(1)), strict=True)
-    progress.close()
-    return list(entries), np.concatenate(counts)
 
 
 def _made(request: RatingsRequest, spilled: list[RatingsSpilled], blocks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Bulk goes through files in the spill directory, each written by one worker; answ
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -17,15 +17,15 @@ from blocks.compiled import kernel, prepare
 from blocks.division import DROPPED
 from blocks.errors import RequestError
 from blocks.files import disk_errors
-from blocks.matrix_writer import Entries, column_order, write_column_slice, write_row_block
+from blocks.matrix_writer import Entries, write_row_block
 from blocks.messages import Report, Words
 from blocks.ratings import Format, Reader
 from blocks.shuffle import bucket_of
 from blocks.tokens import Counts
+from blocks.transposition import ENTRY, ColumnsToWrite, gathered, spill_columns, write_columns
 from blocks.word_table import LINES, WordTable
 
 SIDES = ("rows", "columns")
-_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
 _NAME_BYTES = 170  # of a name in memory, besides its letters: dictionary entry, string header, id, counts
 
 
@@ -84,19 +84,8 @@ class RowsToWrite:
     seed: int
 
 
-@dataclass
-class ColumnsToWrite:
-    """A slice. segments: for each block the file of its entries by column, first entry, last, and its first place."""
-
-    root: str
-    number: int
-    segments: list[tuple[str, int, int, int]] = field(repr=False)
-    first: int
-    last: int
-
-
 class RatingsWorker:
-    """Answers the messages above."""
+    """Answers the messages above, and `ColumnsToWrite`."""
 
     def __init__(self, reading: RatingsReading) -> None:
         self._reading = reading
@@ -110,13 +99,13 @@ class RatingsWorker:
             Report: self._report,
             EntryRun: self._sort,
             RowsToWrite: self._write_rows,
-            ColumnsToWrite: self._write_columns,
+            ColumnsToWrite: write_columns,
         }
 
     def warm_up(self) -> None:
         """Run every kernel once, on next to nothing."""
         self._numbered(b"1\t2\t3\n", "", 1, Format(ord("\t"), (0, 1, 2)))
-        partition_entries(np.zeros(1, _ENTRY), 0, 1)
+        partition_entries(np.zeros(1, ENTRY), 0, 1)
 
     def __call__(self, message: Any) -> Any:
         """Do what a message asks."""
@@ -144,7 +133,7 @@ class RatingsWorker:
     def _numbered(self, data: bytes, source: str, line: int, form: Format) -> np.ndarray:
         """ENTRY (N,), with the numbers of this worker for rows and columns."""
         found = self._lines.read(data, source, line, form)
-        entries = np.empty(found.values.size, _ENTRY)
+        entries = np.empty(found.values.size, ENTRY)
         for side, name, text in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
             ids = self._tables[side].add(text, LINES, 1)[0]
             self._counts[side].add(ids, np.array([ids.size], np.uint32), len(self._tables[side]))
@@ -170,7 +159,7 @@ class RatingsWorker:
         """Write the run; returns int64 (buckets+1,), where each bucket begins in it."""
         entries = []
         for path, offset, size, rows, columns in run.pieces:
-            piece = np.fromfile(path, _ENTRY, size, offset=offset)
+            piece = np.fromfile(path, ENTRY, size, offset=offset)
             piece["row"], piece["column"] = self._map(rows)[piece["row"]], self._map(columns)[piece["column"]]
             entries.append(piece)
         sorted_, bounds = partition_entries(np.concatenate(entries), run.seed, run.buckets)
@@ -183,36 +172,11 @@ class RatingsWorker:
         return self._maps[path]
 
     def _write_rows(self, block: RowsToWrite) -> dict[str, Any]:
-        found = _gathered(block.segments)
+        found = gathered(block.segments)
         entries = Entries(found["row"], found["column"], found["value"])
         entry, written = write_row_block(Path(block.root), block.number, entries, block.slice_bounds, block.seed)
-        by_column = np.empty(written.values.size, _ENTRY)
-        by_column["row"], by_column["column"], by_column["value"] = column_order(written)
-        columns_file(self._reading.spill, block.number).write_bytes(by_column.data)
+        spill_columns(self._reading.spill, block.number, written)
         return entry
-
-    def _write_columns(self, slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns the manifest entry and int64 (W,), the entries of each column."""
-        parts = []
-        for path, first, last, place in slice_.segments:
-            found = _gathered([(path, first, last)])
-            parts.append(Entries(found["row"] + np.uint32(place), found["column"], found["value"]))
-        file_name = f"slices/{slice_.number:05}.h5"
-        entry = write_column_slice(Path(slice_.root), file_name, parts, slice_.first, slice_.last)
-        columns = np.concatenate([part.columns for part in parts]).astype(np.int64) - slice_.first
-        return entry, np.bincount(columns, minlength=slice_.last - slice_.first)
-
-
-def _gathered(segments: Sequence[tuple[str, int, int]]) -> np.ndarray:
-    size = _ENTRY.itemsize
-    return np.concatenate(
-        [np.fromfile(path, _ENTRY, last - first, offset=size * first) for path, first, last in segments]
-    )
-
-
-def columns_file(spill: str | Path, block: int) -> Path:
-    """Where the entries of a block lie column by column."""
-    return Path(spill) / f"columns-{block}"
 
 
 @kernel
