@@ -65,6 +65,7 @@ def finish(
     part_tokens: int = PART_TOKENS,
     generation: int = 0,
     planted: dict[str, Any] | None = None,
+    shard: dict[str, Any] | None = None,
 ) -> None:
     """Write the slices, the index and, last, the manifest over blocks that are on disk already.
 
@@ -72,6 +73,7 @@ def finish(
     vocabulary order. texts: entries of the "vocabulary" and, if documents have names, the "documents" file.
     made: how the dataset was made. generation: counts appends; files of the generation before are left alone, so that
     the dataset stays whole until its manifest is replaced. planted: the entry of the known topics of synthetic data.
+    shard: what the manifest of a shard says of it, see `blocks.whole`.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"
@@ -84,7 +86,8 @@ def finish(
     cells = np.array([entry["cells"] for entry in blocks], np.int64).reshape(len(blocks), slice_bounds.size - 1)
     index = Index(word_ids, frequencies[word_ids], document_frequencies[word_ids], slice_bounds, cells.reshape(-1))
     index_entry = write_arrays(root, f"index{suffix}.h5", index._asdict())
-    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks)]
+    of_shard = [shard["index"]] if shard else []
+    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
     for folder in ("blocks", slice_folder):
         sync_directory(root / folder)
     write_json(
@@ -104,5 +107,6 @@ def finish(
             "slices": slices,
             "blocks": blocks,
             **({"planted": planted} if planted else {}),
+            **({"shard": shard} if shard else {}),
         },
     )

@@ -5,6 +5,7 @@
     documents.txt     name of document i on line i; absent if the documents have no names
     index.h5          words of each slice, their frequencies, tokens of each cell
     topics.h5         the topics that synthetic documents were drawn from; absent in others
+    whole.h5          of a shard: which documents of the whole it has, and how frequent words are there
     blocks/00000.h5   the documents of a block and where their tokens lie in word-major order
     slices/00000.h5   for the words of a slice, the runs of their tokens in all blocks (derived from the blocks)
 
@@ -13,6 +14,7 @@ Inside, a word goes by its rank: slice by slice, most frequent first. `Index.wor
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,14 +53,24 @@ class Index(NamedTuple):
     cells: np.ndarray  # int64 (B, S), tokens of each cell
 
 
+class Whole(NamedTuple):
+    """Counts of the dataset that a shard is of."""
+
+    documents: int
+    tokens: int
+    frequencies: np.ndarray  # int64 (V,), tokens of the word of each rank
+
+
 class Dataset(Store):
     """A corpus opened for reading.
 
-    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; a sample is a token.
+    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; a sample is a token. `whole`:
+    counts of the dataset that it is a shard of; its own if it is none.
     """
 
     kind = "corpus"
     counted = "documents"
+    unit = "tokens"
     rate = "tokens_per_s"
 
     def __init__(self, path: str | Path) -> None:
@@ -78,6 +90,19 @@ class Dataset(Store):
     def slice(self, number: int) -> Slice:
         """Map the runs of a slice."""
         return Slice(**self.map(self.manifest["slices"][number]))
+
+    @cached_property
+    def whole(self) -> Whole:
+        arrays = self.of_whole()
+        if arrays is None:
+            return Whole(self.documents, self.tokens, self.index.frequencies)
+        told = self.manifest["shard"]["whole"]
+        return Whole(told["documents"], told["tokens"], arrays["frequencies"])
+
+    def originals(self) -> np.ndarray:
+        """uint64 (D,), the number in the whole of each document, ascending; 0, 1, ... if it is no shard."""
+        arrays = self.of_whole()
+        return np.arange(self.documents, dtype=np.uint64) if arrays is None else arrays["numbers"]
 
     @property
     def longest_document(self) -> int:

@@ -18,6 +18,7 @@ _WHY = {
 
 def describe(dataset: Dataset | Matrix) -> dict[str, Any]:
     """The facts of a dataset; JSON types only."""
+    shard = dataset.manifest.get("shard")
     return {
         "path": str(dataset.path),
         "kind": dataset.kind,
@@ -29,6 +30,7 @@ def describe(dataset: Dataset | Matrix) -> dict[str, Any]:
         "empty_cells": int(np.count_nonzero(np.asarray(dataset.index.cells) == 0)),
         "bytes": sum(entry["bytes"] for _, entry in dataset.files()),
         "generation": dataset.manifest["generation"],
+        "shard": {name: told for name, told in shard.items() if name != "index"} if shard else None,
         "made": dataset.manifest["made"],
     }
 
@@ -64,6 +66,10 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     """Lines for a reader."""
     yield f"dataset     {facts['path']}"
     yield f"identity    {facts['identity']}"
+    if shard := facts["shard"]:
+        whole, names = shard["whole"], ("rows", "entries") if facts["kind"] == Matrix.kind else ("documents", "tokens")
+        sizes = ", ".join(f"{whole[name]:,} {name}" for name in names)
+        yield f"shard       {shard['number']} of {shard['shards']} of {whole['identity']}, which has {sizes}"
     if facts["kind"] == Matrix.kind:
         values, sizes, unit = facts["values"], facts["block_entries"], "entries"
         yield f"rows        {facts['rows']:,}"

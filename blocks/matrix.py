@@ -6,6 +6,7 @@
     index.h5          columns of each slice, their entries, rows of each block, entries of each cell
     blocks/00000.h5   the entries of a run of rows, row by row
     slices/00000.h5   the entries of a run of columns, column by column: the same again (derived from the blocks)
+    whole.h5          of a shard: which lines of the whole's rows.txt it has, and how many entries columns have there
 
 Inside, a row goes by its place, block by block, and a column by its rank, slice by slice, most entries first.
 """
@@ -13,6 +14,7 @@ Inside, a row goes by its place, block by block, and a column by its rank, slice
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,15 +53,29 @@ class MatrixIndex(NamedTuple):
     cells: np.ndarray  # int64 (B, S), entries of each cell
 
 
+class WholeMatrix(NamedTuple):
+    """Counts of the matrix that a shard is of, and statistics of its values."""
+
+    rows: int
+    entries: int
+    column_entries: np.ndarray  # int64 (C,), entries of the column of each rank
+    low: float
+    high: float
+    mean: float
+    deviation: float
+
+
 class Matrix(Store):
     """A sparse matrix opened for reading.
 
     Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
-    `mean` and (standard) `deviation` of the values. A sample is an entry.
+    `mean` and (standard) `deviation` of the values; `whole`: the same of the matrix that it is a shard of, its own if
+    it is none. A sample is an entry.
     """
 
     kind = "matrix"
     counted = "rows"
+    unit = "entries"
     rate = "samples_per_s"
 
     def __init__(self, path: str | Path) -> None:
@@ -89,6 +105,20 @@ class Matrix(Store):
     def slice(self, number: int) -> ColumnSlice:
         """Map the columns of a slice."""
         return ColumnSlice(**self.map(self.manifest["slices"][number], streamed=True))
+
+    @cached_property
+    def whole(self) -> WholeMatrix:
+        arrays = self.of_whole()
+        if arrays is None:
+            values = self.manifest["values"]
+            return WholeMatrix(self.rows, self.entries, self.index.column_entries, **values)
+        told = self.manifest["shard"]["whole"]
+        return WholeMatrix(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
+
+    def originals(self) -> np.ndarray:
+        """uint64 (n,), the line in the whole's rows.txt of each of its own; ascending; 0, 1, ... if it is no shard."""
+        arrays = self.of_whole()
+        return np.arange(len(self.row_names()), dtype=np.uint64) if arrays is None else arrays["numbers"]
 
     def row_names(self) -> list[str]:
         """Names of all rows, in the order in which results are given."""

@@ -109,10 +109,12 @@ def finish_matrix(
     slice_bounds: np.ndarray,
     texts: dict[str, dict[str, Any]],
     made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
 ) -> None:
     """Write the index and, last, the manifest over blocks and slices that are on disk already.
 
     blocks, slices: the entries that writing them returned, in order. column_entries: int64 (C,), by rank.
+    shard: what the manifest of a shard says of it, see `blocks.whole`.
     """
     rows = [entry["rows"] for entry in blocks]
     cells = np.array([entry["cells"] for entry in blocks], np.int64)
@@ -120,7 +122,8 @@ def finish_matrix(
         column_ids, column_entries, slice_bounds, np.concatenate(([0], np.cumsum(rows))), cells.reshape(-1)
     )
     index_entry = write_arrays(root, "index.h5", index._asdict())
-    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks)]
+    of_shard = [shard["index"]] if shard else []
+    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
     for folder in ("blocks", "slices"):
         sync_directory(root / folder)
     values = _statistics([entry.pop("values") for entry in blocks], int(cells.sum()))
@@ -140,5 +143,6 @@ def finish_matrix(
             "texts": texts,
             "slices": slices,
             "blocks": blocks,
+            **({"shard": shard} if shard else {}),
         },
     )

@@ -15,6 +15,7 @@ from blocks.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
 from blocks.sources import find_files, size_of
 from blocks.store import MANIFEST
 from blocks.vocabulary import Filters
+from blocks.whole import shard_paths
 
 KINDS = ("uci", "text", "jsonl", "csv")
 
@@ -79,7 +80,7 @@ def check(request: Request) -> None:
 def require_replaceable(out: Path, overwrite: bool) -> None:
     """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
     require_new(out, overwrite=overwrite)
-    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file()):
+    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file() or shard_paths(out)):
         return
     if out.exists():
         raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
@@ -88,7 +89,13 @@ def require_replaceable(out: Path, overwrite: bool) -> None:
 def base_of(request: Request) -> Dataset | None:
     """The dataset whose vocabulary is used, if any."""
     if request.append:
-        return Dataset(request.out)
+        base = Dataset(request.out)
+        if "shard" in base.manifest:
+            raise RequestError(
+                f"{request.out} is a shard: documents that it alone has would change the counts of all",
+                "Append to the dataset that it was made of, then split that again with `ooc shard`.",
+            )
+        return base
     return Dataset(request.vocab_from) if request.vocab_from else None
 
 

@@ -25,11 +25,12 @@ class Store:
 
     Attributes: `path`, `manifest`, `block_count`, `slice_count`, `identity` (changes when any data changes), `samples`
     (how many there are to train on), `part_size` (of them, in the parts in which work is dealt and random streams are
-    keyed).
+    keyed); `shard` and `shards`, its number among those of a whole and how many they are: 0 and 1 if it is none.
     """
 
     kind: ClassVar[str]
     counted: ClassVar[str]  # what its blocks consist of
+    unit: ClassVar[str]  # and these of
     rate: ClassVar[str]  # how metrics call the samples of a second
     samples: int
     part_size: int
@@ -51,6 +52,18 @@ class Store:
     def slice(self, number: int) -> Any:
         """Map the data of a slice."""
         raise NotImplementedError
+
+    @property
+    def shard(self) -> int:
+        return self.manifest.get("shard", {}).get("number", 0)
+
+    @property
+    def shards(self) -> int:
+        return self.manifest.get("shard", {}).get("shards", 1)
+
+    def of_whole(self) -> dict[str, np.ndarray] | None:
+        """What a shard knows of its whole, see `blocks.whole`; None for a dataset that is no shard."""
+        return self.map(self.manifest["shard"]["index"]) if "shard" in self.manifest else None
 
     def map(self, entry: dict[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
         """Map the arrays of a file, given its entry; raises WorkFailed if it is missing or has another size.
@@ -79,10 +92,11 @@ class Store:
 
     def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Every file of the dataset with its manifest entry (bytes and checksum)."""
-        planted = self.manifest.get("planted")
+        planted, shard = self.manifest.get("planted"), self.manifest.get("shard")
         entries = [
             self.manifest["index"],
             *([planted] if planted else []),
+            *([shard["index"]] if shard else []),
             *self.manifest["texts"].values(),
             *self.manifest["blocks"],
             *self.manifest["slices"],

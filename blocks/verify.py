@@ -16,6 +16,7 @@ from blocks.kinds import open_any
 from blocks.matrix import Matrix
 from blocks.matrix_writer import Entries, column_order, write_column_slice
 from blocks.store import MANIFEST, check_file
+from blocks.whole import check_together, problems_of_shard, shard_paths
 
 
 class Report(NamedTuple):
@@ -43,8 +44,23 @@ def verify_dataset(dataset: Dataset | Matrix, bar: Callable[[str, int | None, st
     progress.close()
     if not damaged:
         problems += _in_matrix(dataset) if isinstance(dataset, Matrix) else _in_corpus(dataset)
+        problems += problems_of_shard(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
     return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
+
+
+def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Report:
+    """Read all files of all shards in a directory again, and see whether they belong together."""
+    shards = [open_any(shard) for shard in shard_paths(path)]
+    reports = [verify_dataset(shard, bar) for shard in shards]
+    problems = [line for report in reports for line in report.problems]
+    remedies = [line for report in reports for line in report.remedies]
+    try:
+        check_together({str(shard.path): shard.manifest.get("shard") for shard in shards})
+    except RequestError as error:
+        problems.append(error.what)
+        remedies.append(error.remedy)
+    return Report(sum(report.files for report in reports), sum(report.bytes for report in reports), problems, remedies)
 
 
 def repair_dataset(path: Path, report: Report) -> bool:
