@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from blocks.errors import OocError
-from cli import clean, curves, demo, factors, ingest, inspect, plan, results, train
+from cli import clean, curves, demo, factors, ingest, inspect, plan, results, shard, train
 
 app = typer.Typer(
     name="ooc",
@@ -35,6 +35,7 @@ for command in (
     factors.predict,
     curves.curves,
     plan.plan,
+    shard.shard,
     inspect.info,
     inspect.verify,
     clean.clean,

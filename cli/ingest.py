@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocks.errors import RequestError
-from cli.console import Json, Overwrite, Workers, print_json, progress_bar
+from cli import shard
+from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
 
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
@@ -22,9 +24,6 @@ app = typer.Typer(
 
 Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
 Out = Annotated[str, typer.Argument(help="The dataset: a directory to be made.")]
-Memory = Annotated[
-    str | None, typer.Option(help="Memory of all processes, as 2GB [default: a quarter of what is free].")
-]
 Seed = Annotated[int, typer.Option(min=0, help="Shuffles the documents and deals the words.")]
 Append = Annotated[bool, typer.Option("--append", help="Add the documents to OUT, keeping its vocabulary.")]
 VocabFrom = Annotated[str | None, typer.Option(metavar="DATASET", help="Use the vocabulary of this dataset.")]
@@ -33,6 +32,10 @@ MinDf = Annotated[
 ]
 MaxDf = Annotated[str | None, typer.Option(help="Words in more documents are dropped: a number, or a fraction as 0.5.")]
 MaxVocab = Annotated[int | None, typer.Option(min=1, help="Keep this many words, the most frequent.")]
+Shards = Annotated[
+    int | None,
+    typer.Option(min=1, help="Make so many shards, as `ooc shard` does; OUT may have {rank} in it."),
+]
 BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a block.")]
 TokenPattern = Annotated[str | None, typer.Option(help=r"Regular expression of a token [default: (?u)\b\w\w+\b].")]
 Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn text to lower case [default: lower].")]
@@ -55,6 +58,7 @@ def ingest_uci(
     append: Append = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -82,6 +86,7 @@ def ingest_text(
     append: Append = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -109,6 +114,7 @@ def ingest_jsonl(
     append: Append = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -137,6 +143,7 @@ def ingest_csv(
     append: Append = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -160,6 +167,7 @@ def ingest_ratings(
     highest: Annotated[float | None, typer.Option(help="The largest.")] = None,
     on_error: OnError = "fail",
     seed: Annotated[int, typer.Option(min=0, help="Shuffles the users and deals the items.")] = 0,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -169,6 +177,8 @@ def ingest_ratings(
 
     Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
     """
+    from dataclasses import replace
+
     from blocks.memory import parse_size
     from blocks.ratings_ingestion import RatingsRequest
     from blocks.ratings_ingestion import ingest_ratings as ingest
@@ -179,8 +189,13 @@ def ingest_ratings(
     request = RatingsRequest(
         inputs, out, names_from, items_from, low, high, on_error=on_error, seed=seed, overwrite=overwrite
     )
-    matrix = ingest(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
-    made = matrix.manifest["made"]
+    common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
+
+    def make(path: str) -> Matrix:
+        return ingest(replace(request, out=path), **common)
+
+    matrices = _make(make, out, shards, overwrite=overwrite, **common)
+    made = matrices[0].manifest["made"]
     if made["skipped"]:
         print(f"skipped {made['skipped']:,} bad records, the first: {made['first_skipped']}", file=sys.stderr)
     if made["duplicates"]:
@@ -188,7 +203,7 @@ def ingest_ratings(
     if made["unknown"]:
         where = f"whose user or item is not in {names_from}" if names_from else f"whose item is not in {items_from}"
         print(f"left out {made['unknown']:,} ratings {where}", file=sys.stderr)
-    _tell(matrix, started, as_json=json)
+    _tell(matrices, shards, started, as_json=json)
 
 
 @app.command("synthetic")
@@ -203,6 +218,7 @@ def ingest_synthetic(
     zipf: Annotated[float, typer.Option(help="Exponent of the power law of words.")] = 1.1,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
     block_tokens: BlockTokens = None,
+    shards: Shards = None,
     workers: Workers = None,
     memory: Memory = None,
     overwrite: Overwrite = False,
@@ -221,18 +237,17 @@ def ingest_synthetic(
     request = Synthetic(documents, vocabulary, topics, length, alpha, concentration, zipf, seed)
     if block_tokens:
         request = replace(request, block_tokens=block_tokens)
-    dataset = synthesize(
-        request,
-        out,
-        workers=workers,
-        memory=parse_size(memory) if memory else None,
-        overwrite=overwrite,
-        bar=progress_bar,
-    )
-    _tell(dataset, started, as_json=json)
+    common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
+
+    def make(path: str) -> Dataset:
+        return synthesize(request, path, overwrite=overwrite, **common)
+
+    _tell(_make(make, out, shards, overwrite=overwrite, **common), shards, started, as_json=json)
 
 
 def _ingest(kind: str, options: dict[str, Any]) -> None:
+    from dataclasses import replace
+
     from blocks.ingestion import ingest
     from blocks.memory import parse_size
     from blocks.request import Request
@@ -244,22 +259,44 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
         _documents(options.pop("max_df"), "--max-df"),
         options.pop("max_vocab"),
     )
-    workers, memory, as_json = (options.pop(name) for name in ("workers", "memory", "json"))
+    workers, memory, shards, as_json = (options.pop(name) for name in ("workers", "memory", "shards", "json"))
     given = {name: value for name, value in options.items() if value is not None}
     request = Request(kind=kind, filters=filters, **given)
-    dataset = ingest(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
-    made = dataset.manifest["made"]
+    if shards and request.append:
+        raise RequestError("--append and --shards exclude each other", "Append to a dataset, then `ooc shard` it.")
+    common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
+
+    def make(path: str) -> Dataset:
+        return ingest(replace(request, out=path), **common)
+
+    datasets = _make(make, request.out, shards, overwrite=request.overwrite, **common)
+    made = datasets[0].manifest["made"]
     latest = made.get("appended", [made])[-1]
     if latest["skipped"]:
         print(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}", file=sys.stderr)
     if unknown := latest["dropped"].get("unknown", {}).get("tokens"):
         print(f"dropped {unknown:,} tokens whose words the vocabulary lacks", file=sys.stderr)
-    _tell(dataset, started, as_json=as_json)
+    _tell(datasets, shards, started, as_json=as_json)
 
 
-def _tell(dataset: Dataset | Matrix, started: float, *, as_json: bool) -> None:
+def _make(
+    make: Callable[[str], Dataset | Matrix], out: str, shards: int | None, **options: Any
+) -> Sequence[Dataset | Matrix]:
+    """A dataset, or the shards of one."""
+    if shards is None:
+        return [make(out)]
+    from blocks.shards import ingest_shards
+
+    return ingest_shards(make, out, shards, **options)
+
+
+def _tell(made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool) -> None:
     from blocks.describe import describe
 
+    if shards is not None:
+        shard.tell(made, started, as_json=as_json)
+        return
+    (dataset,) = made
     facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
     if as_json:
         print_json(facts | {"seconds": seconds})

@@ -21,6 +21,7 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.describe import describe
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
+    from blocks.whole import shard_paths
     from ooc.run import CHAINS, CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
@@ -33,6 +34,9 @@ def info(path: DataOrRun, json: Json = False) -> None:
     elif (path / CONFIG).exists():
         facts = describe_run(Run(path))
         lines = run_told(facts)
+    elif shards := [describe(open_any(shard)) for shard in shard_paths(path)]:
+        facts = {"path": str(path), "kind": "shards", "shards": shards}
+        lines = chain.from_iterable(map(dataset_told, shards))
     else:
         facts = describe(open_any(path))
         lines = dataset_told(facts)
@@ -50,7 +54,8 @@ def verify(
     """Read all files again and compare them with their checksums and with each other."""
     from blocks.kinds import open_any
     from blocks.store import MANIFEST
-    from blocks.verify import repair_dataset, verify_dataset
+    from blocks.verify import repair_dataset, verify_dataset, verify_shards
+    from blocks.whole import shard_paths
     from ooc.run import CHAINS, CONFIG, Run
     from samplers.results import verify_chains, verify_run
 
@@ -60,6 +65,8 @@ def verify(
         report = verify_chains(path)
     elif (path / CONFIG).exists():
         report = verify_run(Run(path))
+    elif shard_paths(path):
+        report = verify_shards(path, bar=progress_bar)
     else:
         report = verify_dataset(open_any(path), bar=progress_bar)
         if repair and repair_dataset(path, report):

@@ -63,6 +63,7 @@ JOBS = {
     "streamed": Job([*TRAIN, "2", "2", "1", "0"], [], "run/model"),
     "infer": Job([*CLI, "infer", "done", "dataset", "new.npz", "--workers", "1"], [], "new.npz"),
     "export": Job([*CLI, "export", "done", "new.npz"], [], "new.npz"),
+    "shard": Job([*CLI, "shard", "dataset", "new", "--shards", "2", "--workers", "1"], [], "new"),
     "repair": Job([*CLI, "verify", "--repair", "damaged"], [], "damaged"),
 }
 

@@ -1,0 +1,62 @@
+"""`ooc shard`: a dataset split for the machines of a ring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from blocks.dataset import Dataset
+    from blocks.matrix import Matrix
+
+
+def shard(
+    data: Annotated[Path, typer.Argument(help="A dataset: a corpus or a matrix.")],
+    out: Annotated[
+        str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
+    ],
+    shards: Annotated[int, typer.Option(min=1, help="How many, one for each machine.")],
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Split a dataset: each shard has some of the documents, all have the same words in the same slices.
+
+    A shard is a dataset of its own. Example: ooc shard corpus corpus-in-4 --shards 4
+    """
+    from blocks.memory import parse_size
+    from blocks.shards import make_shards
+
+    started = time.monotonic()
+    made = make_shards(
+        data,
+        out,
+        shards,
+        workers=workers,
+        memory=parse_size(memory) if memory else None,
+        overwrite=overwrite,
+        bar=progress_bar,
+    )
+    tell(made, started, as_json=json)
+
+
+def tell(shards: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -> None:
+    """Say what was made."""
+    from blocks.describe import describe
+
+    seconds = round(time.monotonic() - started, 3)
+    if as_json:
+        print_json({"shards": [describe(one) for one in shards], "seconds": seconds})
+        return
+    for one in shards:
+        size, samples = one.manifest[one.counted], one.samples
+        grid = f"{one.block_count} blocks x {one.slice_count} slices"
+        print(f"{one.path}: {size:,} {one.counted}, {samples:,} {one.unit}, {grid}")
+    print(f"{len(shards)} shards in {seconds:.1f} s")
