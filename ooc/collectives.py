@@ -1,0 +1,123 @@
+"""Sums, gathered bytes and barriers on a ring that can do no more than pass frames to the next rank, in order.
+
+An array goes round in chunks: partial sums from rank 0 to the last, each rank adding its own, so that the order of
+sums is that of ranks whatever happens; from the last on, the result travels round to all. Several chunks are on their
+way at a time, and as rank 0 alone starts them, these are all that may wait anywhere, even at a rank that comes late.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from typing import NoReturn
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+
+CHUNK = 1 << 17  # bytes of a frame without its header
+WINDOW = 8  # chunks on their way
+MOST_REDUCED = 1 << 34  # bytes of an array
+MOST_GATHERED = 1 << 20  # bytes of a rank
+# Number of the collective call, bytes of the whole array, its dtype, whether the chunk is summed up.
+_HEADER = struct.Struct("<QQc?")
+FRAME_BYTES = _HEADER.size + CHUNK
+WAITING_FRAMES = 4 * WINDOW  # more are never there: a window of partial sums and one of results, of two calls
+
+
+class Collectives(ABC):
+    """What all ranks do together, for a transport that has `_pass_on`, `_from_previous` and `_blame`."""
+
+    rank: int
+    ranks: int
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.previous, self.next = (rank - 1) % ranks, (rank + 1) % ranks
+        self._calls = 0
+
+    @abstractmethod
+    def _pass_on(self, frame: bytes) -> None:
+        """Give a frame of at most FRAME_BYTES to the next rank, without waiting for it."""
+
+    @abstractmethod
+    def _from_previous(self) -> bytes:
+        """Wait for the next frame of the previous rank."""
+
+    @abstractmethod
+    def _blame(self, rank: int, reason: str) -> NoReturn:
+        """Raise the failure of the ring: what a rank did, if nothing was before."""
+
+    def all_reduce(self, array: np.ndarray) -> None:
+        """See `ring.Ring`."""
+        flat = _flat(array)
+        self._calls += 1
+        step = CHUNK // flat.itemsize
+        chunks = [flat[at : at + step] for at in range(0, flat.size, step)]
+        begun = ended = 0
+        while ended < len(chunks):
+            while self.rank == 0 and begun < min(len(chunks), ended + WINDOW):
+                self._pass_chunk(flat, chunks[begun], False)
+                begun += 1
+            summed, values = self._next_chunk(flat)
+            mine = chunks[ended if summed else begun]
+            if values.size != mine.size:
+                self._blame(self.previous, "sent a part of a sum that has another size")
+            if summed:
+                mine[:] = values
+            else:
+                np.add(values, mine, out=mine)
+                begun += 1
+            whole = summed or self.next == 0
+            ended += whole
+            if not (summed and self.next == self.ranks - 1):
+                self._pass_chunk(flat, mine, whole)
+
+    def _pass_chunk(self, flat: np.ndarray, chunk: np.ndarray, summed: bool) -> None:
+        header = _HEADER.pack(self._calls, flat.nbytes, flat.dtype.char.encode(), summed)
+        self._pass_on(header + chunk.tobytes())
+
+    def _next_chunk(self, flat: np.ndarray) -> tuple[bool, np.ndarray]:
+        """Whether the next chunk that comes of an array is summed up, and its numbers."""
+        frame = self._from_previous()
+        try:
+            call, size, kind, summed = _HEADER.unpack_from(frame)
+            values = np.frombuffer(frame, flat.dtype, offset=_HEADER.size)
+        except (struct.error, ValueError):
+            self._blame(self.previous, "sent a part of a sum that makes no sense")
+        if (call, size, kind) != (self._calls, flat.nbytes, flat.dtype.char.encode()):
+            theirs = f"adds up {size} bytes of type {kind.decode(errors='replace')} in its call {call}"
+            mine = f"{flat.nbytes} bytes of type {flat.dtype.char} in its call {self._calls}"
+            self._blame(self.previous, f"{theirs}, while rank {self.rank} adds up {mine}")
+        return summed, values
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """See `ring.Ring`: each rank adds zeros where others have their bytes."""
+        sizes = np.zeros(self.ranks, np.int64)
+        sizes[self.rank] = len(data)
+        self.all_reduce(sizes)
+        for rank, size in enumerate(sizes):
+            if not 0 <= size <= MOST_GATHERED:
+                raise WorkFailed(f"rank {rank} gives {size} bytes to be gathered; at most {MOST_GATHERED} can be")
+        words = [np.zeros(-(-size // 8), np.int64) for size in sizes]
+        words[self.rank].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+        whole = np.concatenate(words)
+        self.all_reduce(whole)
+        ends = np.cumsum([piece.nbytes for piece in words])
+        return [
+            whole.tobytes()[end - piece.nbytes :][:size] for piece, end, size in zip(words, ends, sizes, strict=True)
+        ]
+
+    def barrier(self) -> None:
+        """See `ring.Ring`: a sum that nobody needs."""
+        self.all_reduce(np.zeros(1, np.int64))
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """The same numbers, of one dimension; WorkFailed if they cannot be added up."""
+    if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
+        raise WorkFailed(
+            f"an array {array.shape} of {array.dtype} cannot be added up over the ring",
+            f"Give a contiguous array of int64 or float64, of {MOST_REDUCED} bytes at most.",
+        )
+    return array.reshape(-1)

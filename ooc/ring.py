@@ -1,0 +1,200 @@
+"""The ring of ranks as the engine sees it: slices go to the next rank and come from the previous, sums reach all.
+
+Three threads of a rank use a ring, each its own calls: one sends slices, one receives them, and one (which also makes
+and closes the ring) reduces, gathers and waits at barriers, which all ranks do in the same order. Whatever goes wrong
+anywhere is one failure of the whole ring: every rank hears of it within seconds, and all of these calls raise it.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+
+PATIENCE = 8.0  # seconds without a sign of life of a rank
+_RANK = struct.Struct("<I")
+FAILURE_BYTES = 2048  # of a failure that other ranks are told; what is longer is cut off
+
+
+class RingFailed(WorkFailed):
+    """The ring is broken: `what` names the rank at fault, its host and the reason."""
+
+
+class Ring(Protocol):
+    """What the transports have in common. Memory that is sent or filled is given as a view of bytes (format "B")."""
+
+    rank: int
+    ranks: int
+    bytes_sent: int  # by `send`
+
+    def send(self, number: int, data: memoryview) -> None:
+        """Send a slice, and a number below 2**64 with it, to the next rank.
+
+        Blocks until `data` may be changed again, which may be before it has arrived, but not while the next rank has
+        many megabytes still to receive.
+        """
+
+    def receive(self, into: memoryview) -> tuple[int, int]:
+        """Wait for a slice of the previous rank; its number, and its bytes, which begin `into`.
+
+        A slice that is longer than `into` is a failure of the ring.
+        """
+
+    def all_reduce(self, array: np.ndarray) -> None:
+        """Replace an array of int64 or float64, contiguous, by its sum over all ranks.
+
+        Sums are added up in the order of ranks: they have the same bits at every rank and in every run.
+        """
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """What each rank gives, in the order of ranks; at most `collectives.MOST_GATHERED` bytes each."""
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+
+    def fail(self, reason: str) -> None:
+        """Tell all others why this rank stops; the first reason that a ring fails for is the one that stays."""
+
+    def close(self) -> None:
+        """Leave the ring: after the last barrier, or whenever it has failed."""
+
+
+class Failure:
+    """The first reason why a ring cannot go on, if there is one; for all threads of a rank.
+
+    hosts: name of each rank's machine.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._first: tuple[int, str] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def known(self) -> bool:
+        return self._first is not None
+
+    def record(self, rank: int, reason: str) -> bool:
+        """Keep the first reason: what follows "rank 3 (its host) ..."; whether this is it."""
+        with self._lock:
+            if self._first is None:
+                self._first = rank, reason
+                return True
+            return False
+
+    def check(self) -> None:
+        """Raise RingFailed if there is a reason."""
+        if self._first is not None:
+            rank, reason = self._first
+            raise RingFailed(
+                f"rank {rank} ({self._hosts[rank]}) {reason}",
+                "All ranks stop. Once the cause is gone, resume the run from what all of them have committed.",
+            )
+
+    def packed(self) -> bytes:
+        """The reason, if there is one, as other ranks are told."""
+        rank, reason = self._first or (0, "")
+        return (_RANK.pack(rank) + reason.encode(errors="replace"))[:FAILURE_BYTES]
+
+    def unpacked(self, told: bytes) -> tuple[int, str]:
+        """What another rank has told, fit to be shown on a terminal; ValueError if it makes no sense."""
+        if not _RANK.size <= len(told) or (rank := _RANK.unpack_from(told)[0]) >= len(self._hosts):
+            raise ValueError("a failure of no rank")
+        text = told[_RANK.size :].decode(errors="replace")
+        return rank, "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+class Silence:
+    """Seconds since each neighbour was last heard of, as long as this rank itself was awake to listen.
+
+    allowance: additional seconds until a neighbour must have been heard of for the first time.
+    """
+
+    def __init__(self, neighbours: Sequence[int], patience: float, allowance: float = 0.0) -> None:
+        self._seconds = dict.fromkeys(neighbours, -allowance)
+        self._patience = patience
+
+    def heard(self, rank: int) -> None:
+        self._seconds[rank] = 0.0
+
+    def leave(self, rank: int) -> None:
+        """A rank need not be heard of any more."""
+        self._seconds[rank] = float("-inf")
+
+    def pass_time(self, seconds: float) -> list[int]:
+        """Who has been silent for too long. A rank that looks seldom may itself have been stopped: a look counts
+        for half of the patience at most."""
+        for rank in self._seconds:
+            self._seconds[rank] += min(seconds, self._patience / 2)
+        return [rank for rank, silent in self._seconds.items() if silent > self._patience]
+
+
+class LocalRing:
+    """A ring of one: the next rank is this one. One slice may be on its way."""
+
+    rank = 0
+    ranks = 1
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+        self._packet: tuple[int, bytes] | None = None
+        self._changed = threading.Condition()
+        self._failure = Failure(["this host"])
+
+    def send(self, number: int, data: memoryview) -> None:
+        with self._changed:
+            self._wait_until(lambda: self._packet is None)
+            self._packet = number, bytes(data)
+            self.bytes_sent += len(data)
+            self._changed.notify_all()
+
+    def receive(self, into: memoryview) -> tuple[int, int]:
+        with self._changed:
+            self._wait_until(lambda: self._packet is not None)
+            assert self._packet is not None
+            number, data = self._packet
+            if len(data) > len(into):
+                self._stop(too_long(len(data), len(into)))
+                self._failure.check()
+            into[: len(data)] = data
+            self._packet = None
+            self._changed.notify_all()
+        return number, len(data)
+
+    def all_reduce(self, array: np.ndarray) -> None:
+        self._failure.check()
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        self._failure.check()
+        return [data]
+
+    def barrier(self) -> None:
+        self._failure.check()
+
+    def fail(self, reason: str) -> None:
+        self._stop(f"stopped: {reason}")
+
+    def close(self) -> None:
+        self._stop(LEFT)
+
+    def _stop(self, reason: str) -> None:
+        with self._changed:
+            self._failure.record(0, reason)
+            self._changed.notify_all()
+
+    def _wait_until(self, ready: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._failure.known or ready())
+        self._failure.check()
+
+
+LEFT = "has left the ring"
+
+
+def too_long(length: int, room: int) -> str:
+    """What a rank did whose slice does not fit."""
+    return f"sent a slice of {length} bytes to a rank that has room for {room}"
