@@ -1,0 +1,63 @@
+"""Who certifies the ranks of one run. Its key is in memory for as long as it takes to issue their certificates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+_VALID = timedelta(days=1)  # ranks show them once, when they meet
+_CLOCKS = timedelta(hours=1)  # by which clocks may differ
+_USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+class Authority:
+    """certificate: its own, PEM."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("one run of ooc")
+        self.certificate = self._signed(
+            self._certificate(self._name, self._key.public_key(), "key_cert_sign").add_extension(
+                x509.BasicConstraints(ca=True, path_length=0), critical=True
+            )
+        )
+
+    def certify(self, name: str) -> tuple[str, str]:
+        """Certificate and private key of somebody with this name; PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._certificate(_name(name), key.public_key(), "digital_signature").add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
+        )
+        plain = serialization.NoEncryption()
+        text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+        return self._signed(certificate), text.decode()
+
+    def _certificate(self, name: x509.Name, key: ec.EllipticCurvePublicKey, use: str) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return (
+            x509.CertificateBuilder(self._name, name, key, x509.random_serial_number(), now - _CLOCKS, now + _VALID)
+            .add_extension(x509.KeyUsage(**{each: each == use for each in _USES}), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(issuer, critical=False)
+        )
+
+    def _signed(self, certificate: x509.CertificateBuilder) -> str:
+        return certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
