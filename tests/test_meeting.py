@@ -1,0 +1,435 @@
+"""How ranks find each other over TCP, and who is not let in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+import rings
+from cryptography import x509
+
+from blocks import RequestError
+from ooc import meeting, tcp
+from ooc.authority import Authority
+from ooc.control import Channel, Senseless
+from ooc.credentials import Credentials, issue
+from ooc.meeting import CROWD, Door, Manners
+from ooc.ring import RingFailed
+
+Place = tuple[str, int]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    with rings.nothing_left():
+        yield
+
+
+@pytest.fixture(params=[True, False], ids=["plain", "encrypted"])
+def insecure(request) -> bool:
+    return request.param
+
+
+def join_all(
+    credentials: Sequence[Credentials], *, insecure: bool, absent: Sequence[int] = (), late: float = 0.0, **given: Any
+) -> list[str]:
+    """Have ranks join, the first of them late; what each that is not absent is told."""
+    doors = [meeting.listen(rings.HOST) for _ in credentials]
+    places = [door.getsockname()[:2] for door in doors]
+
+    def join(rank: int) -> str:
+        time.sleep(late if rank == 0 else 0.0)
+        try:
+            ring = tcp.join(
+                rank, places, doors[rank], credentials[rank], insecure=insecure, **{"deadline": rings.LONG, **given}
+            )
+        except RingFailed as error:
+            return error.what
+        try:
+            rings.pass_slices(ring, [0, 100_000])
+        finally:
+            ring.close()
+        return "nothing"
+
+    present = [rank for rank in range(len(doors)) if rank not in absent]
+    found = rings.in_all([lambda rank=rank: join(rank) for rank in present])
+    for rank in absent:
+        doors[rank].close()
+    return found
+
+
+def test_ranks_may_come_late(insecure):
+    assert join_all(issue(3, insecure=insecure), insecure=insecure, late=1.0) == ["nothing"] * 3
+
+
+def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
+    told = join_all(issue(4, insecure=insecure), insecure=insecure, absent=[2], deadline=1.5)
+    assert all(text.startswith("rank 2 (127.0.0.1) ") for text in told), told
+    assert "could not be reached for" in told[1]
+    assert "has not connected in time" in told[2]
+
+
+def test_the_door_is_closed_once_the_ring_is_there():
+    with rings.tcp_rings(2, insecure=False) as ring:
+        for member in ring:
+            place = member._in.getsockname()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(place)
+
+
+# Who comes with the wrong papers.
+
+
+def self_made(own: Credentials) -> Credentials:
+    """The right token and authority, and a certificate that somebody else has signed."""
+    return Credentials(own.token, own.authority, *Authority().certify("rank-1"))
+
+
+def test_credentials_of_another_run_are_refused(insecure):
+    credentials = issue(2, insecure=insecure)
+    told = join_all([credentials[0], issue(2, insecure=insecure)[1]], insecure=insecure, deadline=1.0)
+    assert "nothing" not in told
+
+
+@pytest.mark.parametrize("wrong", [self_made, "those of rank 2"])
+def test_a_rank_with_the_wrong_certificate_does_not_get_in(wrong):
+    first, second, third = issue(3)
+    shown = third if wrong == "those of rank 2" else wrong(second)
+    assert "nothing" not in join_all([first, shown, third], insecure=False, deadline=1.0)
+
+
+def test_papers_that_do_not_fit_together_are_refused_at_once():
+    own = issue(2)[0]
+    with pytest.raises(ssl.SSLError):
+        join_all([own._replace(certificate=own.authority)] * 2, insecure=False)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection."""
+    with socket.create_server((rings.HOST, 0)) as listening:
+        right = socket.create_connection(listening.getsockname())
+        return listening.accept()[0], right
+
+
+def introduced(door: Manners, guest: Manners) -> list[object]:
+    """What becomes of it at the door and at the guest: a purpose and a connection, or errors."""
+    left, right = pair()
+
+    def greet() -> object:
+        connection = door.receive(left)
+        try:
+            purpose, welcome = door.greet(connection)
+            connection.sendall(welcome)
+            return purpose
+        except OSError as error:
+            return error
+        finally:
+            connection.close()
+
+    def introduce() -> object:
+        right.settimeout(5)
+        try:
+            with guest.introduce(right, 1, time.monotonic() + 5):
+                return "welcome"
+        except OSError as error:
+            return error
+
+    return rings.in_all([greet, introduce])
+
+
+@pytest.fixture
+def three() -> list[Credentials]:
+    return issue(3)
+
+
+def test_both_sides_look_at_who_the_other_is(three):
+    """Rank 0 comes to rank 1, of three; each of them with the papers of somebody else."""
+    stranger = issue(3)
+    tokens = [own._replace(token="00" * 32) for own in three]
+    guest, door = Manners(0, 3, three[0]), Manners(1, 3, three[1])
+    assert introduced(door, guest) == [1, "welcome"]
+    at_door, at_guest = introduced(Manners(1, 3, stranger[1]), guest)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(at_guest)
+    at_door, _ = introduced(door, Manners(0, 3, stranger[0]._replace(authority=three[0].authority)))
+    assert "CERTIFICATE_VERIFY_FAILED" in str(at_door)
+    at_door, _ = introduced(door, Manners(0, 3, three[2]))
+    assert str(at_door) == "it is rank-2, not rank-0"
+    _, at_guest = introduced(Manners(1, 3, three[2]), guest)
+    assert "Hostname mismatch" in str(at_guest)
+    at_door, _ = introduced(door, Manners(0, 3, tokens[0]))
+    assert str(at_door) == "it does not have the token of this run"
+    at_door, _ = introduced(door, Manners(0, 4, three[0]))
+    assert str(at_door) == "it is rank 0 of 4, not 0 of 3"
+
+
+def test_a_token_is_asked_of_both_sides_without_encryption():
+    (own, *_), (other, *_) = issue(2, insecure=True), issue(2, insecure=True)
+    assert introduced(Manners(1, 2, own, insecure=True), Manners(0, 2, own, insecure=True)) == [1, "welcome"]
+    at_door, at_guest = introduced(Manners(1, 2, own, insecure=True), Manners(0, 2, other, insecure=True))
+    assert str(at_door) == "it does not have the token of this run"
+    assert isinstance(at_guest, ConnectionError)
+    left, right = pair()
+    with left, ThreadPoolExecutor(1) as thread:  # somebody who lets everybody in
+        left.sendall(bytes(64))
+        guest = Manners(0, 2, own, insecure=True)
+        with pytest.raises(PermissionError, match="who is there does not have the token"):
+            thread.submit(guest.introduce, right, 0, time.monotonic() + 5).result()
+
+
+# Strangers.
+
+
+@contextmanager
+def trickle(place: Place) -> Iterator[None]:
+    ended = threading.Event()
+
+    def send() -> None:
+        with suppress(OSError), socket.create_connection(place) as connection:
+            while not ended.wait(0.02):
+                connection.sendall(b"\x16")
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(send)
+        yield
+        ended.set()
+
+
+@contextmanager
+def saying(place: Place, data: bytes) -> Iterator[None]:
+    def send(connection: socket.socket) -> None:
+        with suppress(OSError):
+            connection.settimeout(rings.LONG)
+            connection.sendall(data)
+
+    with socket.create_connection(place) as connection, ThreadPoolExecutor(1) as thread:
+        thread.submit(send, connection)
+        yield
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def hundreds(place: Place) -> Iterator[None]:
+    """Half of a handshake, and silence, from so many that not all can wait to be accepted."""
+    with ExitStack() as stack:
+        for _ in range(300):
+            connection = stack.enter_context(socket.socket())
+            connection.setblocking(False)
+            connection.connect_ex(place)
+        yield
+
+
+@contextmanager
+def resetting(place: Place) -> Iterator[None]:
+    for _ in range(20):
+        with socket.create_connection(place) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    yield
+
+
+STRANGERS: dict[str, Callable[[Place], Any]] = {
+    "silent": lambda place: saying(place, b""),
+    "random bytes": lambda place: saying(place, os.urandom(100_000)),
+    "a browser": lambda place: saying(place, b"GET / HTTP/1.1\r\nHost: ring\r\n\r\n"),
+    "a million bytes of header": lambda place: saying(place, b"\xff" * 1_000_000),
+    "a record of TLS that is too long": lambda place: saying(place, b"\x16\x03\x01\xff\xff" + bytes(1_000_000)),
+    "a byte at a time": trickle,
+    "resetting": resetting,
+    "hundreds": hundreds,
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_strangers_do_not_keep_ranks_from_meeting(insecure, stranger):
+    """They are there before, and cost a bounded number of threads."""
+    credentials = issue(2, insecure=insecure)
+    doors = [meeting.listen(rings.HOST) for _ in credentials]
+    places = [door.getsockname()[:2] for door in doors]
+    most = 0
+
+    def join(rank: int) -> list[int]:
+        ring = tcp.join(rank, places, doors[rank], credentials[rank], insecure=insecure, deadline=rings.LONG)
+        sent = [rings.pass_slices(ring, [10, 1_000_000])]
+        ring.close()
+        return sent
+
+    with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
+        for place in places:
+            stack.enter_context(STRANGERS[stranger](place))
+        joining = [threads.submit(join, rank) for rank in range(2)]
+        while not all(future.done() for future in joining):
+            standing = sum(thread.name == "ring-stranger" for thread in threading.enumerate())
+            most = max(most, standing)
+            time.sleep(0.002)
+        assert [future.result() for future in joining] == [[1_000_010]] * 2
+    assert most <= 2 * CROWD
+
+
+@pytest.mark.parametrize("data", [b"", os.urandom(10_000)], ids=["silent", "random"])
+def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch):
+    monkeypatch.setattr(meeting, "MANNERS", 0.3)
+    own = issue(2, insecure=insecure)[0]
+    listening = meeting.listen(rings.HOST)
+    with Door(listening, Manners(0, 2, own, insecure=insecure)) as door:
+        with socket.create_connection(listening.getsockname()[:2], rings.LONG) as stranger, suppress(OSError):
+            stranger.sendall(data)
+            while stranger.recv(1000):
+                pass
+        with pytest.raises(meeting.Absent) as told:
+            rings.until(lambda: door._refusal != "")
+            door.wait(time.monotonic())
+    assert told.value.args[1].startswith("has not connected in time; 127.0.0.1 was turned away: ")
+
+
+# Those who stand between two ranks.
+
+
+class Between:
+    """Hands on what rank 0 and rank 1 of two say to each other, on the connections that rank 0 makes.
+
+    said: what rank 0 said, by connection. spoil: (connection, byte) to be changed.
+    """
+
+    def __init__(self, place: Place, spoil: tuple[int, int] = (-1, 0)) -> None:
+        self.said: list[bytearray] = []
+        self._to, self._spoil = place, spoil
+        self._listening = meeting.listen(rings.HOST)
+        self.place = self._listening.getsockname()[:2]
+        self._threads = ThreadPoolExecutor(5)
+        self._sockets: list[socket.socket] = [self._listening]
+        self._threads.submit(self._accept)
+
+    def _accept(self) -> None:
+        for number in range(2):
+            guest, host = self._listening.accept()[0], socket.create_connection(self._to)
+            self._sockets += [guest, host]
+            self.said.append(bytearray())
+            self._threads.submit(self._hand_on, guest, host, number)
+            self._threads.submit(self._hand_on, host, guest, -1)
+
+    def _hand_on(self, source: socket.socket, sink: socket.socket, number: int) -> None:
+        with suppress(OSError):
+            while data := bytearray(source.recv(1 << 16)):
+                if number >= 0:
+                    before = len(self.said[number])
+                    self.said[number] += data
+                    if number == self._spoil[0] and before <= self._spoil[1] < before + len(data):
+                        data[self._spoil[1] - before] ^= 4
+                sink.sendall(data)
+        for end in (source, sink):
+            meeting.hang_up(end)
+
+    def close(self) -> None:
+        for end in self._sockets:
+            meeting.hang_up(end)
+        self._threads.shutdown()
+        for end in self._sockets:
+            end.close()
+
+
+@contextmanager
+def through_between(credentials: Sequence[Credentials], *, insecure: bool, **given: Any) -> Iterator[tuple[Any, Any]]:
+    """A ring of two, and who stands between."""
+    doors = [meeting.listen(rings.HOST) for _ in range(2)]
+    between = Between(doors[1].getsockname()[:2], **given)
+    places = [doors[0].getsockname()[:2], between.place]
+    join = [
+        lambda rank=rank: tcp.join(rank, places, doors[rank], credentials[rank], insecure=insecure) for rank in range(2)
+    ]
+    ring = rings.in_all(join)
+    try:
+        yield ring, between
+    finally:
+        rings.in_all([member.close for member in ring])
+        between.close()
+
+
+def test_what_was_said_before_lets_nobody_in_again(insecure):
+    credentials = issue(2, insecure=insecure)
+    with through_between(credentials, insecure=insecure) as (ring, between):
+        rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
+    listening = meeting.listen(rings.HOST)
+    with Door(listening, Manners(1, 2, credentials[1], insecure=insecure)) as door:
+        for said in between.said:
+            assert len(said) > 100
+            with socket.create_connection(listening.getsockname()[:2], rings.LONG) as again, suppress(OSError):
+                again.sendall(said)
+                while again.recv(1000):
+                    pass
+        assert not door.inside
+
+
+def test_a_slice_that_was_changed_on_the_way_is_noticed(insecure):
+    credentials = issue(2, insecure=insecure)
+    with through_between(credentials, insecure=insecure, spoil=(1, 200_000)) as (ring, _):
+        room = memoryview(bytearray(1_000_000))
+        with rings.sending(ring[0], [500_000]):
+            told = rings.told(ring[1].receive, room)
+        assert told.startswith("rank 0 (127.0.0.1) sent ")
+        assert ("another checksum" if insecure else "cannot be decrypted: DECRYPTION_FAILED") in told
+        rings.until(lambda: rings.told(ring[0].barrier) == told)
+
+
+# Papers, and frames.
+
+
+def test_credentials_travel_as_json_and_are_not_shown():
+    for insecure in (True, False):
+        own = issue(2, insecure=insecure)[1]
+        assert Credentials(**orjson.loads(orjson.dumps(own._asdict()))) == own
+        assert own.token not in f"{own} {own!r} {[own]}"
+    with pytest.raises(RequestError, match="have no certificate"):
+        Manners(0, 2, issue(2, insecure=True)[0])
+
+
+def test_certificates_are_of_one_run_and_hold_for_a_day():
+    first, second = issue(2)
+    certificate = x509.load_pem_x509_certificate(first.certificate.encode())
+    assert certificate.not_valid_after_utc - datetime.now(UTC) <= timedelta(days=1)
+    assert first.authority == second.authority != issue(1)[0].authority
+    assert first.key != second.key
+    assert "PRIVATE" not in first.authority
+
+
+def test_frames_may_come_in_pieces_and_never_wait():
+    left, right = socket.socketpair()
+    with left, right:
+        sender, receiver = Channel(left, 0), Channel(right, 1)
+        for number in range(3000):
+            sender.put(3, bytes([number % 256]) * 1000)
+        found: list[tuple[int, bytes]] = []
+        while sender.unsent:  # the buffers between them hold fewer
+            sender.flush()
+            found += receiver.arrived()
+        assert found == [(3, bytes([number % 256]) * 1000) for number in range(3000)]
+        left.close()
+        assert not list(receiver.arrived())
+        assert not receiver.open
+
+
+@pytest.mark.parametrize("frame", [b"\xff\xff\xff\xff\x03", b"\0\0\0\0\x09", b"\x01\0\0\0\0", b"\x01\x10\0\0\x01"])
+def test_frames_that_no_rank_sends_are_refused_before_they_are_read(frame):
+    """Too long for their kind, or of none."""
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(frame)
+        with pytest.raises(Senseless):
+            list(Channel(right, 0).arrived())
+
+
+def test_a_neighbour_that_sends_no_sense_breaks_the_ring():
+    with rings.tcp_rings(3, insecure=True) as ring:
+        ring[0]._next.connection.send(b"\xff" * 100)
+        for member in ring:
+            assert rings.until_told(member.barrier) == "rank 0 (127.0.0.1) sent what no rank sends"
