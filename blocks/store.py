@@ -61,6 +61,11 @@ class Store:
     def shards(self) -> int:
         return self.manifest.get("shard", {}).get("shards", 1)
 
+    @property
+    def whole_identity(self) -> str:
+        """The identity of the dataset that a shard is of; its own if it is none."""
+        return self.manifest["shard"]["whole"]["identity"] if "shard" in self.manifest else self.identity
+
     def of_whole(self) -> dict[str, np.ndarray] | None:
         """What a shard knows of its whole, see `blocks.whole`; None for a dataset that is no shard."""
         return self.map(self.manifest["shard"]["index"]) if "shard" in self.manifest else None

@@ -53,7 +53,7 @@ class SingularValues(StaticProgram):
             shared["values"][:] = np.sqrt(np.abs(np.diag(triangle)))
         return {}
 
-    def objective(self, sweep, shared):
+    def measure(self, sweep, shared):
         return {"explained": float(np.square(shared["values"]).sum())}
 
     def export(self, sweep, shared, directory):

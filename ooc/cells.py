@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Connection, Pipe
@@ -26,17 +26,45 @@ _TILES = ("tile0", "tile1")  # what is read into, and written from, where a tile
 
 
 class Loaded(NamedTuple):
-    """A unit whose rows are in the shared array `buffer`."""
+    """A unit whose rows are in the shared array `buffer`, and whose slice of the model, if it travels, in a slot."""
 
     unit: int
     buffer: str
+    slot: int = -1
+
+
+class Bell:
+    """Rung in one thread for another that waits on `connection`."""
+
+    def __init__(self) -> None:
+        self.connection, self._ringer = Pipe(duplex=False)
+
+    def ring(self) -> None:
+        self._ringer.send_bytes(b".")
+
+    def close(self) -> None:
+        """Waits end: nobody rings any more."""
+        self._ringer.close()
 
 
 class Pass(Protocol):
-    """The units of one phase. Attributes: `bytes_read`, `bytes_written`, of local state."""
+    """The units of one phase.
 
-    bytes_read: int
-    bytes_written: int
+    Attributes: `order`, in which they come; `waits_for`, what, if there are none for a while; `bytes_read` and
+    `bytes_written`, of local state.
+    """
+
+    @property
+    def order(self) -> Sequence[int]: ...
+
+    @property
+    def waits_for(self) -> str: ...
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    @property
+    def bytes_written(self) -> int: ...
 
     @property
     def wake(self) -> Connection | None:
@@ -188,10 +216,23 @@ class SectionWriter:
 
 
 class ResidentPass:
-    """A phase over state that is all in memory. target: what is written of it in the background, None for nothing."""
+    """A phase over state that is all in memory. target: what is written of it in the background, None for nothing.
 
-    def __init__(self, phase: Phase, layout: Layout, resident: Resident, target: CellFile | None) -> None:
-        self._units = iter(range(layout.units(phase.order)))
+    order: of the units, if it is not that of their numbers.
+    """
+
+    waits_for = "disk"
+
+    def __init__(
+        self,
+        phase: Phase,
+        layout: Layout,
+        resident: Resident,
+        target: CellFile | None,
+        order: Sequence[int] | None = None,
+    ) -> None:
+        self.order = range(layout.units(phase.order)) if order is None else order
+        self._units = iter(self.order)
         self.wake: Connection | None = None
         self.bytes_read = self.bytes_written = 0
         self._writer = None
@@ -222,8 +263,10 @@ class StreamedPass:
     """A phase over state on disk: a thread loads sections ahead into free buffers, another writes back those done.
 
     source: where tiles are read from; None for a phase that fills them. target: where they are written, or None for a
-    phase that only reads.
+    phase that only reads. order: of slices, if it is not that of their numbers. bell: rung when there is more.
     """
+
+    waits_for = "disk"
 
     def __init__(
         self,
@@ -233,19 +276,22 @@ class StreamedPass:
         buffers: int,
         source: CellFile | None,
         target: CellFile | None,
+        order: Sequence[int] | None = None,
+        bell: Bell | None = None,
     ) -> None:
         self._order, self._layout, self._shared = phase.order, layout, shared
+        self.order = range(layout.units(phase.order)) if order is None else order
         self._source, self._target = source, target
         self.bytes_read = self.bytes_written = 0
-        self.wake: Connection | None
-        self.wake, self._waker = Pipe(duplex=False)
+        self._bell = bell or Bell()
+        self.wake: Connection | None = self._bell.connection
         self._free: queue.Queue[str | None] = queue.Queue()
         self._ready: queue.Queue[deque[Loaded]] = queue.Queue()
         self._section: deque[Loaded] = deque()  # of units that are ready, those that are handed out next
         self._failure: BaseException | None = None
         for number in range(buffers):
             self._free.put(f"buffer{number}")
-        self._writer = SectionWriter(phase, layout, self._write_back, failed=self._wake_up)
+        self._writer = SectionWriter(phase, layout, self._write_back, failed=self._bell.ring)
         self._loader = threading.Thread(target=self._guarded_load, daemon=True)
         self._loader.start()
 
@@ -268,32 +314,29 @@ class StreamedPass:
         self._writer.close()
         self._free.put(None)  # ends a loader that still waits, after a failure
         self._loader.join()
-        self._waker.close()
+        self._bell.close()
 
     def check(self) -> None:
         if self._failure:
             raise self._failure
         self._writer.check()
 
-    def _wake_up(self) -> None:
-        self._waker.send_bytes(b"!")
-
     def _guarded_load(self) -> None:
         try:
             self._load_all()
         except BaseException as error:
             self._failure = error
-            self._wake_up()
+            self._bell.ring()
 
     def _load_all(self) -> None:
-        for section in range(self._layout.sections(self._order)):
+        for section in range(self._layout.stripes) if self._order == "block" else self.order:
             buffer = self._free.get()
             if buffer is None:
                 return
             if self._source:
                 self._load(self._source, section, self._shared[buffer])
             self._ready.put(deque(Loaded(unit, buffer) for unit in self._layout.section_units(self._order, section)))
-            self._waker.send_bytes(b".")
+            self._bell.ring()
 
     def _load(self, source: CellFile, section: int, rows: np.ndarray) -> None:
         if self._order == "block":

@@ -5,22 +5,24 @@ read block, map slice -> schedule -> update (workers, shared memory) -> aggregat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.errors import OocError
+from blocks.memory import held
 from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
 from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.plan import Plan
 from ooc.program import Phase
-from ooc.shared import SharedArrays
+from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
@@ -37,6 +39,24 @@ from ooc.worker import (
 )
 
 _AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
+
+
+class Told(NamedTuple):
+    """What has been done so far, on all machines; seconds and sums are of the iteration that was done last.
+
+    elapsed_s: of the machine that took longest. seconds: by their purpose, means over machines. sums: over samples.
+    memory_bytes: that each machine holds.
+    """
+
+    samples: int
+    samples_processed: int
+    elapsed_s: float
+    seconds: dict[str, float]
+    sums: dict[str, float]
+    memory_bytes: list[int]
+    bytes_read: int
+    bytes_written: int
+    bytes_sent: int
 
 
 class StaticEngine:
@@ -73,6 +93,7 @@ class StaticEngine:
         """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
         specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
         queues = self._plan.workers if self._switches.own_queues else 1
+        specs |= self._travelling_specs()
         specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
         for worker in range(self._plan.workers):
             specs |= own_arrays(self.program, worker)
@@ -102,6 +123,34 @@ class StaticEngine:
             for worker in range(self._plan.workers)
         ]
         self._stood_still = [self.shared[delta_name(worker, STOOD_STILL)] for worker in range(self._plan.workers)]
+
+    def _travelling_specs(self) -> dict[str, ArraySpec]:
+        """Shared arrays for slices of the model that travel; on one machine nothing does."""
+        return {}
+
+    def told(self) -> Told:
+        """What has been done so far, on all machines."""
+        cursor = self.cursor
+        return Told(
+            samples=self._dataset.samples,
+            samples_processed=cursor.samples_processed,
+            elapsed_s=cursor.elapsed_s,
+            seconds=cursor.seconds,
+            sums=cursor.sums,
+            memory_bytes=[held([os.getpid(), *self.pids])],
+            bytes_read=cursor.bytes_read,
+            bytes_written=cursor.bytes_written,
+            bytes_sent=cursor.bytes_sent,
+        )
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this machine is the first of the ring, which writes what is for all."""
+        return True
+
+    def gather(self, value: Any) -> list[Any]:
+        """What all machines say, JSON values, in the order of their ranks."""
+        return [value]
 
     def _count_down(self, expected: int) -> None:
         while expected:
@@ -158,13 +207,17 @@ class StaticEngine:
             self._resume()
 
     def _restore(self) -> None:
-        for name, flat in self._generations.arrays().items():
+        for name, flat in self._committed_arrays().items():
             if self._slices and name in self._slices.arrays:
                 self._slices.fill(name, flat, int(self.program.sliced_arrays()[name].max()))
             else:
                 self.arrays[name].reshape(-1)[:] = flat
         self.cursor = self._generations.cursor
         self.committed = True
+
+    def _committed_arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of the newest generation, flat."""
+        return self._generations.arrays()
 
     def commit(self) -> None:
         """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
@@ -179,9 +232,11 @@ class StaticEngine:
             self.cursor.spend(self._watch.take())
 
     def _publish(self, cells: CellFile) -> None:
-        arrays = {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
-        self._generations.commit(cells, arrays, self.cursor)
+        self._generations.commit(cells, self._arrays_to_commit(), self.cursor)
         self.committed = True
+
+    def _arrays_to_commit(self) -> dict[str, np.ndarray]:
+        return {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
 
     @property
     def commits(self) -> bool:
@@ -216,6 +271,7 @@ class StaticEngine:
                         self.cursor.sums[name] = self.cursor.sums.get(name, 0.0) + value
                     if gives_up():
                         return False
+            self._put_together(phase)
             self._advance(phase)
             if target:
                 with self._watch.on("commit"):
@@ -225,6 +281,9 @@ class StaticEngine:
         finally:
             if target:
                 target.close()
+
+    def _put_together(self, phase: Phase) -> None:
+        """Let the other machines know what a phase has changed, and hear it from them."""
 
     def _advance(self, phase: Phase) -> None:
         self.cursor.spend(self._watch.take())
@@ -241,7 +300,7 @@ class StaticEngine:
 
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
-        return self.program.objective(self.sweep, self.arrays)
+        return self.program.objective(self.program.measure(self.sweep, self.arrays), self.arrays)
 
     def export(self, directory: Path) -> None:
         """Write the model of the present state."""
@@ -277,13 +336,21 @@ class StaticEngine:
             if source:
                 source.close()
         units.check()
+        self._passed(phase)
         self.cursor.bytes_read += units.bytes_read
         self.cursor.bytes_written += units.bytes_written
 
+    def _passed(self, phase: Phase) -> None:
+        """All units of a phase are done."""
+
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
+        return self._cells(phase, source, target)
+
+    def _cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
+        """The pass over local state. order: of the units, and the bell to ring, if they are not the usual ones."""
         if self._resident:
-            return ResidentPass(phase, self._layout, self._resident, target)
-        return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target)
+            return ResidentPass(phase, self._layout, self._resident, target, *order[:1])
+        return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)
 
     def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
         """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
@@ -301,7 +368,7 @@ class StaticEngine:
     def _wait(self, units: Pass) -> None:
         """Nobody has anything to do until more of a streamed phase is in memory."""
         assert units.wake
-        with self._watch.rather("disk"):
+        with self._watch.rather(units.waits_for):
             units.wake.recv_bytes()
 
     def _leave_slice(self, phase: Phase, stage: int) -> None:
@@ -327,12 +394,12 @@ class StaticEngine:
         told: dict[int, Loaded] = {}
         missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
-        following = 0  # unit whose answers are due next
+        order, following = units.order, 0  # place in it of the unit whose answers are due next
         one_by_one = self._only_reads(phase) or (self._slices and self.program.writes_slice(phase, 0))
         one_by_one = one_by_one or not self._switches.macro
         together = 1 if one_by_one else len(self._workers)
         ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
-        while following < self._layout.units(phase.order):
+        while following < len(order):
             while len(told) + together <= ahead and (some := units.poll(together)):
                 messages = [self._message(phase, unit, 0, self._schedule(phase, unit.unit)[0]) for unit in some]
                 missing |= self._tell(messages)
@@ -349,8 +416,8 @@ class StaticEngine:
                 if not missing[message.unit]:
                     units.release(told.pop(message.unit))
                     self._leave_slice(phase, 0)
-            while following in answers and following not in told:
-                parts = answers.pop(following)
+            while following < len(order) and order[following] in answers and order[following] not in told:
+                parts = answers.pop(order[following])
                 yield from (parts[part] for part in sorted(parts))
                 following += 1
 
@@ -381,7 +448,7 @@ class StaticEngine:
     def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
         number = self._phases.index(phase)
         most = 1 if self._only_reads(phase) else len(parts) + 1
-        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer)
+        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
 
     def _only_reads(self, phase: Phase) -> bool:
         """Whether a phase is for the objective or the export: its answers may be large."""

@@ -12,9 +12,11 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.store import Store
 from ooc.cells import Resident, StreamedPass
+from ooc.packets import SLOTS, Slots
 from ooc.program import Program
 from ooc.shared import ArraySpec
 from ooc.state import Layout
+from ooc.worker import travelling_rooms, travels
 
 # Measured (anonymous memory of the process that has trained and written a model; of the one that has loaded the
 # kernels; of a fork of the latter that has worked for a while: up to 72, 70 and 7 MB), rounded up.
@@ -51,7 +53,7 @@ def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, be
     phase. beside: bytes of other processes that the training starts.
     """
     layout = Layout(dataset.index.cells, program.local_state())
-    fixed = _fixed_bytes(program, workers) + beside
+    fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program) + beside
     model, two = sliced_bytes(program)
     choices = [
         (mapped, buffers, int(fixed + (two if mapped else model) + _state_bytes(layout, buffers)))
@@ -100,6 +102,13 @@ def _fixed_bytes(program: Program, workers: int) -> int:
     deltas = sum(spec.bytes for spec in program.delta_arrays().values())
     own = program.own_bytes() + workers * (deltas + program.scratch_bytes())
     return _COORDINATOR + processes_bytes(workers) + shared + own
+
+
+def travelling_bytes(dataset: Store, program: Program) -> int:
+    """What the slots for slices that travel take."""
+    if not travels(program):
+        return 0
+    return sum(spec.bytes for spec in Slots.specs(travelling_rooms(dataset, program), SLOTS).values())
 
 
 def processes_bytes(workers: int) -> int:

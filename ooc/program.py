@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from blocks.matrix import RowBlock
+from ooc.packets import Passage
 from ooc.shared import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -29,12 +30,17 @@ class Phase:
 
     staged: units are done one after the other, each in the stages that `schedule` gives, with an `aggregate` after
     every stage. Otherwise the parts of all units are done in any order, with one `aggregate` when the phase ends.
+
+    travels: what happens to what the model has of the slices, if they travel on a ring of machines (see `ooc.travel`).
+    "made": every machine adds its share to them, which begin with nothing. "changed": every machine has them in turn.
+    "looked at": each machine has those that rest with it.
     """
 
     name: str
     order: Literal["slice", "block", "grid"]
     writes: bool = True
     staged: bool = False
+    travels: Literal["", "made", "changed", "looked at"] = ""
 
 
 class LocalState(NamedTuple):
@@ -53,7 +59,7 @@ class Job:
     state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
     block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
     worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration, phase, unit,
-    stage, part).
+    stage, part). passage: what travels of the slice, for this part, if anything does.
     """
 
     phase: str
@@ -67,6 +73,7 @@ class Job:
     shared: Arrays
     delta: Arrays
     stream: tuple[int, int, int, int, int]
+    passage: Passage | None = None
 
     @property
     def first(self) -> int:
@@ -109,6 +116,7 @@ class Program(Protocol):
     initial: Sequence[Phase]  # these fill the local state of a new run
     phases: Sequence[Phase]  # of one iteration
     reading_phases: Sequence[Phase]  # of the objective and the export: they change nothing
+    exported: Sequence[Phase]  # those that `export` sweeps, in that order
 
     def local_state(self) -> LocalState: ...
 
@@ -133,6 +141,15 @@ class Program(Protocol):
 
         So it must be said of the last of those that change a piece. stage: 0 for a phase that is not staged.
         """
+        ...
+
+    def summed_arrays(self) -> Sequence[str]:
+        """Those of the primary arrays, int64, that `aggregate` adds to what happened here: on a ring of machines they
+        are made to hold what happened everywhere."""
+        ...
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        """int64 (P,), the bytes that each part of what travels of a slice takes at most. bounds: see Job."""
         ...
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
@@ -191,8 +208,12 @@ class Program(Protocol):
         """
         ...
 
-    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        """The objective and its parts for the present state. `sweep` runs one of `reading_phases`."""
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        """Sums over the data, of which `objective` is made. `sweep` runs one of `reading_phases`."""
+        ...
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        """The objective and its parts for the present state. sums: of `measure`, over the data of all machines."""
         ...
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
@@ -211,6 +232,7 @@ class StaticProgram:
     initial: Sequence[Phase] = ()
     phases: Sequence[Phase] = ()
     reading_phases: Sequence[Phase] = ()
+    exported: Sequence[Phase] = ()
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -229,6 +251,12 @@ class StaticProgram:
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return False
+
+    def summed_arrays(self) -> Sequence[str]:
+        return ()
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        return np.zeros(bounds.size - 1, np.int64)
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {}
@@ -265,8 +293,11 @@ class StaticProgram:
     ) -> dict[str, float]:
         return {}
 
-    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         return {}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        return sums
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         raise NotImplementedError

@@ -198,6 +198,7 @@ class Cursor:
     samples_processed: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    bytes_sent: int = 0
     sums: dict[str, float] = field(default_factory=dict)  # reported by the phases of the iteration so far
     seconds: dict[str, float] = field(default_factory=dict)  # since the last line of the metrics, by their purpose
 
@@ -231,6 +232,11 @@ class Generations:
     def cursor(self) -> Cursor:
         """The cursor of the newest generation."""
         return Cursor(**self._entries[0]["cursor"])
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """Those of all generations that are kept, the newest first."""
+        return [Cursor(**entry["cursor"]) for entry in self._entries]
 
     def open(self) -> CellFile:
         """The cells of the newest generation; raises WorkFailed if its table of checksums is damaged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -18,16 +17,17 @@ from tqdm import tqdm
 from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.kinds import open_any
-from blocks.memory import held
 from blocks.store import Store
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
+from ooc.ring import Ring
+from ooc.ring_engine import RingEngine
 from ooc.run import Run
 from ooc.state import Generations, Layout
 
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
-PURPOSES = ("sampling", "disk", "aggregation", "commit")  # of the time of an iteration
+PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
 _SHOWN = {  # values of a line that the progress bar shows
     "objective": "objective {:.6g}",
     "log_likelihood_per_token": "log-likelihood {:.4f}",
@@ -68,6 +68,9 @@ class Observer(Protocol):
 
 def publish_model(run: Run, engine: StaticEngine) -> None:
     """Publish the model of the engine's present state as the result of a run."""
+    if not engine.is_first:
+        engine.export(run.path / "model")
+        return
     with publish_directory(run.path / "model", overwrite=True) as directory:
         engine.export(directory)
 
@@ -79,9 +82,11 @@ def train(
     max_time: float | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
+    ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Train a run to its configured iterations, from where its newest generation stands, then write its model.
 
+    ring: of machines that train it together, each with a run of its own over its shard; the first writes the model.
     max_time: seconds after which to stop as if interrupted. Returns the last line of the metrics.
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
@@ -89,7 +94,9 @@ def train(
     dataset = run.dataset(open_any)
     with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-        with StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan) as engine:
+        begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
+        staleness = run.config["settings"].get("staleness", 0)
+        with RingEngine(*begins, ring, staleness) if ring else StaticEngine(*begins) as engine:
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
@@ -181,10 +188,12 @@ class Training:
             file=sys.stderr,
         ) as progress:
             while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._converged()):
-                if engine.may_stop and (reason := stop.reason()):
-                    break
                 ends = engine.cursor.phase == len(engine.program.phases) - 1
                 due = ends and (checkpoints.due or engine.cursor.iteration + 1 >= iterations)
+                reasons, dues = zip(*engine.gather([stop.reason() if engine.may_stop else None, due]), strict=True)
+                if reason := next(filter(None, reasons), None):
+                    break
+                due = dues[0]
                 if due or engine.commits:
                     self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
                 with checkpoints.ended(due) if ends else nullcontext():
@@ -208,19 +217,19 @@ class Training:
 
     def _tell(self) -> str:
         """Add the line of the iteration just done to the metrics; returns what the progress bar shows of it."""
-        cursor, config = self._engine.cursor, self._run.config
-        seconds = cursor.elapsed_s - self._told["elapsed_s"]
+        cursor, config, told = self._engine.cursor, self._run.config, self._engine.told()
+        seconds = told.elapsed_s - self._told["elapsed_s"]
         line: dict[str, Any] = {
             "iteration": cursor.iteration,
-            "elapsed_s": round(cursor.elapsed_s, 6),
-            self._dataset.rate: round(self._dataset.samples / seconds),
-            **{f"{purpose}_s": round(cursor.seconds.get(purpose, 0.0), 6) for purpose in (*PURPOSES, "page_cache")},
-            **{name: value / self._dataset.samples for name, value in cursor.sums.items()},
-            "samples_processed": cursor.samples_processed,
-            "memory_bytes": held([os.getpid(), *self._engine.pids]),
-            "bytes_read": cursor.bytes_read,
-            "bytes_written": cursor.bytes_written,
-            "bytes_sent": 0,
+            "elapsed_s": round(told.elapsed_s, 6),
+            self._dataset.rate: round(told.samples / seconds),
+            **{f"{purpose}_s": round(told.seconds.get(purpose, 0.0), 6) for purpose in (*PURPOSES, "page_cache")},
+            **{name: value / told.samples for name, value in told.sums.items()},
+            "samples_processed": told.samples_processed,
+            "memory_bytes": max(told.memory_bytes),
+            "bytes_read": told.bytes_read,
+            "bytes_written": told.bytes_written,
+            "bytes_sent": told.bytes_sent,
         }
         if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
             line |= self._engine.objective()

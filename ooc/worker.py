@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import prepare
-from blocks.dataset import Slice
+from blocks.dataset import Dataset, Slice
 from blocks.kinds import open_any
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
 from ooc.claims import Claims
+from ooc.packets import SLOTS, Passage, Slots
 from ooc.program import Job, Phase, Program
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Layout
 from ooc.stopwatch import still_seconds
 
+_NOTHING = np.empty((0, 0), np.uint8)
 STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it had parts to do, see `still_seconds`
 
 
@@ -48,6 +50,7 @@ class Message(NamedTuple):
     """A stage of a unit, of which each worker does the parts that it claims: what all of them are told.
 
     phase: its number among all of the program's. most: parts that one answer may have, above their number if all may.
+    slot: where its slice of the model is, if that travels.
     """
 
     phase: int
@@ -57,6 +60,7 @@ class Message(NamedTuple):
     parts: Sequence[int]
     most: int
     buffer: str
+    slot: int = -1
 
     def __str__(self) -> str:
         return f"unit {self.unit}, stage {self.stage}, phase {self.phase} of iteration {self.iteration + 1}"
@@ -65,6 +69,16 @@ class Message(NamedTuple):
 def all_phases(program: Program) -> list[Phase]:
     """Every phase of a program; a phase goes by its place in this list."""
     return [*program.initial, *program.phases, *program.reading_phases]
+
+
+def travels(program: Program) -> bool:
+    """Whether what the program has of the slices travels on a ring."""
+    return any(phase.travels for phase in all_phases(program))
+
+
+def travelling_rooms(dataset: Store, program: Program) -> list[np.ndarray]:
+    """For each slice, int64 (P,), the bytes that its parts take at most when they travel."""
+    return [program.rooms(number, unit_parts(dataset, "slice", number)[1]) for number in range(dataset.slice_count)]
 
 
 def delta_name(worker: int, name: str) -> str:
@@ -107,6 +121,7 @@ class JobHandler:
         self._phases = all_phases(program)
         self._arrays = arrays
         self._shared = {name: arrays[name] for name in program.shared_arrays()}
+        self._slots = Slots(travelling_rooms(dataset, program), SLOTS, arrays) if travels(program) else None
         self._number = 0
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)
@@ -142,13 +157,19 @@ class JobHandler:
                 part=part,
                 bounds=bounds,
                 data=data,
-                state=self._arrays[message.buffer],
+                state=self._arrays.get(message.buffer, _NOTHING),
                 bases=bases,
                 shared=self._shared,
                 delta=self._delta,
                 stream=(message.iteration, message.phase, message.unit, message.stage, part),
+                passage=self._passage(message, part),
             )
         )
+
+    def _passage(self, message: Message, part: int) -> Passage | None:
+        if self._slots is None or message.slot < 0:
+            return None
+        return self._slots.passage(message.slot, message.unit, part)
 
     def _unit(self, order: str, unit: int) -> tuple[Any, np.ndarray]:
         return unit_parts(self._dataset, order, unit)
@@ -159,4 +180,9 @@ def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
     if order == "grid":
         return None, np.arange(dataset.block_count + 1)
     data = dataset.slice(unit) if order == "slice" else dataset.block(unit)
+    if isinstance(data, Slice) and isinstance(dataset, Dataset) and dataset.shards > 1:
+        # Parts are the same at all machines that a slice comes to.
+        first, last = dataset.index.slice_bounds[unit : unit + 2]
+        tokens = np.concatenate(([0], np.cumsum(dataset.whole.frequencies[first:last])))
+        return data, parts(tokens, dataset.part_size * dataset.shards)
     return data, parts(data.token_offsets if isinstance(data, Slice) else data.offsets, dataset.part_size)

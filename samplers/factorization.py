@@ -176,12 +176,13 @@ class MatrixFactorization(StaticProgram):
         """How often an iteration meets each entry."""
         return len(self.phases)
 
-    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         errors, penalties = map(math.fsum, zip(*sweep(self.squared_errors), strict=True))
-        return {
-            "objective": errors + penalties + self.column_penalty(shared),
-            "rmse": math.sqrt(errors / self.dataset.entries),
-        }
+        return {"errors": errors, "penalties": penalties + self.column_penalty(shared)}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        rmse = math.sqrt(sums["errors"] / self.dataset.entries)
+        return {"objective": sums["errors"] + sums["penalties"], "rmse": rmse}
 
     def column_penalty(self, shared: Arrays) -> float:
         """What the factors of the columns add to the objective."""

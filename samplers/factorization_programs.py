@@ -164,11 +164,14 @@ class ImplicitFeedback(AlternatingLeastSquares):
             return {}
         return super().aggregate(phase, shared, deltas, answers)
 
-    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
         everywhere = float(np.sum(np.multiply(*products)))
         known, penalties = map(math.fsum, zip(*sweep(self.confidences), strict=True))
         return {"objective": everywhere + known + penalties + self.column_penalty(shared)}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        return sums
 
     def solver(self) -> dict[str, Any]:
         return super().solver() | {"alpha": float(self.alpha)}

@@ -18,6 +18,7 @@ import numpy as np
 from blocks.alias import alias_table
 from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
+from ooc.packets import Passage
 from ooc.program import Arrays, Job, LocalState, Phase, Sweep
 from ooc.shared import ArraySpec
 from samplers import groups, hyperparameters
@@ -57,6 +58,7 @@ class Lda:
         document_histograms,
         word_histograms,
     )
+    exported: Sequence[Phase] = (word_rows, document_rows)
     columns = 1  # of the local state: the topic, and what a sampler keeps with it
 
     def __init__(
@@ -99,6 +101,12 @@ class Lda:
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         return {}
+
+    def summed_arrays(self) -> Sequence[str]:
+        return ("topic_counts",)
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        return np.zeros(bounds.size - 1, np.int64)
 
     def large_arrays(self) -> Collection[str]:
         """Those of the shared arrays that are as large as the model."""
@@ -174,12 +182,16 @@ class Lda:
             for stage, parts in enumerate(self.schedule(phase, 0, 1)):
                 for part in parts[:1]:
                     stream = (0, 0, 0, stage, part)
-                    self.update(
-                        Job(phase.name, 0, stage, part, ends, data, state, np.zeros(1, np.int64), shared, delta, stream)
-                    )
+                    where = ends, data, state, np.zeros(1, np.int64)
+                    passage = self.tiny_passage(phase)
+                    self.update(Job(phase.name, 0, stage, part, *where, shared, delta, stream, passage))
         self._scratch = None
         observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
         hyperparameters.fit_prior(np.ones(1), 2, observed)
+
+    def tiny_passage(self, phase: Phase) -> Passage | None:
+        """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
+        return None
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)]
@@ -262,18 +274,25 @@ class Lda:
         self._refresh_summary(shared)
         return {} if phase in self.initial else {"changed_fraction": sum(answers)}
 
-    def objective(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        tokens, mass = self.dataset.tokens, self.dataset.vocabulary_size * float(shared["beta"][0])
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         documents = math.fsum(sweep(self.document_likelihood))
         words = [*sweep(self.word_likelihood)]
+        return {
+            "documents": documents,
+            "words": math.fsum(likelihood for likelihood, _ in words),
+            "nonzeros": sum(nonzeros for _, nonzeros in words),
+        }
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        tokens, mass = int(shared["topic_counts"].sum()), self.dataset.vocabulary_size * float(shared["beta"][0])
         topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
-        word_part = math.fsum(likelihood for likelihood, _ in words) + topics
+        word_part = sums["words"] + topics
         priors = {"alpha_sum": float(shared["alpha_total"][0]), "beta": float(shared["beta"][0])}
         return {
-            "log_likelihood_per_token": (documents + word_part) / tokens,
-            "doc_log_likelihood_per_token": documents / tokens,
+            "log_likelihood_per_token": (sums["documents"] + word_part) / tokens,
+            "doc_log_likelihood_per_token": sums["documents"] / tokens,
             "word_log_likelihood_per_token": word_part / tokens,
-            "nonzeros": sum(nonzeros for _, nonzeros in words),
+            "nonzeros": int(sums["nonzeros"]),
             **(priors if self.optimize_every else {}),
         }
 
@@ -282,6 +301,9 @@ class Lda:
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
         """Write the rows of words and documents as a model; topic_counts: the sums over words, of the same type."""
+        self.write_rows(sweep, shared, directory, topic_counts)
+
+    def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
         write_model(
             directory,
             self.dataset,
@@ -291,6 +313,7 @@ class Lda:
             topic_type=topic_type(self.topics),
             word_rows=sweep(self.word_rows),
             document_rows=sweep(self.document_rows),
+            **more,
         )
 
 

@@ -107,24 +107,31 @@ def write_model(
     word_rows: Iterator[Any],
     document_rows: Iterator[Any],
     averaged: Sequence[int] = (),
+    document_order: np.ndarray | None = None,
 ) -> None:
     """Write a model into an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
     give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
-    memory does not grow with the model. If topic_counts are float64, the counts of words are the bits of float32.
+    memory does not grow with the model. document_order: uint64 (D,), the original number of each document of
+    document_rows, where they are not those of `dataset` alone, but of a whole that it is a shard of. If topic_counts
+    are float64, the counts of words are the bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
     }
-    words, documents = dataset.index.word_ids, _document_order(dataset)
+    words, documents = dataset.index.word_ids, document_order
+    if documents is None:
+        documents = _document_order(dataset)
     if averaged:
         words, documents = (np.arange(order.size, dtype=order.dtype) for order in (words, documents))
     word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
     files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
     files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
-    for entry in dataset.manifest["texts"].values():
-        name = "vocabulary.txt" if entry is dataset.manifest["texts"]["vocabulary"] else "documents.txt"
+    for text, entry in dataset.manifest["texts"].items():
+        if text != "vocabulary" and document_order is not None:
+            continue
+        name = f"{text}.txt"
         with publish(directory / name) as beside:
             shutil.copyfile(dataset.path / entry["file"], beside)
         files[name] = {"file": name, "bytes": entry["bytes"], "checksum": checksum(directory / name)}
@@ -133,7 +140,7 @@ def write_model(
         {
             "schema": SCHEMA,
             "kind": KIND,
-            "dataset": dataset.identity,
+            "dataset": dataset.identity if document_order is None else dataset.whole_identity,
             "topics": int(alpha.size),
             "beta": beta,
             "averaged": list(averaged),

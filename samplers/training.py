@@ -11,6 +11,7 @@ from blocks.errors import RequestError
 from blocks.kinds import open_any
 from ooc.plan import Plan
 from ooc.program import Program
+from ooc.ring import Ring
 from ooc.run import Run, create_run, dataset_entry
 from ooc.state import committed
 from ooc.training import Observer
@@ -138,10 +139,12 @@ def resume(
     memory_bytes: int | None = None,
     max_time: float | None = None,
     quiet: bool = False,
+    ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Go on with a run of any program, also with other workers, another budget, or more iterations.
 
-    Returns the last line of its metrics, as what began it does.
+    ring: of machines that go on together, each with its own run. Returns the last line of its metrics, as what began it
+    does.
     """
     if is_chains(path):
         check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
@@ -157,20 +160,35 @@ def resume(
             max_time,
         )
     run = Run(path)
+    check_ring(run, ring)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_any)
     program = run.spec.build(dataset)
-    evaluators = isinstance(program, Lda) and bool(run.config["settings"]["held_out"])
+    evaluators = isinstance(program, Lda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
     check_dataset(dataset)
     if iterations is not None:
         _check_iterations(run, iterations)
         run.set_iterations(iterations)
-    return train_planned(run, plan, _observer(run, program, plan), max_time=max_time, quiet=quiet)
+    return train_planned(run, plan, _observer(run, program, plan), max_time=max_time, quiet=quiet, ring=ring)
+
+
+def check_ring(run: Run, ring: Ring | None) -> None:
+    """Raise RequestError unless a run that was trained on a ring goes on on one, and others do not."""
+    on_ring = "staleness" in run.config["settings"]
+    if on_ring and not ring:
+        raise RequestError(
+            f"{run.path} is one rank's part of a run on several machines",
+            "Go on with: ooc launch --hosts FILE -- resume",
+        )
+    if ring and not on_ring:
+        raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
 
 
 def _observer(run: Run, program: Program, plan: Plan) -> Observer | None:
+    if "staleness" in run.config["settings"]:
+        return None
     if isinstance(program, Lda):
         return LdaObserver(run, plan.workers)
     return FactorizationObserver(run) if isinstance(program, MatrixFactorization) else None

@@ -64,11 +64,11 @@ _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so 
 
 
 @inlined
-def accept_token(state, row, prior, totals, counted, key, draw):
+def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
     """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
     prior: float64 (K,) or (1,). totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
-    start. key, draw: random stream, and the first draw of it.
+    start. key, draw: random stream, and the first draw of it. spare: columns of `state` after the proposals.
     """
     one = prior.size == 1
     start = np.int64(state[row, 0])
@@ -76,7 +76,7 @@ def accept_token(state, row, prior, totals, counted, key, draw):
     # The token itself was counted under `start`: that topic's counts lose one, whatever the topic is by now.
     weight = np.int64(counted[start]["count"]) - 1 + prior[0 if one else start]
     share = totals[start]["summary"] - 1.0
-    for m in range(state.shape[1] - 1):
+    for m in range(state.shape[1] - 1 - spare):
         proposed = np.int64(state[row, 1 + m])
         own = 1 if proposed == start else 0
         proposed_weight = np.int64(counted[proposed]["count"]) - own + prior[0 if one else proposed]
@@ -88,13 +88,13 @@ def accept_token(state, row, prior, totals, counted, key, draw):
 
 
 @unmanaged_kernel
-def draw_group(state, base, rows, topics, prior, counted, key, draw):
+def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
     """Write the group's new topics, empty the counts of its old ones, and draw new proposals from `n_k^- + prior`.
 
     state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
-    the random stream, and the first of M*n draws of it.
+    the random stream, and the first of M*n draws of it. spare: see `accept_token`.
     """
-    proposals = state.shape[1] - 1
+    proposals = state.shape[1] - 1 - spare
     others = topics.size - 1
     mass = others + prior.total
     rate = prior.topics / prior.total
@@ -139,7 +139,7 @@ def _prefetch_totals(state, row, totals):
 
 
 @unmanaged_kernel
-def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw):
+def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw, spare=0):
     """One step on a group of tokens: count, accept, draw.
 
     state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), from n on those of the tokens that come next.
@@ -148,7 +148,7 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
     draws of the stream `key` are used, from `draw` on.
     """
     far = prior.topics > _FAR
-    proposals = state.shape[1] - 1
+    proposals = state.shape[1] - 1 - spare
     numbers = state.reshape(-1)
     for i in range(topics.size):
         if far and i + _TOTALS_AHEAD < topics.size:
@@ -164,19 +164,20 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
         row = np.uint64(base + rows[i])
-        topics[i] = accept_token(state, row, prior.weights, totals, counted, key, draw + np.uint64(i * proposals))
+        first = draw + np.uint64(i * proposals)
+        topics[i] = accept_token(state, row, prior.weights, totals, counted, key, first, spare)
         changed += move_token(totals, changes, state[row, 0], topics[i])
-    draw_group(state, base, rows, topics, prior, counted, key, draw + np.uint64(topics.size * proposals))
+    draw_group(state, base, rows, topics, prior, counted, key, draw + np.uint64(topics.size * proposals), spare)
     return changed
 
 
 @unmanaged_kernel
-def _sample_group(state, base, rows, topics, prior, totals, key, draw):
+def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
     """The same with Totals, a group of any size."""
     known, changes = totals.topics, totals.changes
     if topics.size > MOST_COUNTED:
-        return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw)
-    return sample_group(state, base, rows, topics, prior, known, changes, known, key, draw)
+        return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw, spare)
+    return sample_group(state, base, rows, topics, prior, known, changes, known, key, draw, spare)
 
 
 @kernel
@@ -300,7 +301,7 @@ def draw_other(columns, counts, own, u):
 
 
 @unmanaged_kernel
-def document_phase(state, base, offsets, positions, scratch, prior, totals, key):
+def document_phase(state, base, offsets, positions, scratch, prior, totals, key, spare=0):
     """Sample the documents of a part, one after the other; returns how many tokens changed topic.
 
     state, base, offsets, positions: see `samplers.groups`; others: see `sample_group`.
@@ -310,8 +311,8 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key)
     for d in range(offsets.size - 1):
         rows = positions[offsets[d] : offsets[-1]]  # of this document and of all that follow
         topics = scratch.topics[: offsets[d + 1] - offsets[d]]
-        changed += _sample_group(state, base, rows, topics, prior, totals, key, draw)
-        draw += np.uint64(2 * topics.size * (state.shape[1] - 1))
+        changed += _sample_group(state, base, rows, topics, prior, totals, key, draw, spare)
+        draw += np.uint64(2 * topics.size * (state.shape[1] - 1 - spare))
     return changed
 
 

@@ -171,7 +171,7 @@ class InProcess:
             self.iteration += 1
 
     def objective(self) -> dict[str, float]:
-        return self.program.objective(self.sweep, self.shared)
+        return self.program.objective(self.program.measure(self.sweep, self.shared), self.shared)
 
     def export(self, directory: Path) -> None:
         directory.mkdir()

@@ -1,0 +1,66 @@
+"""What all ranks have to say, brought to the first one: from rank to rank round the ring, a piece at a time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from ooc.ring import Ring
+
+_HEADER = struct.Struct("<q")  # of arrays: how many sizes there are
+_PIECE = 1 << 20  # bytes
+_MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
+
+
+def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
+    """At rank 0 the messages of all ranks, of one rank after the other in this order; at others nothing.
+
+    All ranks have to call it and to go through what it gives; `mine` are a rank's own.
+    """
+    for rank in order:
+        if ring.rank == rank:
+            if rank == 0:
+                yield from mine
+                continue
+            for message in mine:
+                _send(ring, message)
+            ring.send(_DONE, memoryview(b""))
+        elif rank != 0 and (ring.rank == 0 or ring.rank > rank):
+            yield from _hear(ring)
+
+
+def _send(ring: Ring, message: bytes) -> None:
+    whole = memoryview(message)
+    last = max(len(whole) - 1, 0) // _PIECE
+    for piece in range(last + 1):
+        ring.send(_LAST if piece == last else _MORE, whole[piece * _PIECE : (piece + 1) * _PIECE])
+
+
+def _hear(ring: Ring) -> Iterator[bytes]:
+    """What the previous rank sends until it is done: passed on, or at rank 0 given out."""
+    room, message = memoryview(bytearray(_PIECE)), bytearray()
+    while True:
+        kind, size = ring.receive(room)
+        if ring.rank != 0:
+            ring.send(kind, room[:size])
+        elif kind != _DONE:
+            message += room[:size]
+            if kind == _LAST:
+                yield bytes(message)
+                message.clear()
+        if kind == _DONE:
+            return
+
+
+def pack_arrays(answer: tuple[np.ndarray, np.ndarray]) -> bytes:
+    """Sizes, uint32, and rows, uint64, as one message."""
+    sizes, rows = answer
+    return _HEADER.pack(sizes.size) + sizes.tobytes() + rows.tobytes()
+
+
+def unpack_arrays(message: bytes) -> tuple[np.ndarray, np.ndarray]:
+    (size,) = _HEADER.unpack_from(message)
+    rows = _HEADER.size + 4 * size
+    return np.frombuffer(message, np.uint32, size, _HEADER.size), np.frombuffer(message, np.uint64, offset=rows)

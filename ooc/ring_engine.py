@@ -1,0 +1,210 @@
+"""The static engine on a ring of machines: each has blocks of its own, slices of the model travel from one to the next.
+
+Phases over blocks are done as on one machine. In those of which slices travel, see `ooc.travel`, a rank does the cells
+of its own blocks. What ranks add to the summed arrays comes round, see `ooc.totals`. A rank commits its own state;
+where a generation is not at all ranks, that before it counts, and slices are made anew from the local state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+from blocks.store import Store
+from ooc.cells import Pass
+from ooc.engine import StaticEngine, Told
+from ooc.itinerary import Stop, itinerary, resting
+from ooc.packets import SLOTS, Slots
+from ooc.plan import Plan
+from ooc.program import Phase
+from ooc.relay import collect, pack_arrays, unpack_arrays
+from ooc.ring import Ring
+from ooc.shared import ArraySpec
+from ooc.shelf import Shelf
+from ooc.slices import SLICES
+from ooc.state import CellFile, Generations
+from ooc.totals import Collective, Totals
+from ooc.travel import TravellingPass
+from ooc.worker import ProgramSpec, travelling_rooms
+
+PENDING = "pending"  # int64, in a generation: what this rank added that had not come round
+
+
+class RingEngine(StaticEngine):
+    """Like StaticEngine, for the rank of a ring. staleness: of the summed arrays, in macro-steps."""
+
+    def __init__(
+        self, dataset: Store, spec: ProgramSpec, generations: Generations, plan: Plan, ring: Ring, staleness: int = 1
+    ) -> None:
+        self._ring = ring
+        self._shelf: Shelf | None = None
+        self._following: Shelf | None = None  # filled while the slices travel
+        self._rooms = travelling_rooms(dataset, spec.build(dataset))
+        super().__init__(dataset, spec, generations, plan)
+        with ExitStack() as stack:
+            stack.push(self._closing)
+            self._slots = Slots(self._rooms, SLOTS, self.shared)
+            self._collective = stack.enter_context(closing(Collective(ring)))
+            stack.callback(self._close_shelves)
+            self._closing = stack.pop_all()
+        self._directory = generations.directory.with_name(SLICES)
+        self._directory.mkdir(exist_ok=True)
+        self._summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
+        self._totals = Totals(self._summed, self._collective, staleness)
+        self._was_pending = np.zeros(0, np.int64)
+        self._sent_before = 0  # bytes, before this process
+
+    def _close_shelves(self) -> None:
+        for shelf in (self._shelf, self._following):
+            if shelf:
+                shelf.close()
+
+    def _travelling_specs(self) -> dict[str, ArraySpec]:
+        return Slots.specs(self._rooms, SLOTS)
+
+    @property
+    def is_first(self) -> bool:
+        return self._ring.rank == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        packed = json.dumps(value).encode()
+        return [json.loads(each) for each in self._together(lambda ring: ring.all_gather(packed))]
+
+    def _together(self, work: Callable[[Ring], Any]) -> Any:
+        """Do something together with all other ranks."""
+        with self._watch.rather("network"):
+            return self._collective.ask(work).result()
+
+    def start(self, gives_up: Callable[[], object] = lambda: False) -> bool:
+        have = self.gather(bool(self._generations))
+        if not all(have) and any(have):
+            missing = have.index(False)
+            raise WorkFailed(
+                f"rank {missing} has no state to go on with, but others have",
+                f"Give it the run directory of rank {missing} back, or train again with --overwrite.",
+            )
+        return super().start(gives_up)
+
+    def _resume(self) -> None:
+        """Go to the newest generation that all ranks have."""
+        mine = self._generations.cursors
+        everywhere = self.gather([[cursor.iteration, cursor.phase] for cursor in mine])
+        common = [place for place in everywhere[0] if all(place in others for others in everywhere)]
+        if not common:
+            raise WorkFailed("the ranks have no state in common", "Train again from the start, with --overwrite.")
+        while [self._generations.cursor.iteration, self._generations.cursor.phase] != max(common):
+            self._generations.fall_back(WorkFailed("a generation that not all ranks have"))
+        super()._resume()
+
+    def _trips(self) -> int:
+        """How often the slices have been round."""
+        phases = self.program.phases
+        done = sum(phase.travels == "changed" for phase in phases[: self.cursor.phase])
+        return self.cursor.iteration * sum(phase.travels == "changed" for phase in phases) + done
+
+    def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
+        if not phase.travels:
+            return super()._pass(phase, source, target)
+        self._following = None if phase.travels == "looked at" else Shelf(self._directory)
+        return TravellingPass(
+            self._stops(phase),
+            lambda order, bell: self._cells(phase, source, target, order, bell),
+            self._slots,
+            self._ring,
+            None if phase.travels == "made" else self._shelf,
+            self._following,
+        )
+
+    def _stops(self, phase: Phase) -> list[Stop]:
+        slices, (rank, ranks), trips = self._layout.slices, (self._ring.rank, self._ring.ranks), self._trips()
+        if phase.travels == "looked at":
+            return [Stop(slice_, own=True, last=True) for slice_ in resting(slices, ranks, rank, trips)]
+        return itinerary(slices, ranks, rank, trips - (phase.travels == "made"))
+
+    @contextmanager
+    def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
+        with super()._open(phase, target) as units:
+            try:
+                yield units
+            except BaseException as error:  # before anybody waits for what will not come any more
+                self._ring.fail(str(error) or type(error).__name__)
+                raise
+
+    def _passed(self, phase: Phase) -> None:
+        if self._following:
+            if self._shelf:
+                self._shelf.close()
+            self._shelf, self._following = self._following, None
+
+    def _put_together(self, phase: Phase) -> None:
+        with self._watch.rather("network"):
+            off = self._totals.advance()
+            if phase in self.program.initial:
+                self._totals.settle()
+                return
+        sums, name = self.cursor.sums, "s_error"
+        sums[name] = sums.get(name, 0.0) + off / (len(self.program.phases) * self._ring.ranks)
+
+    def _arrays_to_commit(self) -> dict[str, np.ndarray]:
+        return super()._arrays_to_commit() | {PENDING: self._totals.pending.reshape(-1)}
+
+    def _committed_arrays(self) -> dict[str, np.ndarray]:
+        arrays = super()._committed_arrays()
+        self._was_pending = arrays.pop(PENDING)
+        return arrays
+
+    def _restore(self) -> None:
+        super()._restore()
+        width = sum(array.size for array in self._summed.values())
+        self._totals.restore(list(self._was_pending.reshape(-1, width)))
+
+    def told(self) -> Told:
+        self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent
+        everybody = [Told(*each) for each in self.gather(super().told())]
+        return Told(
+            samples=sum(each.samples for each in everybody),
+            samples_processed=sum(each.samples_processed for each in everybody),
+            elapsed_s=max(each.elapsed_s for each in everybody),
+            seconds=_added([each.seconds for each in everybody], 1 / len(everybody)),
+            sums=_added([each.sums for each in everybody], 1.0),
+            memory_bytes=[size for each in everybody for size in each.memory_bytes],
+            bytes_read=sum(each.bytes_read for each in everybody),
+            bytes_written=sum(each.bytes_written for each in everybody),
+            bytes_sent=sum(each.bytes_sent for each in everybody),
+        )
+
+    def objective(self) -> dict[str, float]:
+        mine = self.program.measure(self.sweep, self.arrays)
+        sums = np.array(list(mine.values()), np.float64)
+        self._together(lambda ring: ring.all_reduce(sums))
+        whole = dict(zip(mine, sums.tolist(), strict=True))
+        return self.program.objective(whole, {**self.arrays, **self._totals.exact()})
+
+    def export(self, directory: Path) -> None:
+        """Write the model of the present state at rank 0; the others tell it what they have."""
+        arrays = {**self.arrays, **self._totals.exact()}
+        if self._ring.rank == 0:
+            self.program.export(self._everywhere, arrays, directory)
+        else:
+            for phase in self.program.exported:
+                deque(self._everywhere(phase), maxlen=0)
+
+    def _everywhere(self, phase: Phase) -> Iterator[Any]:
+        """Run a phase that only reads at all ranks; at rank 0 its answers, in the order of units, else none."""
+        ranks = self._ring.ranks
+        first = -self._trips() % ranks if phase.travels else 0  # has the first of the slices, or of the blocks
+        answers = (pack_arrays(answer) for answer in self.sweep(phase))
+        for message in collect(self._ring, answers, [(first + turn) % ranks for turn in range(ranks)]):
+            yield unpack_arrays(message)
+
+
+def _added(parts: Sequence[dict[str, float]], share: float) -> dict[str, float]:
+    return {name: share * sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}

@@ -1,0 +1,41 @@
+"""Slices of the model between two trips: bytes in a file without a name, which the page cache keeps if it can."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from blocks.files import disk_errors
+
+
+class Shelf:
+    """A file of packets, each put there once. One thread puts, another one gets."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        with disk_errors(directory):
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115, closed by `close`
+        self._places: dict[int, tuple[int, int]] = {}
+        self._end = 0
+
+    def put(self, number: int, packet: memoryview) -> None:
+        """Keep a packet."""
+        self._places[number] = self._end, len(packet)
+        with disk_errors(self._directory):
+            while packet:
+                done = os.pwrite(self._file.fileno(), packet, self._end)
+                packet, self._end = packet[done:], self._end + done
+
+    def get(self, number: int, into: memoryview) -> int:
+        """Read a packet into memory; returns its size. One that was never put has 0 bytes."""
+        begin, size = self._places.get(number, (0, 0))
+        into = into[:size]
+        with disk_errors(self._directory):
+            while into:
+                done = os.preadv(self._file.fileno(), [into], begin)
+                into, begin = into[done:], begin + done
+        return size
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,152 @@
+"""Two-phase sampling of LDA on a ring of machines: a program around the kernels of `samplers.travelling_rows`.
+
+A machine has some of the documents, see `blocks.shards`. The document phase comes first and needs nobody else; in the
+word phase the rows of words travel with their slices. Rows are not committed: they are counted anew, by all machines,
+when a run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.dataset import Block, Slice
+from ooc.packets import Passage
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from samplers import travelling_rows, two_phase
+from samplers.lda import Lda, tokens_of_documents, tokens_of_words
+from samplers.programs import TwoPhase
+from samplers.streams import stream_key
+
+
+class RingTwoPhase(TwoPhase):
+    """See `samplers.two_phase`; the state has one more column, the topic that the row of a token's word counts."""
+
+    phases = (Phase("document", "block"), Phase("word", "slice", travels="changed"))
+    rows_made = Phase("rows", "slice", writes=False, travels="made")
+    word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
+    word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
+    document_numbers = Phase("numbers of documents", "block", writes=False)
+    reading_phases: Sequence[Phase] = (
+        word_likelihood,
+        Lda.document_likelihood,
+        word_rows,
+        Lda.document_rows,
+        document_numbers,
+        rows_made,
+    )
+    exported: Sequence[Phase] = (document_numbers, word_rows, Lda.document_rows)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.columns += travelling_rows.SPARE
+        self._frequencies = self.dataset.whole.frequencies
+        self._work: travelling_rows.Work | None = None
+
+    def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
+        """int64 (W,), how often words of a slice occur on all machines."""
+        start = self.dataset.index.slice_bounds[slice_]
+        return self._frequencies[start + first : start + last]
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        parts = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        rooms = [travelling_rows.room(self._words(slice_, first, last), self.topics) for first, last in parts]
+        return np.array(rooms, np.int64)
+
+    def sent_bytes(self, machines: int) -> int:
+        return super().sent_bytes(machines) * 3 // 8  # about three bytes for a topic and its count
+
+    def largest_group(self) -> int:
+        """Tokens of the longest document: words are not gathered."""
+        return max(self.dataset.longest_document, 1)
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + sum(spec.bytes for spec in self._work_specs().values())
+
+    def _large_topics(self) -> int:
+        return self.topics if self.dataset.longest_document > two_phase.MOST_COUNTED else 1
+
+    def _work_specs(self) -> dict[str, ArraySpec]:
+        each = {"topics": "int32", "counts": "int32", "shares": "float64", "order": "int32", "entries": "uint64"}
+        return {
+            "counted": ArraySpec((self.topics,), two_phase.COUNT),
+            "marks": ArraySpec((-(-self.topics // 64),), "uint64"),
+            "groups": ArraySpec((-(-self.topics // 4096),), "uint64"),
+            **{name: ArraySpec((self.topics,), kind) for name, kind in each.items()},
+            "tokens": ArraySpec((travelling_rows.MOST_SPREAD,), "uint32"),
+        }
+
+    @property
+    def work(self) -> travelling_rows.Work:
+        """The working memory of this worker."""
+        if self._work is None:
+            self._work = travelling_rows.Work(**{name: np.zeros(*spec) for name, spec in self._work_specs().items()})
+        return self._work
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._work = None  # the row it ran on was not that of its token
+
+    def tiny_passage(self, phase: Phase) -> Passage | None:
+        row = [] if phase is self.rows_made else [2, 0, 0, 0, 1, 1]  # one token of topic 0
+        if not phase.travels:
+            return None
+        return Passage(np.array(row, np.uint8), np.zeros(16, np.uint8), np.zeros(1, np.int64))
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        super().restore(sweep, shared)
+        for _ in sweep(self.rows_made):
+            pass
+
+    def update(self, job: Job) -> Any:
+        key = stream_key(self.seed, self.dataset.shard, *job.stream)
+        if isinstance(job.data, Block):
+            return self.update_documents(job, job.data, key)
+        return self.update_words(job, job.data, key)
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        if job.phase == self.document_numbers.name:
+            return np.empty(0, np.uint32), self.dataset.originals()[block.documents[job.first : job.last]]
+        return super().update_documents(job, block, key)
+
+    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+        tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
+        return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key, travelling_rows.SPARE)
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        assert job.passage
+        if job.phase == self.word_likelihood.name:
+            return travelling_rows.rows_likelihood(
+                job.passage.arrived, job.last - job.first, self.word_prior(job.shared)
+            )
+        if job.phase == self.word_rows.name:
+            return self._unpack(job, job.passage)
+        where, arrived, leaving, left = tokens_of_words(job, slice_), *job.passage
+        if job.phase == self.rows_made.name:
+            left[0] = travelling_rows.count_phase(*where, arrived, leaving, self.work)
+            return 0
+        words, prior, totals = (
+            self._words(job.unit, job.first, job.last),
+            self.word_prior(job.shared),
+            self._totals(job),
+        )
+        rows = words, arrived, leaving, self.work
+        changed, left[0] = travelling_rows.word_phase(*where, *rows, prior, totals, key)
+        return changed
+
+    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
+        numbers = np.concatenate([numbers for _, numbers in sweep(self.document_numbers)])
+        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers)
+
+    def own_bytes(self) -> int:
+        return 28 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
+
+    def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
+        most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())
+        sizes, rows = np.empty(job.last - job.first, np.uint32), np.empty(most, np.uint64)
+        filled = travelling_rows.unpack_rows(passage.arrived, sizes.size, sizes, rows)
+        return sizes, rows[:filled].copy()

@@ -1,0 +1,86 @@
+"""Training a topic model on a ring of machines: what each of them does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks.dataset import Dataset
+from blocks.errors import RequestError
+from blocks.whole import check_together
+from ooc.ring import Ring
+from ooc.run import create_run
+from ooc.worker import ProgramSpec
+from samplers.lda import check_options
+from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.programs import check_steps
+from samplers.training import DEFAULT_BETA, default_alpha
+
+DEFAULT_STALENESS = 1  # macro-steps
+MOST_STALENESS = 8
+PROGRAM = "samplers.ring_programs:RingTwoPhase"
+
+
+def train_lda_on_ring(
+    data: Path,
+    path: Path,
+    ring: Ring,
+    *,
+    topics: int,
+    iterations: int,
+    mh_steps: int | None = None,
+    alpha: float | Sequence[float] | None = None,
+    beta: float | None = None,
+    seed: int = 0,
+    staleness: int = DEFAULT_STALENESS,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    evaluate_every: int = 10,
+    max_time: float | None = None,
+    scratch: Path | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train a topic model by two-phase sampling; every rank calls this with its shard and a run directory of its own.
+
+    staleness: how many macro-steps old the totals of topics may be that ranks hear of each other. The others are as in
+    `samplers.training.train_lda`, and the same at all ranks but for workers, memory, scratch and paths. Rank 0 writes
+    the model. Returns the last line of the metrics. Raises RequestError, at all ranks, if they do not fit together.
+    """
+    alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
+    beta = DEFAULT_BETA if beta is None else beta
+    check_options(topics, alpha, beta)
+    check_lengths(iterations, evaluate_every)
+    if not 0 <= staleness <= MOST_STALENESS:
+        raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
+    options: dict[str, Any] = {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed}
+    options |= {"mh_steps": check_steps(mh_steps)} if mh_steps is not None else {}
+    spec, dataset = ProgramSpec(PROGRAM, options), Dataset(data)
+    check_limits(spec, workers, max_time)
+    check_shards(ring, dataset)
+    plan = plan_training(dataset, spec, workers, memory_bytes)
+    check_dataset(dataset)
+    run = create_run(
+        path,
+        dataset,
+        spec,
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        settings={"staleness": staleness},
+        scratch=scratch,
+        overwrite=overwrite,
+    )
+    return train_planned(run, plan, None, max_time=max_time, quiet=quiet, ring=ring)
+
+
+def check_shards(ring: Ring, dataset: Dataset) -> None:
+    """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
+    told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
+    if ring.ranks == 1 and not told[0]:
+        return
+    check_together({f"rank {rank}": shard for rank, shard in enumerate(told)})
+    for rank, shard in enumerate(told):
+        if shard["number"] != rank:
+            raise RequestError(f"rank {rank} has shard {shard['number']}", "Give each rank the shard of its number.")

@@ -1,0 +1,139 @@
+"""Training on a ring: several engines in one process, each with workers of its own, over shards of one corpus."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import model_bytes, names_of_words, plan, random_documents
+from rings import in_all, tcp_rings
+
+from blocks import WorkFailed, write_corpus
+from blocks.dataset import Dataset
+from blocks.shards import make_shards
+from ooc.run import Run, create_run
+from ooc.training import train
+from ooc.worker import ProgramSpec
+from samplers.model import Model
+
+TOPICS, DOCUMENTS, WORDS = 6, 240, 90
+
+
+def spec(**options: object) -> ProgramSpec:
+    settled = {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3} | options
+    return ProgramSpec("samplers.ring_programs:RingTwoPhase", settled)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Dataset:
+    offsets, words = random_documents(np.random.default_rng(2), DOCUMENTS, WORDS, 60)
+    path = tmp_path_factory.mktemp("whole") / "dataset"
+    return write_corpus(path, offsets, words, names_of_words(WORDS), block_tokens=900, part_tokens=300, slices=4)
+
+
+@pytest.fixture(scope="module")
+def shards(whole, tmp_path_factory):
+    """Datasets of a number of shards."""
+    made: dict[int, list[Dataset]] = {}
+
+    def shards_of(count: int) -> list[Dataset]:
+        if count not in made:
+            out = tmp_path_factory.mktemp("shards") / "out"
+            made[count] = make_shards(whole.path, str(out), count, workers=1)  # type: ignore[assignment]
+        return made[count]
+
+    return shards_of
+
+
+def train_all(runs: list[Run], workers: int = 1, buffers: int = 0) -> None:
+    """Train a run at each rank of a ring."""
+    with tcp_rings(len(runs), insecure=True) as rings:
+        in_all(
+            [
+                lambda run=run, ring=ring: train(run, plan(workers, buffers), quiet=True, ring=ring)
+                for run, ring in zip(runs, rings, strict=True)
+            ]
+        )
+
+
+def new_runs(
+    root: Path, datasets: list[Dataset], iterations: int = 4, staleness: int = 1, **options: object
+) -> list[Run]:
+    root.mkdir(exist_ok=True)
+    length = {"iterations": iterations, "evaluate_every": 2, "settings": {"staleness": staleness}}
+    return [create_run(root / f"run-{i}", shard, spec(**options), **length) for i, shard in enumerate(datasets)]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
+    """Every document's tokens are counted, in its original place; rows of words are the sums over documents; metrics
+    are the same at all ranks."""
+    runs = new_runs(tmp_path, shards(ranks))
+    train_all(runs)
+    model = Model(runs[0].path / "model")
+    assert model.documents.offsets.size == whole.documents + 1
+    assert model.topic_counts.sum() == whole.tokens
+    frequencies = np.zeros(WORDS, int)
+    frequencies[whole.index.word_ids] = whole.index.frequencies
+    per_word = np.add.reduceat(np.append(model.words.counts, 0), model.words.offsets[:-1])
+    assert np.array_equal(np.where(np.diff(model.words.offsets) > 0, per_word, 0), frequencies)
+    for run in runs[1:]:
+        assert not (run.path / "model").exists()
+        assert [line["log_likelihood_per_token"] for line in run.metrics() if "nonzeros" in line] == [
+            line["log_likelihood_per_token"] for line in runs[0].metrics() if "nonzeros" in line
+        ]
+    assert len(runs[0].metrics()) == 4
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, staleness):
+    models = []
+    for name, workers, buffers in (("a", 1, 0), ("b", 2, 3)):
+        runs = new_runs(tmp_path / name, shards(2), staleness=staleness)
+        train_all(runs, workers, buffers)
+        models.append(model_bytes(runs[0].path))
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("buffers", [0, 3])
+def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, buffers):
+    """After a stop, and where one rank has not made the last commit: those that have go back to the one before."""
+    whole = new_runs(tmp_path / "whole", shards(2), iterations=5)
+    train_all(whole)
+    runs = new_runs(tmp_path / "parts", shards(2), iterations=2)
+    train_all(runs, buffers=buffers)
+    shutil.copytree(runs[1].path / "state", tmp_path / "before")
+    for run in runs:
+        run.set_iterations(3)
+    train_all(runs, workers=2, buffers=buffers)
+    if not buffers:  # streamed, there is a commit in each phase, and no rank is behind by two
+        shutil.rmtree(runs[1].path / "state")
+        shutil.copytree(tmp_path / "before", runs[1].path / "state")
+    for run in runs:
+        run.set_iterations(5)
+    train_all(runs, buffers=buffers)
+    assert model_bytes(runs[0].path) == model_bytes(whole[0].path)
+    assert [line["iteration"] for line in runs[0].metrics()] == [1, 2, 3, 4, 5]
+    assert len({run.metrics()[-1]["log_likelihood_per_token"] for run in (*runs, *whole)}) == 1
+
+
+def test_ranks_with_other_state_or_none_are_refused(tmp_path, shards):
+    """A rank that has lost its state is named; nothing is trained anew in silence."""
+    runs = new_runs(tmp_path, shards(2), iterations=2)
+    train_all(runs)
+    shutil.rmtree(runs[1].path / "state")
+    for run in runs:
+        run.set_iterations(3)
+    with pytest.raises(WorkFailed, match="rank 1 has no state"):
+        train_all(runs)
+
+
+def test_s_errors_are_told(tmp_path, shards):
+    """Of each macro-step what the totals were off by, as a share of the tokens: with one rank nothing."""
+    for ranks, staleness in ((1, 1), (2, 0), (2, 1)):
+        runs = new_runs(tmp_path / f"{ranks}-{staleness}", shards(ranks), staleness=staleness)
+        train_all(runs)
+        errors = [line["s_error"] for line in runs[0].metrics()][1:]  # at first no proposal is another topic
+        assert all(error == 0 if ranks == 1 else 0 < error < 1 for error in errors), (ranks, staleness, errors)
