@@ -14,10 +14,10 @@ rows of a part's words come one after the other; so a worker reads what came and
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
+from numba.cpython.unsafe import numbers
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from samplers.groups import draw_prior, word_tokens
@@ -25,6 +25,7 @@ from samplers.streams import bits, uniform
 from samplers.two_phase import accept_token, move_token
 from samplers.word_tables import choose_entry, fill_table, topic_of
 
+trailing_zeros: Any = numbers.trailing_zeros  # of an integer's bits, the lowest first: one instruction
 SPARE = 1  # columns after the proposals: the topic that the row counts
 SIZE_BYTES = 4  # before a row
 MOST_BYTES = 8  # that a topic, below 2^20, and its count take
