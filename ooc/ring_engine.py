@@ -145,7 +145,7 @@ class RingEngine(StaticEngine):
             self._shelf, self._following = self._following, None
 
     def _put_together(self, phase: Phase) -> None:
-        with self._watch.rather("network"):
+        with self._watch.on("network"):
             off = self._totals.advance()
             if phase in self.program.initial:
                 self._totals.settle()
@@ -163,6 +163,7 @@ class RingEngine(StaticEngine):
 
     def _restore(self) -> None:
         super()._restore()
+        self._sent_before = self.cursor.bytes_sent
         width = sum(array.size for array in self._summed.values())
         self._totals.restore(list(self._was_pending.reshape(-1, width)))
 
