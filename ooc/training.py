@@ -96,7 +96,7 @@ def train(
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
         staleness = run.config["settings"].get("staleness", 0)
-        with RingEngine(*begins, ring, staleness) if ring else StaticEngine(*begins) as engine:
+        with RingEngine(*begins, ring, staleness) if ring else StaticEngine(*begins) as engine, _together(ring):
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
@@ -245,6 +245,17 @@ class Training:
         speed = f"{line[rate] / 1e6:.1f}M {rate.removesuffix('_per_s')}/s"
         values = [told.format(line[name]) for name, told in _SHOWN.items() if name in line]
         return ", ".join([speed, f"{line['memory_bytes'] / 1e6:.0f} MB", *values])
+
+
+@contextmanager
+def _together(ring: Ring | None) -> Iterator[None]:
+    """Have the others hear of a failure before anything is waited for that they will not do any more."""
+    try:
+        yield
+    except BaseException as error:
+        if ring and not isinstance(error, Interrupted):
+            ring.fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise
 
 
 @contextmanager

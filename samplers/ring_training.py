@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.whole import check_together
 from ooc.ring import Ring
 from ooc.run import create_run
+from ooc.state import Layout
 from ooc.worker import ProgramSpec
 from samplers.lda import check_options
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import check_steps
+from samplers.ring_checks import check_shards
 from samplers.training import DEFAULT_BETA, default_alpha
 
 DEFAULT_STALENESS = 1  # macro-steps
 MOST_STALENESS = 8
+GENERATIONS = 3  # of state, while the third replaces the first
 PROGRAM = "samplers.ring_programs:RingTwoPhase"
 
 
@@ -55,9 +56,7 @@ def train_lda_on_ring(
     check_lengths(iterations, evaluate_every)
     if not 0 <= staleness <= MOST_STALENESS:
         raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
-    options: dict[str, Any] = {"topics": topics, "alpha": alpha, "beta": beta, "seed": seed}
-    options |= {"mh_steps": check_steps(mh_steps)} if mh_steps is not None else {}
-    spec, dataset = ProgramSpec(PROGRAM, options), Dataset(data)
+    spec, dataset = _spec(mh_steps, topics=topics, alpha=alpha, beta=beta, seed=seed), Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
     plan = plan_training(dataset, spec, workers, memory_bytes)
@@ -75,12 +74,15 @@ def train_lda_on_ring(
     return train_planned(run, plan, None, max_time=max_time, quiet=quiet, ring=ring)
 
 
-def check_shards(ring: Ring, dataset: Dataset) -> None:
-    """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
-    told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
-    if ring.ranks == 1 and not told[0]:
-        return
-    check_together({f"rank {rank}": shard for rank, shard in enumerate(told)})
-    for rank, shard in enumerate(told):
-        if shard["number"] != rank:
-            raise RequestError(f"rank {rank} has shard {shard['number']}", "Give each rank the shard of its number.")
+def _spec(mh_steps: int | None, **options: Any) -> ProgramSpec:
+    if mh_steps is not None:
+        options["mh_steps"] = check_steps(mh_steps)
+    return ProgramSpec(PROGRAM, options)
+
+
+def disk_needed(data: Path, topics: int, mh_steps: int | None = None) -> int:
+    """Bytes of the generations of state that a new run keeps at most, of a shard."""
+    dataset = Dataset(data)
+    check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
+    program = _spec(mh_steps, topics=topics, alpha=DEFAULT_BETA, beta=DEFAULT_BETA, seed=0).build(dataset)
+    return GENERATIONS * int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1])

@@ -25,6 +25,7 @@ from samplers.lda import Lda, check_options
 from samplers.observer import LdaObserver
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import TAKES, auto_sampler, sampler_spec
+from samplers.ring_checks import check_same
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -171,6 +172,8 @@ def resume(
     if iterations is not None:
         _check_iterations(run, iterations)
         run.set_iterations(iterations)
+    if ring:
+        check_same(ring, run)
     return train_planned(run, plan, _observer(run, program, plan), max_time=max_time, quiet=quiet, ring=ring)
 
 
@@ -180,7 +183,7 @@ def check_ring(run: Run, ring: Ring | None) -> None:
     if on_ring and not ring:
         raise RequestError(
             f"{run.path} is one rank's part of a run on several machines",
-            "Go on with: ooc launch --hosts FILE -- resume",
+            "Go on with all of them: ooc launch --hosts FILE -- resume RUN",
         )
     if ring and not on_ring:
         raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")

@@ -1,0 +1,32 @@
+"""Whether what ranks have fits together: asked over the ring, so that all of them are told alike."""
+
+from __future__ import annotations
+
+import json
+
+from blocks.dataset import Dataset
+from blocks.errors import RequestError
+from ooc.ring import Ring
+from ooc.roll_call import check_order
+from ooc.run import Run
+
+
+def check_same(ring: Ring, run: Run) -> None:
+    """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own."""
+    check_shards(ring, run.dataset(Dataset))
+    told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
+    for rank, other in enumerate(ring.all_gather(json.dumps(told, sort_keys=True).encode())):
+        theirs = json.loads(other)
+        if different := [name for name, mine in told.items() if theirs[name] != mine]:
+            raise RequestError(
+                f"{run.path} and the run of rank {rank} differ in {', '.join(different)}",
+                "Give --iterations, or each rank the run that it trained."
+                if different == ["iterations"]
+                else "Give each rank the run that it trained.",
+            )
+
+
+def check_shards(ring: Ring, dataset: Dataset) -> None:
+    """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
+    told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
+    check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
