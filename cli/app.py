@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from blocks.errors import OocError
-from cli import clean, curves, demo, factors, ingest, inspect, plan, results, shard, train
+from cli import clean, curves, demo, factors, ingest, inspect, launch, plan, rank, results, shard, train
+from cli.console import explained
 
 app = typer.Typer(
     name="ooc",
@@ -40,8 +40,10 @@ for command in (
     inspect.verify,
     clean.clean,
     demo.demo,
+    launch.launch,
 ):
     app.command()(command)
+app.command(hidden=True)(rank.rank)
 
 _debug = False
 
@@ -56,20 +58,14 @@ def run() -> NoReturn:
         code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
             raise _Interrupt
-    except OocError as error:
-        _fail(error.what, error.remedy, error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", "", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(1)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error, file=sys.stderr)
             sys.exit(2)
-        if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
-            _fail(told(), f"Try: {_help_command(error)}", 2)
-        _fail(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
+        _fail(*explained(error))
     sys.exit(code or 0)
 
 
@@ -98,11 +94,6 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
     if remedy:
         print(remedy, file=sys.stderr)
     sys.exit(code)
-
-
-def _help_command(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    return f"{context.command_path if context else 'ooc'} --help"
 
 
 @app.callback()

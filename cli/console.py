@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+
+from blocks.errors import OocError
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes [default: all cores].")]
 Memory = Annotated[
@@ -25,3 +27,27 @@ def progress_bar(what: str, total: int | None, unit: str) -> Any:
 def print_json(content: Any) -> None:
     """Print one JSON document on standard output."""
     print(json.dumps(content, indent=1))
+
+
+class Explained(NamedTuple):
+    """A failure as the user is told of it."""
+
+    what: str
+    remedy: str
+    code: int
+
+
+def explained(error: BaseException) -> Explained:
+    """A line that says what, one that says what to do, and an exit code."""
+    if isinstance(error, OocError):
+        return Explained(error.what, error.remedy, error.exit_code)
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return Explained("interrupted", "", 130)
+    if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
+        return Explained(told(), f"Try: {_help_command(error)}", 2)
+    return Explained(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
+
+
+def _help_command(error: BaseException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context else 'ooc'} --help"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import Json, Overwrite, Workers, print_json
+from cli.session import Transport, refuse_on_ring, session
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -35,6 +36,7 @@ _VALUES = {  # of the last line of the metrics, as they are told
 
 @app.command("lda")
 def train_lda(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A dataset made by `ooc ingest`.")],
     run: RunPath,
     topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
@@ -95,6 +97,11 @@ def train_lda(
     chains: Annotated[
         int, typer.Option(help="Train so many models, from seeds that follow each other, and compare them by R-hat.")
     ] = 1,
+    staleness: Annotated[
+        int | None,
+        typer.Option(help="Of the totals of topics on several machines: phases that they may be behind [default: 1]."),
+    ] = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Seed = 0,
@@ -108,36 +115,49 @@ def train_lda(
 
     Example: ooc train lda corpus run --topics 100 --memory 512MB
     """
-    from samplers import training
+    with session(transport) as here:
+        common: dict[str, Any] = {
+            "topics": topics,
+            "iterations": iterations,
+            "mh_steps": mh_steps,
+            "alpha": _alpha(alpha) if alpha else None,
+            "beta": beta,
+            "seed": seed,
+            "workers": here.workers or workers,
+            "memory_bytes": here.memory or _bytes(memory),
+            "evaluate_every": evaluate_every,
+            "max_time": max_time,
+            "scratch": scratch and here.place(scratch),
+            "overwrite": overwrite,
+            "quiet": quiet or here.quiet,
+        }
+        if here.ring:
+            from samplers.ring_training import DEFAULT_STALENESS, train_lda_on_ring
 
-    last = training.train_lda(
-        data,
-        run,
-        topics=topics,
-        iterations=iterations,
-        sampler=sampler,
-        mh_steps=mh_steps,
-        proposal=proposal,
-        update=update,
-        start=start,
-        alpha=_alpha(alpha) if alpha else None,
-        beta=beta,
-        optimize_every=optimize_every,
-        burn_in=burn_in,
-        seed=seed,
-        workers=workers,
-        memory_bytes=_bytes(memory),
-        evaluate_every=evaluate_every,
-        held_out=held_out,
-        stop_when_converged=stop_when_converged,
-        average=average,
-        chains=chains,
-        max_time=max_time,
-        scratch=scratch,
-        overwrite=overwrite,
-        quiet=quiet,
-    )
-    _tell(run, last, as_json=json)
+            refuse_on_ring(context.params)
+            common["staleness"] = DEFAULT_STALENESS if staleness is None else staleness
+            last = train_lda_on_ring(here.place(data), here.place(run), here.ring, **common)
+        else:
+            from samplers import training
+
+            _refuse_staleness(staleness)
+            last = training.train_lda(
+                data,
+                run,
+                sampler=sampler,
+                proposal=proposal,
+                update=update,
+                start=start,
+                optimize_every=optimize_every,
+                burn_in=burn_in,
+                held_out=held_out,
+                stop_when_converged=stop_when_converged,
+                average=average,
+                chains=chains,
+                **common,
+            )
+    if here.is_first:
+        _tell(here.place(run), last, as_json=json)
 
 
 @app.command("mf")
@@ -241,6 +261,7 @@ def train_mf(
 def resume(
     run: RunPath,
     iterations: Annotated[int | None, typer.Option(help="Train to this many in all [default: as planned].")] = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     max_time: MaxTime = None,
@@ -250,10 +271,25 @@ def resume(
     """Go on with a run that was stopped or killed, or train a finished one for more iterations."""
     from samplers import training
 
-    last = training.resume(
-        run, iterations=iterations, workers=workers, memory_bytes=_bytes(memory), max_time=max_time, quiet=quiet
-    )
-    _tell(run, last, as_json=json)
+    with session(transport) as here:
+        last = training.resume(
+            here.place(run),
+            iterations=iterations,
+            workers=here.workers or workers,
+            memory_bytes=here.memory or _bytes(memory),
+            max_time=max_time,
+            quiet=quiet or here.quiet,
+            ring=here.ring,
+        )
+    if here.is_first:
+        _tell(here.place(run), last, as_json=json)
+
+
+def _refuse_staleness(staleness: int | None) -> None:
+    from blocks.errors import RequestError
+
+    if staleness is not None:
+        raise RequestError("--staleness is for several machines", "Leave it out, or start them with: ooc launch")
 
 
 def _alpha(text: str) -> float | list[float]:

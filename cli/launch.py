@@ -1,0 +1,67 @@
+"""`ooc launch`: a command on several machines."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from blocks.errors import RequestError
+
+
+def launch(
+    context: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="train lda ..., or resume RUN.")],
+    hosts: Annotated[Path, typer.Option(help="A file with a line for each rank: user@host:port dir=PATH cores=N ...")],
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Without a sign of life of a rank, until all stop.")
+    ] = 8.0,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Do not encrypt what ranks send each other: for a network of your own.")
+    ] = False,
+    ssh_config: Annotated[
+        Path | None, typer.Option(help="For ssh, in place of ~/.ssh/config.", exists=True, dir_okay=False)
+    ] = None,
+) -> None:
+    """Run a command on several machines at the same time, over ssh, as one.
+
+    {rank} in a path is replaced by the number of the machine's line in the file of hosts, from 0.
+
+    Example: ooc launch --hosts hosts.txt -- train lda shard-{rank} run --topics 100
+    """
+    from cli.session import choose
+    from ooc.hosts import read_hosts
+    from ooc.launch import Request
+    from ooc.launch import launch as start
+
+    if not 1 <= patience <= 3600:
+        raise RequestError(f"--patience {patience:g}: 1 to 3600 seconds are possible")
+    chosen = choose(command)
+    places = read_hosts(hosts)
+    if insecure:
+        print("warning: --insecure: who can listen in the network sees the rows of the model go by", file=sys.stderr)
+    terminal = sys.stderr.isatty()
+    start(
+        Request(
+            hosts=places,
+            arguments=command,
+            resume=_resume(context.params, str(chosen.parameters["run"])),
+            insecure=insecure,
+            patience=patience,
+            ssh_config=ssh_config,
+            columns=shutil.get_terminal_size().columns if terminal else 0,
+            debug=bool(context.find_root().params.get("debug")),
+        )
+    )
+
+
+def _resume(options: dict[str, Any], run: str) -> str:
+    """The command that goes on with a run."""
+    words = ["ooc", "launch", "--hosts", str(options["hosts"])]
+    words += ["--ssh-config", str(options["ssh_config"])] if options["ssh_config"] else []
+    words += ["--insecure"] if options["insecure"] else []
+    return f"{shlex.join([*words, '--', 'resume'])} {shlex.quote(run) if ' ' in run else run}"

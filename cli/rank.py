@@ -1,0 +1,154 @@
+"""`ooc rank`, which `ooc launch` starts on each of its hosts: hidden, as nobody else can speak to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.console import explained
+from cli.session import Chosen, Session, choose, launched, placed
+
+if TYPE_CHECKING:
+    from ooc.launched import Launcher
+    from ooc.ring import Ring
+
+
+def rank() -> None:
+    """Be a rank of what `ooc launch` runs; told what to do on standard input."""
+    from ooc.guard import become_ward
+
+    become_ward()
+    from ooc.launched import Launcher
+
+    launcher = Launcher()
+    sys.exit(_work(launcher, launcher.receive()))
+
+
+def _work(launcher: Launcher, task: dict[str, Any]) -> int:
+    """Do what a task says, and tell how it ended; the exit code."""
+    ring: Ring | None = None
+    run: Path | None = None
+    try:
+        chosen = choose(task["arguments"])
+        run = placed(chosen.parameters["run"], task["rank"])
+        ring = _join(launcher, task, chosen, run)
+        with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
+            chosen.command.main(args=[*chosen.rest], standalone_mode=False)
+        ring.barrier()
+        launcher.send(ended={"code": 0})
+        return 0
+    except BaseException as error:
+        return _failed(launcher, task, error, ring, run)
+    finally:
+        if ring:
+            ring.close()
+
+
+def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring: Ring | None, run: Path | None) -> int:
+    from ooc.ring import RingFailed
+
+    what, remedy, code = explained(error)
+    if ring:
+        ring.fail(what)
+    if task["debug"]:
+        traceback.print_exception(error)
+    launcher.send(
+        ended={
+            "code": code,
+            "what": what,
+            "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
+            "ring": isinstance(error, RingFailed),
+            "begun": run is not None and (run / "config.json").exists(),
+        }
+    )
+    return code
+
+
+def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -> Ring:
+    """Say who this is, and meet the others."""
+    from ooc import tcp
+    from ooc.credentials import Credentials
+    from ooc.meeting import listen
+
+    address = task["address"] or os.environ.get("SSH_CONNECTION", "127.0.0.1 0 127.0.0.1 0").split()[2]
+    try:
+        listening = listen(address)
+    except OSError:  # where others find this machine may be known to a router only
+        listening = listen()
+    launcher.send(hello=_hello(task, chosen, run, address, listening.getsockname()[1]))
+    addresses = [(str(host), int(port)) for host, port in launcher.receive()["addresses"]]
+    credentials = Credentials(**task["credentials"])
+    return tcp.join(
+        task["rank"], addresses, listening, credentials, insecure=task["insecure"], patience=task["patience"]
+    )
+
+
+def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:
+    from blocks.kinds import open_any
+    from ooc.roll_call import Hello, own_python, own_version
+    from ooc.run import Run
+    from samplers.ring_training import disk_needed
+
+    if chosen.name == "resume":
+        state, needed = Run(run).scratch, 0
+        data = Path(Run(run).config["dataset"]["path"])
+    else:
+        state = placed(chosen.parameters["scratch"] or run, task["rank"])
+        data = placed(chosen.parameters["data"], task["rank"])
+        needed = disk_needed(data, chosen.parameters["topics"], chosen.parameters["mh_steps"])
+    there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
+    return Hello(
+        version=own_version(),
+        python=own_python(),
+        hostname=socket.gethostname(),
+        group=os.getpid(),
+        guard=os.getppid(),
+        address=address,
+        port=port,
+        free=shutil.disk_usage(there).free,
+        needed=needed,
+        clock=time.time(),
+        data=str(data),
+        shard=open_any(data).manifest.get("shard"),
+    )._asdict()
+
+
+def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:
+    """Ranks that are on one machine share what it has, unless their lines or the command say more."""
+    from blocks.memory import available, parse_size
+    from blocks.workers import cores
+    from samplers.preparation import MEMORY_SHARE
+
+    share, workers = task["share"], task["workers"] or parameters["workers"]
+    memory = task["memory"] or (parse_size(parameters["memory"]) if parameters["memory"] else None)
+    if share > 1:
+        workers = workers or max(1, cores() // share)
+        memory = memory or int(MEMORY_SHARE * available() / share)
+    return Session(ring, workers, memory)
+
+
+@contextlib.contextmanager
+def _streams(launcher: Launcher, task: dict[str, Any]) -> Iterator[None]:
+    """What rank 0 prints, and its progress bar, go to the launcher, who may be at a terminal."""
+    from ooc.launched import Bar, Page
+
+    if task["rank"] > 0:
+        yield
+        return
+    before = sys.stderr
+    if task["columns"]:
+        os.environ |= {"COLUMNS": str(task["columns"]), "LINES": "24"}
+        sys.stderr = Bar(lambda text: launcher.send(bar=text))
+    try:
+        with contextlib.redirect_stdout(Page(lambda text: launcher.send(out=text))):
+            yield
+    finally:
+        sys.stderr = before

@@ -1,0 +1,144 @@
+"""The ring that a command runs on, if any: that of the launch that it is part of, or of MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from blocks.errors import OocError, RequestError
+
+if TYPE_CHECKING:
+    from ooc.ring import Ring
+
+RANK = "{rank}"  # in a path: the number of the rank
+Transport = Annotated[
+    str | None,
+    typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
+]
+_REFUSED = {  # options that no ring can take yet, and their values that do no harm
+    "sampler": ("auto", "two-phase"),
+    "proposal": (None,),
+    "update": (None,),
+    "start": (None,),
+    "optimize_every": (0,),
+    "burn_in": (None,),
+    "held_out": (None,),
+    "stop_when_converged": (False,),
+    "average": (None,),
+    "chains": (1,),
+}
+
+
+class Session(NamedTuple):
+    """ring: None on one machine. workers, memory: of this rank, if others than the command says.
+
+    quiet: nothing but errors and results is told.
+    """
+
+    ring: Ring | None = None
+    workers: int | None = None
+    memory: int | None = None
+    quiet: bool = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it tells results."""
+        return self.ring is None or self.ring.rank == 0
+
+    def place(self, path: Path) -> Path:
+        """A path of this rank."""
+        return path if self.ring is None else placed(path, self.ring.rank)
+
+
+_launched: list[Session] = []
+
+
+def placed(path: Path, rank: int) -> Path:
+    """A path with the number of a rank in it."""
+    return Path(str(path).replace(RANK, str(rank)))
+
+
+@contextmanager
+def launched(session: Session) -> Iterator[None]:
+    """Commands that are called meanwhile are part of a launch."""
+    _launched.append(session)
+    try:
+        yield
+    finally:
+        _launched.pop()
+
+
+@contextmanager
+def session(transport: str | None) -> Iterator[Session]:
+    """What a command runs on, until it is done. transport: its option."""
+    if _launched:
+        yield _launched[-1]
+        return
+    if transport is None:
+        yield Session()
+        return
+    if transport != "mpi":
+        raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
+    from ooc import mpi
+
+    ring = mpi.join()
+    try:
+        yield Session(ring, quiet=ring.rank > 0)
+        ring.barrier()
+    except BaseException as error:
+        ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)
+        raise
+    finally:
+        ring.close()
+
+
+def refuse_on_ring(parameters: Mapping[str, Any]) -> None:
+    """Raise RequestError for an option of `train lda` that no ring can take."""
+    for name, harmless in _REFUSED.items():
+        if parameters[name] not in harmless:
+            option = "--" + name.replace("_", "-")
+            raise RequestError(
+                f"{option} cannot be used on several machines yet", "They train by two-phase sampling; leave it out."
+            )
+
+
+class Chosen(NamedTuple):
+    """A command that can run on a ring. name: "train lda" or "resume". rest: its own arguments."""
+
+    name: str
+    command: Any
+    rest: Sequence[str]
+    parameters: dict[str, Any]
+
+
+def choose(arguments: Sequence[str]) -> Chosen:
+    """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
+    from typer.main import get_command
+
+    from cli import train
+
+    words, app = list(arguments), typer.Typer()
+    app.command("train lda")(train.train_lda)
+    app.command("resume")(train.resume)
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        if words[: len(name.split())] == name.split():
+            rest = words[len(name.split()) :]
+            parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
+            if name == "train lda":
+                refuse_on_ring(parameters)
+            if parameters["transport"]:
+                raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
+            return Chosen(name, command, rest, parameters)
+    if words[0] == "ingest":
+        raise RequestError(
+            "ooc launch cannot ingest yet",
+            "Ingest on one machine with --shards N, or split a dataset with `ooc shard`, and copy the shards.",
+        )
+    raise RequestError(
+        f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(commands)}."
+    )

@@ -1,0 +1,107 @@
+"""A process whose life hangs on its standard input, which ends with who started it, over whatever network.
+
+It does nothing but watch another one, the ward: so it hears of the end even while that computes, hangs or is stopped.
+Lines that it gets: `"stop"` interrupts the ward, `"end"` kills it with its workers, an empty one is a sign of life; all
+others are passed on to the ward's standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+
+STOP, END, ALIVE = b'"stop"\n', b'"end"\n', b"\n"
+SILENCE = 60.0  # seconds without a sign of life until whoever started this is taken to be gone
+GRACE = 10.0  # seconds for the ward to end by itself when he is
+LONGEST = 1 << 20  # bytes of a line
+_GLANCE = 0.1  # seconds until the ward is looked after
+_ENDED_BY_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def become_ward() -> None:
+    """Go on in a new process, with a process group of its own; the one that calls this watches it, and ends as it does.
+
+    To be called before any thread is started.
+    """
+    reading, writing = os.pipe()
+    guard = os.getpid()
+    ward = os.fork()
+    with contextlib.suppress(PermissionError):
+        os.setpgid(ward, ward)  # both do, as either may be first
+    if ward:
+        os.close(reading)
+        os._exit(Guard(ward, writing).watch())
+    os.dup2(reading, 0)
+    os.close(reading)
+    os.close(writing)
+    with contextlib.suppress(AttributeError):  # elsewhere than on Linux, nobody must kill the guard
+        ctypes.CDLL(None).prctl(_ENDED_BY_PARENT, signal.SIGKILL)
+    if os.getppid() != guard:
+        os._exit(1)
+
+
+class Guard:
+    """ward: the process to watch. writing: the pipe that is its standard input."""
+
+    def __init__(self, ward: int, writing: int) -> None:
+        self._ward, self._writing = ward, writing
+        self._line = b""
+        self._heard = time.monotonic()
+        self._until = float("inf")
+
+    def watch(self) -> int:
+        """Wait for the ward to end; its exit code, above 128 if a signal killed it."""
+        for interrupting in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(interrupting, lambda *_: self._give_up())
+        while True:
+            ended, status = os.waitpid(self._ward, os.WNOHANG)
+            if ended:
+                break
+            self._look()
+        self._kill()  # what is left of its workers
+        code = os.waitstatus_to_exitcode(status)
+        return 128 - code if code < 0 else code
+
+    def _look(self) -> None:
+        if self._until < float("inf"):
+            time.sleep(_GLANCE)
+        elif select.select([0], [], [], _GLANCE)[0]:
+            self._heard = time.monotonic()
+            data = os.read(0, 1 << 16)
+            self._line += data
+            if not data or len(self._line) > LONGEST:
+                self._give_up()
+            while b"\n" in self._line:
+                line, _, self._line = self._line.partition(b"\n")
+                self._obey(line + b"\n")
+        elif time.monotonic() - self._heard > SILENCE:
+            self._give_up()
+        if time.monotonic() > self._until:
+            self._kill()
+
+    def _obey(self, line: bytes) -> None:
+        if line == STOP:
+            self._interrupt()
+        elif line == END:
+            self._kill()
+        elif line != ALIVE:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._writing, line)
+
+    def _give_up(self) -> None:
+        """Who started this is gone: nobody is to be left."""
+        if self._until == float("inf"):
+            self._until = time.monotonic() + GRACE
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._ward, signal.SIGINT)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._ward, signal.SIGKILL)

@@ -1,0 +1,112 @@
+"""The file that says on which machines the ranks of a run are: one line each, in the order of ranks.
+
+    [user@]host[:port] [dir=PATH] [cores=N] [memory=SIZE] [address=IP] [python=PATH]    # a comment
+
+The host is called as ssh calls it, so what ~/.ssh/config knows of it holds. It may have several lines, that is ranks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from blocks.errors import RequestError
+from blocks.memory import parse_size
+
+_PLACE = re.compile(
+    r"(?:(?P<user>[^\s@:-][^\s@:]*)@)?(?P<name>[^\s@:\[\]-][^\s@:\[\]]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d+))?"
+)
+
+
+class Host(NamedTuple):
+    """A line; what it does not say is None, or empty.
+
+    directory: where the command is run [the same as here]. cores, memory (bytes): for this rank. address: at which
+    other ranks find it [that at which ssh does]. python: which has ooc [the same as here].
+    """
+
+    name: str
+    user: str = ""
+    port: int | None = None
+    directory: str = ""
+    cores: int | None = None
+    memory: int | None = None
+    address: str = ""
+    python: str = ""
+
+    @property
+    def destination(self) -> str:
+        """As ssh takes it."""
+        return f"{self.user}@{self.name}" if self.user else self.name
+
+
+def read_hosts(path: Path) -> list[Host]:
+    """The hosts of a file; RequestError names the line and the field that cannot be."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"--hosts {path} cannot be read: {error}") from None
+    hosts = []
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        try:
+            fields = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise RequestError(f"{where}: {error}") from None
+        if fields:
+            hosts.append(_host(where, fields))
+    if not hosts:
+        raise RequestError(f"{path} names no host", "Write a line for each rank, as in: me@host dir=/data cores=8")
+    return hosts
+
+
+def _host(where: str, fields: list[str]) -> Host:
+    place, *others = fields
+    found = _PLACE.fullmatch(place)
+    port = int(found["port"]) if found and found["port"] else None
+    if not found or (port is not None and not 0 < port < 1 << 16):
+        raise RequestError(f"{where}: {place!r} is no host", "Begin a line with host, user@host or user@host:port.")
+    told: dict[str, Any] = {}
+    for field in others:
+        name, _, value = field.partition("=")
+        if name not in _FIELDS or not value:
+            raise RequestError(f"{where}: {field!r} is no field", f"There are {'=, '.join(_FIELDS)}=.")
+        attribute, convert = _FIELDS[name]
+        if attribute in told:
+            raise RequestError(f"{where}: {name}= stands twice")
+        told[attribute] = convert(f"{where}: {name}=", value)
+    return Host(found["name"].strip("[]"), found["user"] or "", port, **told)
+
+
+def _text(where: str, value: str) -> str:
+    return value
+
+
+def _count(where: str, value: str) -> int:
+    if not value.isascii() or not value.isdecimal() or int(value) < 1:
+        raise RequestError(f"{where}{value} is no number of cores above 0")
+    return int(value)
+
+
+def _address(where: str, value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise RequestError(f"{where}{value} is no IP address") from None
+
+
+def _size(where: str, value: str) -> int:
+    return parse_size(value, where)
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "dir": ("directory", _text),
+    "cores": ("cores", _count),
+    "memory": ("memory", _size),
+    "address": ("address", _address),
+    "python": ("python", _text),
+}
