@@ -1,0 +1,246 @@
+"""Launches on several machines that fail in every way: each is named, leaves nobody, and goes on to the same bytes.
+
+Machines are network namespaces, which need root: see `namespaces`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from corpora import model_bytes
+from launches import (
+    OPTIONS,
+    Launch,
+    copy_shards,
+    expected,
+    interrupt,
+    nobody_left,
+    processes_in,
+    rank_in,
+    shards_of,
+)
+from namespaces import Machines, possible
+from sshd import SSHD
+
+pytestmark = [
+    pytest.mark.ring,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(SSHD is None or not possible(), reason="needs root, sshd and network namespaces"),
+]
+NOTICED = 40.0  # seconds until all have stopped: ten to notice, and on a machine as busy as this one some to end
+TRAIN = ("--", "train", "lda", "data", "run", *OPTIONS)
+
+
+@pytest.fixture(scope="module", params=[3])
+def machines(request, tmp_path_factory):
+    """Machines with a shard each, as `data`."""
+    made = Machines(tmp_path_factory.mktemp("machines"), request.param)
+    with made.running():
+        yield made
+
+
+@pytest.fixture(scope="module")
+def model(machines, tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("shards")
+    shards = shards_of(folder, machines.count)
+    copy_shards(shards, machines.places)
+    return expected(folder / "expected", shards)
+
+
+@pytest.fixture
+def launch(machines, model):
+    """Starts launches of new runs; nobody works on any machine afterwards."""
+    with nobody_left(machines.folder):
+
+        def start(*arguments: object) -> Launch:
+            return Launch(machines.folder, *arguments, prefix=machines.launcher)
+
+        yield start
+    for place in machines.places:
+        shutil.rmtree(place / "run", ignore_errors=True)
+
+
+def assert_failed(launch: Launch, said: list[str], run: str = "run") -> None:
+    began = time.monotonic()
+    done = launch.done()
+    print(done.stderr, f"{time.monotonic() - began:.1f} s until all had stopped")
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.strip().splitlines()[-2:]
+    assert any(each in last[0] for each in said), last
+    assert f"-- resume {run}" in last[1]
+    assert time.monotonic() - began < NOTICED
+
+
+def assert_goes_on(launch: Callable[..., Launch], machines: Machines, model: dict[str, bytes], run: str = "run") -> None:
+    done = launch("--", "resume", run).done()
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(machines.places[0] / run) == model
+
+
+@pytest.mark.parametrize("machines", [2, 3, 4], indirect=True)
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_several_machines_train_the_model_that_one_process_does(machines, model, launch, encrypted):
+    done = launch(*([] if encrypted else ["--insecure"]), *TRAIN).done()
+    assert done.returncode == 0, done.stderr
+    assert ("--insecure" in done.stderr) is not encrypted
+    assert model_bytes(machines.places[0] / "run") == model
+    metrics = [(place / "run" / "metrics.jsonl").read_text() for place in machines.places]
+    assert len({text.count("\n") for text in metrics}) == 1
+
+
+def test_a_rank_that_is_killed(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    rank_in(machines.places[1]).kill()
+    assert_failed(training, ["rank 1 (host-1) was killed by SIGKILL"])
+    assert_goes_on(launch, machines, model)
+
+
+def test_a_machine_whose_processes_are_all_killed(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[2] / "run")
+    for process in processes_in(machines.places[2]):
+        process.kill()
+    assert_failed(training, ["rank 2 (host-2) could not be reached, or is cut off", "rank 2 (host-2) was killed"])
+    assert_goes_on(launch, machines, model)
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_rank_that_hangs(machines, model, launch, guard):
+    """guard: who watches it hangs, too."""
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    rank = rank_in(machines.places[1])
+    for process in [rank, *([rank.parent()] if guard else [])]:
+        process.suspend()
+    assert_failed(training, ["rank 1 (10.77.0.2) has been silent for 8 s"])
+    assert_goes_on(launch, machines, model)
+
+
+def test_a_rank_that_is_cut_off(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    machines.plug(1, in_=False)
+    try:
+        assert_failed(training, ["rank 1 (10.77.0.2) has been silent for", "rank 1 (host-1) could not be reached"])
+        with nobody_left(machines.places[1], within=60):  # it cannot be told
+            pass
+    finally:
+        machines.plug(1, in_=True)
+    assert_goes_on(launch, machines, model)
+
+
+def test_a_disk_that_is_full(machines, model, launch):
+    with machines.small_disk(1, "disk", "8m") as disk:
+        training = launch(*(word if word != "run" else "disk/run" for word in TRAIN))
+        training.until_trained(disk / "run")
+        free = shutil.disk_usage(disk).free
+        with (disk / "filler").open("wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, free)
+        assert_failed(training, ["the disk is full"], "disk/run")
+        (disk / "filler").unlink()
+        assert_goes_on(launch, machines, model, "disk/run")
+
+
+def test_ctrl_c_stops_all(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    interrupt(training)
+    done = training.done()
+    assert done.returncode == 130, done.stderr
+    assert "everything is saved" in done.stderr
+    assert_goes_on(launch, machines, model)
+
+
+def test_a_second_ctrl_c_ends_all_at_once(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    rank_in(machines.places[1]).suspend()
+    interrupt(training)
+    time.sleep(0.5)
+    interrupt(training)
+    assert training.done().returncode == 130
+    assert_goes_on(launch, machines, model)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nobody_outlives_the_launcher(machines, model, launch, stopped):
+    """stopped: not even a rank that hangs."""
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    if stopped:
+        rank_in(machines.places[1]).suspend()
+    pids = [process.pid for process in processes_in(machines.folder) if process.pid != training.process.pid]
+    assert len(pids) >= 3 * machines.count  # guards, ranks and workers
+    training.process.kill()
+    training.done()
+    with nobody_left(machines.folder):
+        pass
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert_goes_on(launch, machines, model)
+
+
+def test_another_signal_to_one_rank_stops_all(machines, model, launch):
+    training = launch(*TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    rank_in(machines.places[2]).send_signal(signal.SIGTERM)
+    assert training.done().returncode == 130
+    assert_goes_on(launch, machines, model)
+
+
+def assert_refused(launch: Launch, said: str, code: int = 2) -> None:
+    done = launch.done()
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+
+
+def test_who_does_not_fit_is_refused(machines, model, launch, tmp_path):
+    machines.write_hosts(host_2="python=/bin/true")
+    try:
+        assert_refused(launch(*TRAIN), "rank 2 (host-2) ended with exit code 0", 1)
+    finally:
+        machines.write_hosts()
+    here, there = (machines.places[number] / "data" for number in (0, 1))
+    here.rename(tmp_path / "data")
+    there.rename(here)
+    (tmp_path / "data").rename(there)
+    try:
+        assert_refused(launch(*TRAIN), "rank 0 (host-0): data is shard 1")
+    finally:
+        here.rename(tmp_path / "data")
+        there.rename(here)
+        (tmp_path / "data").rename(there)
+    other = Path(shutil.copytree(machines.places[1], machines.folder / "other"))
+    shutil.rmtree(other / "data")
+    lines = (machines.folder / "hosts.txt").read_text().splitlines()
+    (machines.folder / "hosts.txt").write_text("\n".join([*lines[:2], f"host-2 dir={other}\n"]))
+    try:
+        assert_refused(launch(*TRAIN), "rank 2 (host-2): data is not a dataset")
+    finally:
+        machines.write_hosts()
+    assert not any((place / "run").exists() for place in machines.places)
+
+
+def test_another_version_is_refused(machines, model, launch, tmp_path):
+    """A copy of the sources on one host, changed in one byte."""
+    root = Path(__file__).resolve().parent.parent
+    for package in ("blocks", "cli", "ooc", "samplers"):
+        shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "samplers" / "lda.py").open("a") as file:
+        file.write("#\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    machines.write_hosts(host_1=f"python={python}")
+    try:
+        assert_refused(launch(*TRAIN), "rank 1 (host-1) has ooc 0.1.0 (")
+    finally:
+        machines.write_hosts()

@@ -1,0 +1,330 @@
+"""Launching over ssh: what is asked for, who fits together, how processes end; and on this machine, by a real sshd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from corpora import model_bytes
+from launches import ITERATIONS, OPTIONS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
+from sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
+
+from blocks import RequestError, WorkFailed
+from blocks.dataset import Dataset
+from ooc.hosts import Host, read_hosts
+from ooc.launch import Report, cause
+from ooc.roll_call import Hello, check, own_version
+
+# Files of hosts
+
+
+def hosts_of(path: Path, text: str) -> list[Host]:
+    (path / "hosts.txt").write_text(text)
+    return read_hosts(path / "hosts.txt")
+
+
+def test_a_file_of_hosts(tmp_path):
+    text = """
+    # the first rank writes the model
+    big.example:2222 dir='/data/my run' cores=16 memory=64GB
+    me@10.0.0.7 address=192.168.1.7 python=.venv/bin/python  # behind a router
+    [fe80::1]:22
+    big.example
+    """
+    assert hosts_of(tmp_path, text) == [
+        Host("big.example", port=2222, directory="/data/my run", cores=16, memory=64 * 10**9),
+        Host("10.0.0.7", "me", address="192.168.1.7", python=".venv/bin/python"),
+        Host("fe80::1", port=22),
+        Host("big.example"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "names no host"),
+        ("-oProxyCommand=x", "no host"),
+        ("a@-x", "no host"),
+        ("host:0", "no host"),
+        ("host:99999", "no host"),
+        ("host dir", "'dir' is no field"),
+        ("host disk=3", "'disk=3' is no field"),
+        ("host cores=0", "cores=0"),
+        ("host cores=x", "cores=x"),
+        ("host cores=1 cores=2", "stands twice"),
+        ("host memory=much", "memory="),
+        ("host address=nowhere", "address=nowhere"),
+        ("host dir='", "closing quotation"),
+    ],
+)
+def test_what_is_no_file_of_hosts(tmp_path, line, said):
+    with pytest.raises(RequestError) as refused:
+        hosts_of(tmp_path, f"good\n{line}" if line else "# nothing\n")
+    assert said.lower() in refused.value.what.lower()
+    assert "hosts.txt" in refused.value.what
+    assert not line or "line 2" in refused.value.what
+
+
+# What is refused before anything is started
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ingest", "jsonl", "a", "b"], "cannot ingest yet"),
+        (["topics", "run"], "cannot run on several machines"),
+        (["train", "mf", "data", "run", "--rank", "3"], "cannot run on several machines"),
+        (["train", "lda", "data", "run", "--topics", "3", "--held-out", "other"], "--held-out"),
+        (["train", "lda", "data", "run", "--topics", "3", "--sampler", "lightlda"], "--sampler"),
+        (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
+        (["train", "lda", "data", "run", "--topics", "3", "--stop-when-converged"], "--stop-when-converged"),
+        (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
+        (["train", "lda", "data", "run"], "--topics"),
+        (["resume", "run", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_cannot_be_launched(ooc, tmp_path, arguments, said):
+    (tmp_path / "hosts.txt").write_text("nowhere.invalid\n")
+    done = ooc("launch", "--hosts", "hosts.txt", "--", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_staleness_is_for_rings(ooc):
+    done = ooc("train", "lda", "data", "run", "--topics", 3, "--staleness", 0)
+    assert done.returncode == 2
+    assert "--staleness" in done.stderr
+
+
+# Who fits together
+
+
+def hello(**told: Any) -> Hello:
+    usual = {"version": own_version(), "python": "3", "hostname": "h", "group": 1, "guard": 2, "address": "10.0.0.1"}
+    usual |= {"port": 5, "free": 10, "needed": 5, "clock": 0.0, "data": "data", "shard": None}
+    return Hello(**(usual | told))
+
+
+def shard(number: int, whole: str = "a") -> dict[str, Any]:
+    return {"number": number, "shards": 2, "whole": {"identity": whole}}
+
+
+def refusal(*hellos: Hello, clocks: tuple[float, ...] = (0.0, 0.0)) -> str:
+    with pytest.raises((RequestError, WorkFailed)) as refused:
+        check(hellos, [f"rank {rank} (host{rank})" for rank in range(len(hellos))], clocks[: len(hellos)])
+    return refused.value.what
+
+
+def test_who_fits_together():
+    good = [hello(shard=shard(0)), hello(shard=shard(1))]
+    assert check(good, ["rank 0", "rank 1"], [0.0, 1.0]) == []
+    assert "rank 1 is 60 s behind" in check(good, ["rank 0", "rank 1"], [0.0, -60.0])[0]
+    assert check([hello()], ["rank 0"], [0.0]) == []
+
+
+def test_who_does_not():
+    first, second = hello(shard=shard(0)), hello(shard=shard(1))
+    assert "rank 1 (host1) has ooc 0.0.1" in refusal(first, second._replace(version="0.0.1"))
+    assert "rank 1 (host1): the run needs" in refusal(first, second._replace(needed=11))
+    assert "host1): data and" in refusal(first, hello(shard=shard(1, "b")))
+    assert "are both shard 0" in refusal(first, hello(shard=shard(0)))
+    assert "rank 0 (host0): data is shard 1" in refusal(second, first)
+    assert "is one of 2 shards, but there are 1 hosts" in refusal(first)
+    assert "no shard" in refusal(first, hello())
+    assert "rank 0 (host0) is at 127.0.0.1" in refusal(first._replace(address="127.0.0.1"), second)
+    assert "the clock of rank 0 (host0) is 7200 s ahead" in refusal(first, second, clocks=(7200.0, 0.0))
+
+
+# What the others failed by
+
+
+def test_the_cause():
+    """What a rank says of itself, or that it ended without a word; else whom most blame; else that all were asked to."""
+    full = Report(1, "the disk is full")
+    blamed, other = Report(1, "rank 1 is silent", ring=True), Report(1, "rank 0 is silent", ring=True)
+    stopped, bare = Report(130, "stopped", "go on"), Report(130, "interrupted")
+
+    def found(*reports: Report | None, signalled: bool = False) -> Report | None:
+        chosen = cause([(None, report) for report in reports], signalled=signalled)  # type: ignore[misc]
+        return chosen[1] if chosen else Report(0)
+
+    assert found() == Report(0)
+    assert found(blamed, full) == full
+    assert found(blamed, None) is None
+    assert found(other, blamed, blamed) == blamed
+    assert found(blamed, stopped) == blamed
+    assert found(stopped, blamed) == stopped
+    assert found(blamed, bare, stopped, signalled=True) == stopped
+    assert found(stopped, full, signalled=True) == full
+
+
+# Guards
+
+WARD = """
+import sys, time, subprocess, os, signal
+from ooc.guard import become_ward
+become_ward()
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(os.getpid(), flush=True)
+print(sys.stdin.readline(), end="", flush=True)
+if sys.argv[1] == "deaf":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A ward with a child of its own, and what it may be told."""
+    with nobody_left(tmp_path):
+        started = []
+
+        def start(kind: str = "") -> tuple[subprocess.Popen[str], int]:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": tmp_path, "text": True}
+            process = subprocess.Popen([sys.executable, "-c", WARD, kind], **pipes)  # type: ignore[call-overload]
+            started.append(process)
+            ward = int(process.stdout.readline())
+            tell(process, '\n"hello"\n')
+            assert process.stdout.readline() == '"hello"\n'
+            return process, ward
+
+        yield start
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def tell(process: subprocess.Popen[str], text: str) -> None:
+    process.stdin.write(text)
+    process.stdin.flush()
+
+
+def test_a_ward_is_stopped_and_ended(guarded):
+    process, _ = guarded()
+    tell(process, '"stop"\n')
+    assert process.wait(30) == 130
+    process, _ = guarded("deaf")
+    tell(process, '"stop"\n')
+    tell(process, '"end"\n')
+    assert process.wait(30) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("how", ["", "deaf", "stopped"])
+def test_a_ward_does_not_outlive_who_started_it(guarded, how):
+    process, ward = guarded(how)
+    if how == "stopped":
+        os.kill(ward, signal.SIGSTOP)
+    process.stdin.close()
+    assert process.wait(30) in (130, 128 + signal.SIGKILL)
+
+
+def test_a_ward_does_not_outlive_its_guard(guarded):
+    process, ward = guarded()
+    child = psutil.Process(ward).children()[0]
+    process.kill()
+    process.wait()
+    psutil.wait_procs([psutil.Process(ward)] if psutil.pid_exists(ward) else [], 30)
+    assert not psutil.pid_exists(ward)
+    child.kill()  # real workers see that their caller has gone
+
+
+# Ranks on this machine
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with two shards, and hosts.txt for two ranks behind a real sshd."""
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("NO LAUNCH IS TESTED: there is no sshd on this machine")
+    folder = tmp_path_factory.mktemp("launch")
+    make_keys(folder)
+    port = free_port()
+    shards_of(folder, 2)
+    (folder / "hosts.txt").write_text("one\none\n")
+    with serve(folder, "127.0.0.1", port), nobody_left(folder):
+        config = client_config(folder, {"one": ("127.0.0.1", port)})
+        wait_for(config, ["one"])
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(place) -> dict[str, bytes]:
+    return expected(place / "expected", [Dataset(place / f"shard-{rank}") for rank in range(2)])
+
+
+def train(place: Path, run: str, *options: object) -> Launch:
+    return Launch(place, "--", "train", "lda", "shard-{rank}", run, *OPTIONS, *options)
+
+
+def test_a_launch_trains_the_model_that_one_process_does(place, model):
+    done = train(place, "run-{rank}").done()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
+    assert "[0] plan: 1 workers" in done.stderr
+    assert "[1] plan: 1 workers" in done.stderr
+    assert model_bytes(place / "run-0") == model
+    assert not (place / "run-1" / "model").exists()
+    again = train(place, "run-{rank}").done()
+    assert again.returncode == 2
+    assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
+    assert "-- resume run-{rank}" in again.stderr
+
+
+def test_ctrl_c_stops_all_and_resume_goes_on(place, model):
+    with nobody_left(place):
+        launch = train(place, "stopped-{rank}")
+        launch.until_trained(place / "stopped-1")
+        interrupt(launch)
+        done = launch.done()
+    assert done.returncode == 130, done.stderr
+    assert "everything is saved" in done.stderr
+    assert "-- resume stopped-{rank}" in done.stderr
+    assert Launch(place, "--", "resume", "stopped-{rank}", "--workers", 2).done().returncode == 0
+    assert model_bytes(place / "stopped-0") == model
+
+
+def test_nobody_outlives_the_launcher(place):
+    with nobody_left(place):
+        launch = train(place, "left-{rank}")
+        launch.until_trained(place / "left-1")
+        launch.process.kill()
+        launch.process.communicate()
+
+
+def test_a_killed_rank_is_named(place, model):
+    with nobody_left(place):
+        launch = train(place, "killed-{rank}")
+        launch.until_trained(place / "killed-0")
+        began = time.monotonic()
+        rank_in(place).kill()
+        done = launch.done()
+    assert done.returncode == 1
+    assert "(one) was killed by SIGKILL" in done.stderr
+    assert "-- resume killed-{rank}" in done.stderr
+    assert time.monotonic() - began < 30
+    assert Launch(place, "--", "resume", "killed-{rank}").done().returncode == 0
+    assert model_bytes(place / "killed-0") == model
+
+
+def test_who_cannot_be_reached_is_named(place):
+    (place / "bad.txt").write_text("one\none dir=/nowhere\n")
+    command = [sys.executable, "-m", "cli", "launch", "--ssh-config", "config", "--hosts", "bad.txt"]
+    refused = subprocess.run(
+        [*command, "--", "resume", "run-{rank}"], cwd=place, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert refused.returncode == 1
+    assert "rank 1 (one) ended with exit code" in refused.stderr
+    assert "/nowhere" in refused.stderr
