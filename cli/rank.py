@@ -41,7 +41,8 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
         run = placed(chosen.parameters["run"], task["rank"])
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
-            chosen.command.main(args=[*chosen.rest], standalone_mode=False)
+            if chosen.command.main(args=[*chosen.rest], standalone_mode=False) == 130:  # typer made that of
+                raise KeyboardInterrupt
         ring.barrier()
         launcher.send(ended={"code": 0})
         return 0

@@ -28,6 +28,7 @@ START = 120.0  # seconds for all ranks to say who they are
 GRACE = 10.0  # seconds for the others to end, once one has failed
 _END = 3.0  # seconds until those are gone that were told to end at once
 _BEAT = 2.0  # seconds between signs of life
+_CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS: dict[int, type[OocError]] = {1: WorkFailed, 2: RequestError, 130: Interrupted}
 
 
@@ -75,7 +76,7 @@ class Launcher:
         self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank, and by how much its clock is ahead
         self._reports: dict[int, Report] = {}
         self._failed: list[tuple[Remote, Report | None]] = []  # in the order in which they did; None: without a word
-        self._joined = self._signalled = self._ended = False
+        self._joined = self._signalled = self._stopping = self._ended = False
         self._until = time.monotonic() + START
         self._beat = 0.0
         self._remotes: list[Remote] = []
@@ -104,7 +105,7 @@ class Launcher:
         """Until the last rank has ended."""
         while self._present:
             self._listen()
-            if not self._joined and len(self._hellos) == len(self._remotes) and not (self._failed or self._signalled):
+            if len(self._hellos) == len(self._remotes) and not (self._joined or self._stopping or self._ended):
                 self._join()
             if time.monotonic() > self._until:
                 self._press()
@@ -156,7 +157,7 @@ class Launcher:
 
     def _press(self) -> None:
         """Time is over, for ranks to begin or to end."""
-        if not self._ended and not self._failed and not self._signalled:
+        if not self._stopping and not self._ended:
             missing = next(remote for remote in self._remotes if remote.rank not in self._hellos)
             self._fail(missing, Report(1, f"has not begun for {START:.0f} s"))
         elif not self._ended:
@@ -167,20 +168,29 @@ class Launcher:
             self._until = float("inf")
 
     def _fail(self, remote: Remote, report: Report | None) -> None:
-        """A rank has failed: all stop, and are given a while to say more."""
+        """A rank has failed: all stop, and are given a while to say more. If it was asked to stop, so were all."""
         if self._ended:
             return
         self._failed.append((remote, report))
-        if len(self._failed) == 1 and not self._signalled:
-            self._tell_all(STOP)
-        self._until = min(self._until if self._joined else float("inf"), time.monotonic() + GRACE)
+        if self._joined and report and report.code == 130:
+            return
+        self._stop()
+        self._until = min(self._until, time.monotonic() + GRACE)
 
     def _interrupt(self) -> None:
         if self._signalled:
             self._end()
             return
-        self._signalled, self._until = True, float("inf")
-        self._tell_all(STOP)
+        self._signalled = True
+        self._stop()
+        if not self._joined:
+            self._until = time.monotonic() + GRACE
+
+    def _stop(self) -> None:
+        """Have the ranks interrupted, once: a second time they would not save what they have."""
+        if not self._stopping:
+            self._stopping = True
+            self._tell_all(STOP)
 
     def _end(self) -> None:
         self._ended, self._until = True, time.monotonic() + _END
@@ -195,9 +205,11 @@ class Launcher:
         if self._present:
             self._end()
             self.follow()
+        if self._request.columns:
+            sys.stderr.write(_CLEAR)
 
     def _log(self, remote: Remote, text: str) -> None:
-        clear = "\r\x1b[K" if self._request.columns else ""
+        clear = _CLEAR if self._request.columns else ""
         print(f"{clear}[{remote.rank}] {text}", file=sys.stderr, flush=True)
 
     @contextmanager
@@ -219,7 +231,7 @@ class Launcher:
             return Interrupted("ended at once", self._go_on()) if unfinished else None
         remote, report = found
         if report is None:
-            return WorkFailed(f"{remote.name} {remote.ending}", self._go_on())
+            return WorkFailed(f"{remote.name} {remote.ending(remote.rank in self._hellos)}", self._go_on())
         if report.ring or report.code not in _ERRORS:
             return WorkFailed(report.what, self._go_on())
         if report.code == 130:

@@ -84,12 +84,11 @@ class Remote:
         with contextlib.suppress(OSError):
             os.write(self._process.stdin.fileno(), line)
 
-    @property
-    def ending(self) -> str:
-        """How it ended without having said so itself."""
+    def ending(self, begun: bool) -> str:
+        """How it ended without having said so itself. begun: it had said who it is."""
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
-            return f"could not be reached, or is cut off{words}"
+            return f"{'was cut off or killed' if begun else 'could not be reached'}{words}"
         if code > 128:
             return f"was killed by {signal.Signals(code - 128).name}"
         return f"ended with exit code {code}{words}"

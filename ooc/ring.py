@@ -127,10 +127,12 @@ class Silence:
         self._seconds[rank] = float("-inf")
 
     def pass_time(self, seconds: float) -> list[int]:
-        """Who has been silent for too long. A rank that looks seldom may itself have been stopped: a look counts
-        for half of the patience at most."""
+        """Who has been silent for too long, so many seconds after the last look.
+
+        A rank that looks seldom may itself have been stopped: a look counts for a quarter of the patience at most.
+        """
         for rank in self._seconds:
-            self._seconds[rank] += min(seconds, self._patience / 2)
+            self._seconds[rank] += min(seconds, self._patience / 4)
         return [rank for rank, silent in self._seconds.items() if silent > self._patience]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+from pathlib import Path
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
@@ -30,3 +32,25 @@ def check_shards(ring: Ring, dataset: Dataset) -> None:
     """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
     told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
+
+
+def check_apart(ring: Ring, path: Path) -> None:
+    """Raise RequestError, at all ranks, if two would write to the same run: on one machine, or on a shared disk."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    rest, status = path.absolute().relative_to(there.absolute()), there.stat()
+    mine = [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
+    owners: dict[str, int] = {}
+    for rank, told in enumerate(ring.all_gather(json.dumps(mine).encode())):
+        for place in json.loads(told):
+            if (other := owners.setdefault(place, rank)) != rank:
+                raise RequestError(
+                    f"the runs of ranks {other} and {rank} would be in the same directory",
+                    "Put the number of the rank into its name: run-{rank}",
+                )
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()

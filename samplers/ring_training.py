@@ -15,7 +15,7 @@ from ooc.worker import ProgramSpec
 from samplers.lda import check_options
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import check_steps
-from samplers.ring_checks import check_shards
+from samplers.ring_checks import check_apart, check_shards
 from samplers.training import DEFAULT_BETA, default_alpha
 
 DEFAULT_STALENESS = 1  # macro-steps
@@ -59,6 +59,7 @@ def train_lda_on_ring(
     spec, dataset = _spec(mh_steps, topics=topics, alpha=alpha, beta=beta, seed=seed), Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
+    check_apart(ring, path)
     plan = plan_training(dataset, spec, workers, memory_bytes)
     check_dataset(dataset)
     run = create_run(

@@ -1,4 +1,4 @@
-"""Machines to test with: network namespaces on a bridge, each with a directory and a real sshd; and one that launches."""
+"""Machines to test with: network namespaces on a bridge, each with a directory and a sshd; and one that launches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Machines:
 
     def _inside(self, name: str) -> list[str]:
         """What a command begins with that is to run on a machine."""
-        return ["ip", "netns", "exec", f"{self._prefix}-{name}"]
+        return ["nsenter", f"--net=/run/netns/{self._prefix}-{name}"]
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

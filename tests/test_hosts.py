@@ -79,7 +79,9 @@ def assert_failed(launch: Launch, said: list[str], run: str = "run") -> None:
     assert time.monotonic() - began < NOTICED
 
 
-def assert_goes_on(launch: Callable[..., Launch], machines: Machines, model: dict[str, bytes], run: str = "run") -> None:
+def assert_goes_on(
+    launch: Callable[..., Launch], machines: Machines, model: dict[str, bytes], run: str = "run"
+) -> None:
     done = launch("--", "resume", run).done()
     assert done.returncode == 0, done.stderr
     assert model_bytes(machines.places[0] / run) == model
@@ -109,7 +111,7 @@ def test_a_machine_whose_processes_are_all_killed(machines, model, launch):
     training.until_trained(machines.places[2] / "run")
     for process in processes_in(machines.places[2]):
         process.kill()
-    assert_failed(training, ["rank 2 (host-2) could not be reached, or is cut off", "rank 2 (host-2) was killed"])
+    assert_failed(training, ["rank 2 (host-2) was cut off or killed", "rank 2 (host-2) was killed by SIGKILL"])
     assert_goes_on(launch, machines, model)
 
 
@@ -130,7 +132,7 @@ def test_a_rank_that_is_cut_off(machines, model, launch):
     training.until_trained(machines.places[1] / "run")
     machines.plug(1, in_=False)
     try:
-        assert_failed(training, ["rank 1 (10.77.0.2) has been silent for", "rank 1 (host-1) could not be reached"])
+        assert_failed(training, ["rank 1 (10.77.0.2) has been silent for", "rank 1 (host-1) was cut off or killed"])
         with nobody_left(machines.places[1], within=60):  # it cannot be told
             pass
     finally:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from corpora import model_bytes
 from launches import ITERATIONS, OPTIONS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
+from rings import mpiexec
 from sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 
 from blocks import RequestError, WorkFailed
@@ -139,7 +140,7 @@ def test_who_does_not():
     assert "host1): data and" in refusal(first, hello(shard=shard(1, "b")))
     assert "are both shard 0" in refusal(first, hello(shard=shard(0)))
     assert "rank 0 (host0): data is shard 1" in refusal(second, first)
-    assert "is one of 2 shards, but there are 1 hosts" in refusal(first)
+    assert "of 2 shards there is no 1" in refusal(first)
     assert "no shard" in refusal(first, hello())
     assert "rank 0 (host0) is at 127.0.0.1" in refusal(first._replace(address="127.0.0.1"), second)
     assert "the clock of rank 0 (host0) is 7200 s ahead" in refusal(first, second, clocks=(7200.0, 0.0))
@@ -149,7 +150,7 @@ def test_who_does_not():
 
 
 def test_the_cause():
-    """What a rank says of itself, or that it ended without a word; else whom most blame; else that all were asked to."""
+    """What a rank says of itself, or that it ended without a word; or whom most blame; or that all were asked to."""
     full = Report(1, "the disk is full")
     blamed, other = Report(1, "rank 1 is silent", ring=True), Report(1, "rank 0 is silent", ring=True)
     stopped, bare = Report(130, "stopped", "go on"), Report(130, "interrupted")
@@ -281,6 +282,7 @@ def test_a_launch_trains_the_model_that_one_process_does(place, model):
     assert again.returncode == 2
     assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
     assert "-- resume run-{rank}" in again.stderr
+    assert "ranks 0 and 1 would be in the same directory" in train(place, "run").done().stderr
 
 
 def test_ctrl_c_stops_all_and_resume_goes_on(place, model):
@@ -317,6 +319,38 @@ def test_a_killed_rank_is_named(place, model):
     assert time.monotonic() - began < 30
     assert Launch(place, "--", "resume", "killed-{rank}").done().returncode == 0
     assert model_bytes(place / "killed-0") == model
+
+
+def test_the_ranks_of_a_run_go_on_together(place, model):
+    """Runs of other trainings are refused; with more iterations all have more."""
+    short = train(place, "short-{rank}", "--iterations", 2)
+    other = train(place, "other-{rank}", "--iterations", 2, "--seed", 4)
+    assert [short.done().returncode, other.done().returncode] == [0, 0]
+    (place / "other-0").rename(place / "mixed-0")
+    (place / "short-1").rename(place / "mixed-1")
+    mixed = Launch(place, "--", "resume", "mixed-{rank}").done()
+    assert mixed.returncode == 2
+    assert "differ in options" in mixed.stderr
+    (place / "mixed-1").rename(place / "short-1")
+    done = Launch(place, "--", "resume", "short-{rank}", "--iterations", ITERATIONS).done()
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(place / "short-0") == model
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+def test_ranks_that_mpi_starts(place, model):
+    """The same command at all ranks trains the same model; only the first tells it."""
+    pytest.importorskip("mpi4py")
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", "train", "lda", "shard-{rank}", "mpi-{rank}"]
+    options = [*map(str, OPTIONS), "--transport", "mpi"]
+    common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run([*command, *options], check=False, **common)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
+    assert model_bytes(place / "mpi-0") == model
+    refused = subprocess.run([*command, *options, "--average", "2"], check=False, **common)
+    assert refused.returncode != 0
+    assert "--average cannot be used on several machines yet" in refused.stderr
 
 
 def test_who_cannot_be_reached_is_named(place):
