@@ -183,13 +183,13 @@ class Lda:
                 for part in parts[:1]:
                     stream = (0, 0, 0, stage, part)
                     where = ends, data, state, np.zeros(1, np.int64)
-                    passage = self.tiny_passage(phase)
+                    passage = self.tiny_passage(phase, state)
                     self.update(Job(phase.name, 0, stage, part, *where, shared, delta, stream, passage))
         self._scratch = None
         observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
         hyperparameters.fit_prior(np.ones(1), 2, observed)
 
-    def tiny_passage(self, phase: Phase) -> Passage | None:
+    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
         """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
         return None
 

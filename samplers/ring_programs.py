@@ -89,13 +89,15 @@ class RingTwoPhase(TwoPhase):
 
     def warm_up(self) -> None:
         super().warm_up()
-        self._work = None  # the row it ran on was not that of its token
+        self._work = None
 
-    def tiny_passage(self, phase: Phase) -> Passage | None:
-        row = [] if phase is self.rows_made else [2, 0, 0, 0, 1, 1]  # one token of topic 0
+    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
         if not phase.travels:
             return None
-        return Passage(np.array(row, np.uint8), np.zeros(16, np.uint8), np.zeros(1, np.int64))
+        step = int(state[0, -1]) + 1
+        row = [4, 0, 0, 0, step & 127 | 128, step >> 7 & 127 | 128, step >> 14, 1]  # the one token, and its topic
+        data = np.array([] if phase is self.rows_made else row, np.uint8)
+        return Passage(data, np.zeros(16, np.uint8), np.zeros(1, np.int64))
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         super().restore(sweep, shared)
@@ -129,13 +131,8 @@ class RingTwoPhase(TwoPhase):
         if job.phase == self.rows_made.name:
             left[0] = travelling_rows.count_phase(*where, arrived, leaving, self.work)
             return 0
-        words, prior, totals = (
-            self._words(job.unit, job.first, job.last),
-            self.word_prior(job.shared),
-            self._totals(job),
-        )
-        rows = words, arrived, leaving, self.work
-        changed, left[0] = travelling_rows.word_phase(*where, *rows, prior, totals, key)
+        prior, totals = self.word_prior(job.shared), self._totals(job)
+        changed, left[0] = travelling_rows.word_phase(*where, arrived, leaving, self.work, prior, totals, key)
         return changed
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:

@@ -107,8 +107,9 @@ def open_row(data, at, end, work):
 
 @unmanaged_kernel
 def list_topics(work):
-    """Set `topics` and `counts` to those that are counted, ascending, and mark none; returns how many there are."""
-    size, one = 0, np.uint64(1)
+    """Set `topics` and `counts` to those that are counted, ascending, and mark none; returns how many there are, and
+    how many tokens they have."""
+    size, tokens, one = 0, np.int64(0), np.uint64(1)
     for group in range(work.groups.size):
         words = work.groups[group]
         work.groups[group] = 0
@@ -123,7 +124,8 @@ def list_topics(work):
                 count = work.counted[topic]["count"]
                 work.topics[size], work.counts[size] = topic, count
                 size += count > 0
-    return size
+                tokens += count
+    return size, tokens
 
 
 @unmanaged_kernel
@@ -229,9 +231,9 @@ def draw_run(rows, size, work, tokens, spread, prior, key, draw):
 
 
 @unmanaged_kernel
-def sample_word(state, bases, blocks, starts, lengths, tokens, work, prior, totals, key, draw):
+def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key, draw):
     """The word phase of the tokens of one word here, whose row is open; returns how many topics are listed by then,
-    and how many tokens changed theirs. tokens: of the word, on all machines."""
+    and how many tokens changed theirs."""
     proposals = np.uint64(state.shape[1] - 1 - SPARE)
     changed = 0
     for run in range(blocks.size):
@@ -244,7 +246,7 @@ def sample_word(state, bases, blocks, starts, lengths, tokens, work, prior, tota
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
         move_run(state[row : row + lengths[run]], work)
-    size = list_topics(work)
+    size, tokens = list_topics(work)
     spread = tokens <= min(work.tokens.size, _SPREAD * size)
     if spread:
         spread_tokens(size, work)
@@ -260,13 +262,11 @@ def sample_word(state, bases, blocks, starts, lengths, tokens, work, prior, tota
 
 
 @kernel
-def word_phase(
-    state, bases, run_offsets, blocks, starts, lengths, frequencies, arrived, leaving, work, prior, totals, key
-):
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work, prior, totals, key):
     """Sample the words of a part: their tokens here, over the rows that have `arrived`, uint8 (n,), to those `leaving`.
 
-    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.groups`. frequencies: int64 (W,), tokens of each
-    word on all machines. totals: `two_phase.Totals`. Returns how many tokens changed topic, and the bytes written.
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.groups`. totals: `two_phase.Totals`.
+    Returns how many tokens changed topic, and the bytes written.
     """
     changed, at, to = 0, 0, 0
     draw = np.uint64(0)
@@ -280,7 +280,7 @@ def word_phase(
         else:
             open_row(arrived, first, end, work)
             mine = blocks[runs], starts[runs], lengths[runs]
-            size, moved = sample_word(state, bases, *mine, frequencies[w], work, prior, totals, key, draw)
+            size, moved = sample_word(state, bases, *mine, work, prior, totals, key, draw)
             to = close_row(size, work, leaving, to)
             draw += np.uint64(2 * word_tokens(lengths[runs]) * (state.shape[1] - 1 - SPARE))
             changed += moved
@@ -304,7 +304,7 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
                 topic = np.int64(state[row + i, last])
                 work.counted[topic]["count"] += 1
                 mark(work, topic)
-        to = close_row(list_topics(work), work, leaving, to)
+        to = close_row(list_topics(work)[0], work, leaving, to)
     return to
 
 

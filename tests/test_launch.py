@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from corpora import model_bytes
 from launches import ITERATIONS, OPTIONS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
-from rings import mpiexec
+from rings import mpiexec, until
 from sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 
 from blocks import RequestError, WorkFailed
@@ -205,7 +206,10 @@ def guarded(tmp_path):
         yield start
         for process in started:
             process.kill()
-            process.communicate()
+            process.wait()
+            process.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def tell(process: subprocess.Popen[str], text: str) -> None:
@@ -237,8 +241,7 @@ def test_a_ward_does_not_outlive_its_guard(guarded):
     child = psutil.Process(ward).children()[0]
     process.kill()
     process.wait()
-    psutil.wait_procs([psutil.Process(ward)] if psutil.pid_exists(ward) else [], 30)
-    assert not psutil.pid_exists(ward)
+    until(lambda: not psutil.pid_exists(ward))
     child.kill()  # real workers see that their caller has gone
 
 

@@ -87,7 +87,7 @@ class Part:
         arrived, totals = packed(self.counts(-1)), make_totals(summary)
         frequencies = self.counts(-1).sum(axis=1)
         leaving, work = np.zeros(rows.room(frequencies, self.topics), np.uint8), make_work(self.topics)
-        changed, size = rows.word_phase(*self.where, frequencies, arrived, leaving, work, prior, totals, key)
+        changed, size = rows.word_phase(*self.where, arrived, leaving, work, prior, totals, key)
         assert not (work.counted["count"].any() or work.marks.any() or work.groups.any())
         return leaving[:size], changed, totals
 
@@ -111,8 +111,7 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
     assert np.array_equal(unpacked(again, words, topics), table)
     again[:] = 0
     prior, totals = make_prior(topics, np.array([0.1])), make_totals(np.ones(topics))
-    frequencies = table.sum(axis=1)
-    changed, size = rows.word_phase(*nobody, frequencies, data, again, make_work(topics), prior, totals, np.uint64(1))
+    changed, size = rows.word_phase(*nobody, data, again, make_work(topics), prior, totals, np.uint64(1))
     assert (changed, size) == (0, data.size)
     assert np.array_equal(again, data)
 
