@@ -167,13 +167,19 @@ class Training:
     ) -> None:
         self._run, self._engine, self._dataset = run, engine, dataset
         self._observer, self._quiet = observer, quiet
-        run.keep_metrics(engine.cursor.iteration)
-        started = engine.cursor.elapsed_s if engine.cursor.iteration == 0 else 0.0
-        self._told = run.metrics()[-1] if run.metrics() else {"iteration": 0, "elapsed_s": started}
+        iteration = engine.cursor.iteration
+        self._told = self._go_back_to(iteration)
         # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.
         engine.cursor.elapsed_s = max(engine.cursor.elapsed_s, self._told["elapsed_s"])
-        if self._told["iteration"] < engine.cursor.iteration:  # killed between its commit and its line
+        if any(engine.gather(self._told["iteration"] < iteration)):  # killed between its commit and its line
+            self._told = self._go_back_to(iteration - 1)
             self._tell()
+
+    def _go_back_to(self, iteration: int) -> dict[str, Any]:
+        """Go back to the line of an iteration, if there is any; returns it."""
+        self._run.keep_metrics(iteration)
+        started = self._engine.cursor.elapsed_s if self._engine.cursor.iteration == 0 else 0.0
+        return self._run.metrics()[-1] if self._run.metrics() else {"iteration": 0, "elapsed_s": started}
 
     def iterate(self, stop: Stop) -> str | None:
         """Do the iterations that are left; returns why it stopped before they were done, or None."""

@@ -140,12 +140,15 @@ class TravellingPass:
         self._bell.ring()
 
     def _pass_on(self) -> None:
-        """Send what is done to the next rank, or lay it on the shelf."""
-        for _ in self.order:
-            if (loaded := self._done.get()) is None:
-                return
-            stop = self._stops[loaded.unit]
+        """Send what is done to the next rank, or lay it on the shelf, in their order, whatever is done first."""
+        done: dict[int, int] = {}  # slots by slice
+        for slice_ in self.order:
+            while slice_ not in done:
+                if (loaded := self._done.get()) is None:
+                    return
+                done[loaded.unit] = loaded.slot
+            stop, slot = self._stops[slice_], done.pop(slice_)
             if self._target:
-                packet = self._slots.close(loaded.slot, loaded.unit)
-                self._target.put(loaded.unit, packet) if stop.last else self._ring.send(loaded.unit, packet)
-            (self._own if stop.own else self._passing).put(loaded.slot)
+                packet = self._slots.close(slot, slice_)
+                self._target.put(slice_, packet) if stop.last else self._ring.send(slice_, packet)
+            (self._own if stop.own else self._passing).put(slot)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from corpora import model_bytes
 from launches import (
@@ -73,9 +72,9 @@ def assert_failed(launch: Launch, said: list[str], run: str = "run") -> None:
     done = launch.done()
     print(done.stderr, f"{time.monotonic() - began:.1f} s until all had stopped")
     assert done.returncode == 1, done.stderr
-    last = done.stderr.strip().splitlines()[-2:]
-    assert any(each in last[0] for each in said), last
-    assert f"-- resume {run}" in last[1]
+    *_, what, remedy, last = done.stderr.strip().splitlines()
+    assert any(each in what + remedy for each in said), done.stderr
+    assert f"-- resume {run}" in last
     assert time.monotonic() - began < NOTICED
 
 
@@ -180,13 +179,11 @@ def test_nobody_outlives_the_launcher(machines, model, launch, stopped):
     training.until_trained(machines.places[1] / "run")
     if stopped:
         rank_in(machines.places[1]).suspend()
-    pids = [process.pid for process in processes_in(machines.folder) if process.pid != training.process.pid]
-    assert len(pids) >= 3 * machines.count  # guards, ranks and workers
+    assert len(processes_in(machines.folder)) > 3 * machines.count  # guards, ranks and workers
     training.process.kill()
     training.done()
     with nobody_left(machines.folder):
         pass
-    assert not any(psutil.pid_exists(pid) for pid in pids)
     assert_goes_on(launch, machines, model)
 
 
