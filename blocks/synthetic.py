@@ -39,7 +39,10 @@ _BASE_BYTES = 170 << 20
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What is asked for. length: mean tokens of a document. concentration: c. zipf: s. alpha: of each topic."""
+    """What is asked for. length: mean tokens of a document. concentration: c. zipf: s. alpha: of each topic.
+
+    topics_seed: of the topics, if they are to be those of a dataset of another seed.
+    """
 
     documents: int
     vocabulary: int
@@ -49,6 +52,7 @@ class Synthetic:
     concentration: float = 200.0
     zipf: float = 1.1
     seed: int = 0
+    topics_seed: int | None = None
     block_tokens: int = BLOCK_TOKENS
     part_tokens: int = PART_TOKENS
 
@@ -143,7 +147,8 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
 def plant(request: Synthetic) -> dict[str, np.ndarray]:
     """The topics: `offsets` int64 (K+1,), `words` uint32 (from 0) and `probabilities` float32; the words of a topic may
     repeat."""
-    random = np.random.default_rng([request.seed, 0])
+    seed = request.seed if request.topics_seed is None else request.topics_seed
+    random = np.random.default_rng([seed, 0])
     law = np.cumsum((np.arange(request.vocabulary) + 1 + SHIFT) ** -request.zipf)
     sticks, concentration = request.sticks, request.concentration
     words = np.empty((request.topics, sticks), np.uint32)

@@ -217,6 +217,9 @@ def ingest_synthetic(
     concentration: Annotated[float, typer.Option(help="The smaller, the fewer words a topic has.")] = 200.0,
     zipf: Annotated[float, typer.Option(help="Exponent of the power law of words.")] = 1.1,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    topics_seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the topics, for more documents of those of another dataset.")
+    ] = None,
     block_tokens: BlockTokens = None,
     shards: Shards = None,
     workers: Workers = None,
@@ -234,7 +237,7 @@ def ingest_synthetic(
     from blocks.synthetic import Synthetic, synthesize
 
     started = time.monotonic()
-    request = Synthetic(documents, vocabulary, topics, length, alpha, concentration, zipf, seed)
+    request = Synthetic(documents, vocabulary, topics, length, alpha, concentration, zipf, seed, topics_seed)
     if block_tokens:
         request = replace(request, block_tokens=block_tokens)
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}

@@ -1,6 +1,6 @@
 """Launches on several machines that fail in every way: each is named, leaves nobody, and goes on to the same bytes.
 
-Machines are network namespaces, which need root: see `namespaces`.
+Machines are network namespaces, which need root: see `benchmarks.namespaces`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from launches import (
     rank_in,
     shards_of,
 )
-from namespaces import Machines, possible
-from sshd import SSHD
+
+from benchmarks.namespaces import Machines, possible
+from benchmarks.sshd import SSHD
 
 pytestmark = [
     pytest.mark.ring,

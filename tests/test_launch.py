@@ -17,8 +17,8 @@ import pytest
 from corpora import model_bytes
 from launches import ITERATIONS, OPTIONS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
 from rings import mpiexec, until
-from sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 
+from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import RequestError, WorkFailed
 from blocks.dataset import Dataset
 from ooc.hosts import Host, read_hosts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_the_same_bytes_for_any_workers(tmp_path):
     assert dataset.tokens == dataset.index.frequencies.sum() == dataset.block_tokens().sum()
     other = synthesize(Synthetic(**{**request.__dict__, "seed": 6}), tmp_path / "other", workers=1)
     assert other.identity != dataset.identity
+
+
+def test_more_documents_of_the_same_topics(tmp_path):
+    request = Synthetic(documents=30, vocabulary=50, topics=3, length=20.0, seed=5)
+    more = replace(request, seed=6, topics_seed=5)
+    first, second = (synthesize(each, tmp_path / str(each.seed), workers=1) for each in (request, more))
+    for mine, theirs in zip(first.planted_topics().values(), second.planted_topics().values(), strict=True):
+        assert np.array_equal(mine, theirs)
+    assert not np.array_equal(first.block(0).offsets, second.block(0).offsets)
 
 
 def test_planted_topics_are_found_again(tmp_path):

@@ -1,4 +1,4 @@
-"""A real sshd for a test, with keys that are made for it, and what a client needs to reach it."""
+"""A real sshd for tests and benchmarks, with keys made for it, and what a client needs to reach it."""
 
 from __future__ import annotations
 

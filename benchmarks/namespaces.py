@@ -1,23 +1,41 @@
-"""Machines to test with: network namespaces on a bridge, each with a directory and a sshd; and one that launches."""
+"""Several machines on one: network namespaces on a bridge, each with a directory and a sshd; and one that launches."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from sshd import client_config, make_keys, serve, wait_for
+import psutil
+
+from benchmarks.sshd import client_config, make_keys, serve, wait_for
 
 _NUMBERS = itertools.count()
+_PREFIX = "ooc-"  # of the names of namespaces; the number of the process follows
 PORT = 22
+_BURST = "256kb"  # that a shaped link takes at once: more than a packet that the card is to cut up
 
 
-def ip(*arguments: object) -> None:
-    subprocess.run(["ip", *map(str, arguments)], check=True, capture_output=True)
+def run(*command: object) -> str:
+    """What a command prints."""
+    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout
+
+
+def ip(*arguments: object) -> str:
+    return run("ip", *arguments)
+
+
+def sweep() -> None:
+    """Delete the namespaces of processes that were killed."""
+    for line in ip("netns", "list").splitlines():
+        made = re.match(rf"{_PREFIX}(\d+)-\S+", line)
+        if made and not psutil.pid_exists(int(made[1])):
+            ip("netns", "del", made[0])
 
 
 class Machines:
@@ -27,7 +45,8 @@ class Machines:
         self.folder, self.count = folder, count
         self.names = [f"host-{number}" for number in range(count)]
         self.places = [folder / name for name in self.names]
-        self._prefix = f"ooc-{os.getpid()}-{next(_NUMBERS)}"
+        self.addresses = [f"10.77.0.{number + 1}" for number in range(count + 1)]  # that of the launcher last
+        self._prefix = f"{_PREFIX}{os.getpid()}-{next(_NUMBERS)}"
         self._switch = f"{self._prefix}-switch"
         self.launcher = self._inside("launcher")
         for place in self.places:
@@ -42,21 +61,25 @@ class Machines:
     def _pairs(self) -> list[tuple[str, Path]]:
         return list(zip(self.names, self.places, strict=True))
 
-    def _inside(self, name: str) -> list[str]:
+    def inside(self, number: int) -> list[str]:
         """What a command begins with that is to run on a machine."""
+        return self._inside(self.names[number])
+
+    def _inside(self, name: str) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{self._prefix}-{name}"]
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
+        sweep()
         with ExitStack() as stack:
             self._add(stack, "switch")
             ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
             ip("-n", self._switch, "link", "set", "bridge", "up")
-            for number, name in enumerate([*self.names, "launcher"], 1):
+            for name, address in zip([*self.names, "launcher"], self.addresses, strict=True):
                 self._add(stack, name)
-                self._connect(name, f"10.77.0.{number}")
+                self._connect(name, address)
             make_keys(self.folder)
-            hosts = {name: (f"10.77.0.{number}", PORT) for number, name in enumerate(self.names, 1)}
+            hosts = {name: (address, PORT) for name, address in zip(self.names, self.addresses, strict=False)}
             for name, (address, port) in hosts.items():
                 stack.enter_context(serve(self.folder, address, port, self._inside(name)))
             wait_for(client_config(self.folder, hosts), self.names, self.launcher)
@@ -74,6 +97,12 @@ class Machines:
         ip("-n", own, "address", "add", f"{address}/24", "dev", "eth0")
         ip("-n", own, "link", "set", "eth0", "up")
         ip("-n", own, "link", "set", "lo", "up")
+
+    def shape(self, rate: str) -> None:
+        """Have no machine send faster than a rate as `tc` takes it."""
+        for name in self.names:
+            limit = ["tbf", "rate", rate, "burst", _BURST, "latency", "50ms"]
+            run("tc", "-n", f"{self._prefix}-{name}", "qdisc", "add", "dev", "eth0", "root", *limit)
 
     def plug(self, number: int, *, in_: bool) -> None:
         """Cut a machine off from all others, or not any more."""
@@ -96,9 +125,10 @@ def possible() -> bool:
     """Whether this process may make namespaces, and mount."""
     if os.geteuid() != 0:
         return False
+    name = f"{_PREFIX}{os.getpid()}-possible"
     try:
-        ip("netns", "add", "ooc-possible")
-        ip("netns", "del", "ooc-possible")
+        ip("netns", "add", name)
+        ip("netns", "del", name)
     except (OSError, subprocess.CalledProcessError):
         return False
     return True

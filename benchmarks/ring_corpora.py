@@ -1,0 +1,62 @@
+"""What the benchmark of rings trains on: a dataset, its shards, and held-out documents of the same words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import corpus as corpora
+from benchmarks.measure import ROOT
+from blocks import write_corpus
+
+LENGTH = 100  # mean tokens of a synthetic document
+OOC = [sys.executable, "-m", "cli"]
+
+
+class Data(NamedTuple):
+    """Paths of datasets. shards: with {rank} in it."""
+
+    whole: Path
+    shards: str
+    held_out: Path
+
+
+def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int, ranks: int) -> Data:
+    """Documents drawn from planted topics, and more of the same topics; made unless they are there."""
+    data = _in(folder / f"synthetic-{tokens}-{words}-{topics}", ranks)
+    common = ["--vocabulary", words, "--topics", topics, "--length", LENGTH]
+    if not data.whole.exists():
+        _ooc("ingest", "synthetic", data.whole, "--documents", tokens // LENGTH, *common)
+    if not data.held_out.exists():
+        more = ["--documents", held_out, "--seed", 1, "--topics-seed", 0]
+        _ooc("ingest", "synthetic", data.held_out, *common, *more)
+    return _with_shards(data, ranks)
+
+
+def real(folder: Path, source: Path, held_out: int, ranks: int) -> Data:
+    """A UCI bag of words but for its last documents, which are held out; made unless they are there."""
+    data = _in(folder / f"{source.name.partition('.txt')[0]}-{held_out}", ranks)
+    if not (data.whole.exists() and data.held_out.exists()):
+        corpus, vocabulary = corpora.load_any(source, None)
+        parts = {data.whole: corpus.head(corpus.documents - held_out), data.held_out: corpus.tail(held_out)}
+        for path, part in parts.items():
+            write_corpus(path, part.offsets, part.words, vocabulary, overwrite=True)
+    return _with_shards(data, ranks)
+
+
+def _in(folder: Path, ranks: int) -> Data:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Data(folder / "whole", f"{folder}/{ranks}-shards/shard-{{rank}}", folder / "held-out")
+
+
+def _with_shards(data: Data, ranks: int) -> Data:
+    together = Path(data.shards).parent
+    if not together.exists():
+        _ooc("shard", data.whole, together, "--shards", ranks)
+    return data
+
+
+def _ooc(*arguments: object) -> None:
+    subprocess.run([*OOC, *map(str, arguments)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
