@@ -19,6 +19,11 @@ def slice_count(tokens: int) -> int:
     return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
 
 
+def least_slices(shards: int) -> int:
+    """Slices that so many shards need on a ring: a rank works on one while another arrives."""
+    return 2 * shards + 2
+
+
 def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rank the words: slice by slice, by descending frequency inside a slice.
 

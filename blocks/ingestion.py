@@ -29,6 +29,7 @@ from blocks.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRu
 from blocks.request import Request, base_of, check, input_bytes, options_told, require_replaceable, rules_of
 from blocks.rules import Rules
 from blocks.sources import find_files, size_of
+from blocks.together import Found, Others, Together
 from blocks.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.workers import Workers, cores
 
@@ -57,15 +58,24 @@ Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress
 
 
 def ingest(
-    request: Request, *, workers: int | None = None, memory: int | None = None, bar: Bar | None = None
+    request: Request,
+    *,
+    workers: int | None = None,
+    memory: int | None = None,
+    bar: Bar | None = None,
+    others: Others | None = None,
 ) -> Dataset:
     """Make a dataset, or append to one, as requested.
 
     workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
-    available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
-    a full disk or a worker that died; nothing is left behind then.
+    available; neither changes the result. bar: makes progress bars. others: machines that ingest at the same time, each
+    its own inputs, to shards of one whole; all call this. Raises RequestError for bad input, WorkFailed for a full disk
+    or a worker that died; nothing is left behind then.
     """
     check(request)
+    together = Together(others) if others else None
+    if together and (request.append or request.vocab_from):
+        raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")
     count = workers or cores()
     if not request.append:
         require_replaceable(Path(request.out), request.overwrite)
@@ -85,9 +95,9 @@ def ingest(
         )
         with Workers("blocks.ingest_worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)
-            chosen = _choose(request, rules, read, base)
+            chosen = _choose(request, rules, read, base, together)
             entries = _write(pool, request, target, read, chosen, bar or no_bar)
-        _finish(request, rules, target, read, chosen, entries)
+        _finish(request, rules, target, read, chosen, entries, together)
     return Dataset(request.out)
 
 
@@ -147,7 +157,7 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     return Read(spilled, before, tail, merge(reports, shared), documents)
 
 
-def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None) -> Chosen:
+def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None, together: Together | None) -> Chosen:
     if read.documents == 0:
         skipped = read.total("skipped")
         raise RequestError(
@@ -160,25 +170,34 @@ def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None) ->
             dropped={"unknown": {"words": dropped["words"], "tokens": dropped["tokens"] + read.total("unknown")}}
         )
     else:
-        is_uci = request.kind == "uci"
-        stop_words = rules.stop_words if is_uci else ()
-        kept, dropped = select(read.merged, read.documents, request.filters, in_order=is_uci, stop_words=stop_words)
-        if stopped := read.total("stop_words"):
-            dropped = {"stop_words": {"tokens": stopped}, **dropped}
-        if read.merged.tokens[kept].sum() == 0:
-            raise _nothing_left(read, dropped)
-        chosen = choose(read.merged, kept, dropped, request.seed)
+        found = Found(read.merged, read.documents, read.total("stop_words"))
+        if together:
+            chosen = together.choose(found, lambda all_: _select(request, rules, all_), request.seed)
+        else:
+            chosen = choose(read.merged, *_select(request, rules, found), request.seed)
     if chosen.frequencies.sum() == 0:
-        raise _nothing_left(read, chosen.dropped)
+        raise _nothing_left(read.documents, chosen.dropped)
     return chosen
 
 
-def _nothing_left(read: Read, dropped: dict[str, Any]) -> RequestError:
+def _select(request: Request, rules: Rules, found: Found) -> tuple[np.ndarray, dict[str, Any]]:
+    """See `vocabulary.select`; RequestError if nothing is kept."""
+    is_uci = request.kind == "uci"
+    stop_words = rules.stop_words if is_uci else ()
+    kept, dropped = select(found.merged, found.documents, request.filters, in_order=is_uci, stop_words=stop_words)
+    if found.stopped:
+        dropped = {"stop_words": {"tokens": found.stopped}, **dropped}
+    if found.merged.tokens[kept].sum() == 0:
+        raise _nothing_left(found.documents, dropped)
+    return kept, dropped
+
+
+def _nothing_left(documents: int, dropped: dict[str, Any]) -> RequestError:
     told = [
         f"{why.replace('_', '-')} dropped {what['tokens']} tokens" for why, what in dropped.items() if what["tokens"]
     ]
     return RequestError(
-        f"no tokens are left in {read.documents} documents: {', '.join(told) or 'none of them has any'}",
+        f"no tokens are left in {documents} documents: {', '.join(told) or 'none of them has any'}",
         "Loosen the filters, or look whether this is the field, column or file that holds the text.",
     )
 
@@ -253,7 +272,13 @@ def _empty(documents: int) -> Iterator[Piece]:
 
 
 def _finish(
-    request: Request, rules: Rules, target: Target, read: Read, chosen: Chosen, entries: list[dict[str, Any]]
+    request: Request,
+    rules: Rules,
+    target: Target,
+    read: Read,
+    chosen: Chosen,
+    entries: list[dict[str, Any]],
+    together: Together | None,
 ) -> None:
     """Write the texts and everything that is derived from the blocks, then the manifest."""
     frequencies, document_frequencies = chosen.frequencies, chosen.document_frequencies
@@ -277,6 +302,7 @@ def _finish(
     shutil.rmtree(target.spill)
     finish(
         target.root,
+        shard=together.shard(target.root, entries, texts) if together else None,
         blocks=blocks,
         word_ids=chosen.word_ids,
         slice_bounds=chosen.slice_bounds,
@@ -288,6 +314,8 @@ def _finish(
         generation=target.generation,
         planted=old.manifest.get("planted") if old else None,
     )
+    if together:
+        together.wait()
 
 
 def _all_names(target: Target, read: Read, earlier: list[str] | None) -> Iterator[str]:

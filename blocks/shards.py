@@ -24,7 +24,7 @@ from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.corpus_writer import finish, write_lines
 from blocks.dataset import Block, Dataset
 from blocks.dealing import Runs, deal_documents
-from blocks.division import rank_words
+from blocks.division import least_slices, rank_words
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
 from blocks.ingestion import Bar, names_bytes, no_bar
@@ -223,8 +223,8 @@ def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
 
 
 def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
-    """Those of the whole, in more slices if it has too few for a ring: each rank works on one, and one arrives."""
-    columns, least = columns_of(whole), 2 * shards + 2
+    """Those of the whole, in more slices if it has too few for a ring."""
+    columns, least = columns_of(whole), least_slices(shards)
     if whole.slice_count >= least:
         return columns
     frequencies = np.empty_like(columns.frequencies)

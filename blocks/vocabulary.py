@@ -39,28 +39,39 @@ class _Numbers(dict[str, int]):
         return number
 
 
+class Tally:
+    """Words, in the order in which they come, and their counts added up."""
+
+    def __init__(self) -> None:
+        self._number_of = _Numbers()
+        self._counts = np.zeros((2, 0), np.int64)
+
+    def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
+        """Add the counts, int64 (2, n), of tokens and documents, of different words; returns their numbers, uint32."""
+        numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
+        missing = len(self._number_of) - self._counts.shape[1]
+        self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
+        self._counts[:, numbers] += counts
+        return numbers
+
+    def merged(self, numbers: dict[int, np.ndarray | None]) -> Merged:
+        """All that was added. numbers: see `Merged`."""
+        tokens, documents = self._counts
+        return Merged(list(self._number_of), tokens, documents, numbers)
+
+
 def merge(reports: Sequence[Words], shared: list[str] | None) -> Merged:
     """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
-    number_of = _Numbers()
-    size = 0 if shared is None else len(shared)
-    tokens, documents = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
+    if shared is not None:
+        tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))
+        return Merged(shared, tokens, documents, {report.worker: None for report in reports})
+    tally = Tally()
     numbers: dict[int, np.ndarray | None] = {}
-    for report in reports:
-        counts = np.fromfile(report.counts, np.int64).reshape(2, report.size)
-        if report.terms is None:
-            numbers[report.worker] = None
-            tokens += counts[0]
-            documents += counts[1]
-            continue
-        terms = Path(report.terms).read_bytes().decode("utf-8").split("\n") if report.size else []
-        places = np.fromiter(map(number_of.__getitem__, terms), np.uint32, len(terms))
-        numbers[report.worker] = places
-        missing = len(number_of) - tokens.size
-        tokens = np.concatenate((tokens, np.zeros(missing, np.int64)))
-        documents = np.concatenate((documents, np.zeros(missing, np.int64)))
-        np.add.at(tokens, places, counts[0])
-        np.add.at(documents, places, counts[1])
-    return Merged(list(number_of) if shared is None else shared, tokens, documents, numbers)
+    for report, of_worker in zip(reports, counts, strict=True):
+        terms = Path(str(report.terms)).read_bytes().decode("utf-8").split("\n") if report.size else []
+        numbers[report.worker] = tally.add(terms, of_worker)
+    return tally.merged(numbers)
 
 
 def select(
@@ -128,12 +139,17 @@ def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int)
 
 def keep_fixed(merged: Merged, dataset: Dataset) -> Chosen:
     """The vocabulary of a dataset, its ranks and slices; words that it lacks are dropped."""
-    words, index = dataset.vocabulary(), dataset.index
+    index = dataset.index
+    return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds))
+
+
+def keep(merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray) -> Chosen:
+    """A vocabulary that is given, as in `Chosen`; words that it lacks are dropped."""
     place_of = dict(zip(words, range(len(words)), strict=True))
     places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
     known = places >= 0
     rank_of_word = np.empty(len(words), np.uint32)
-    rank_of_word[index.word_ids] = np.arange(len(words), dtype=np.uint32)
+    rank_of_word[word_ids] = np.arange(len(words), dtype=np.uint32)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
     rank_of_term[known] = rank_of_word[places[known]]
     frequencies, document_frequencies = np.zeros((2, len(words)), np.int64)
@@ -141,15 +157,7 @@ def keep_fixed(merged: Merged, dataset: Dataset) -> Chosen:
     document_frequencies[places[known]] = merged.documents[known]
     unknown = merged.tokens[~known & (merged.tokens > 0)]
     dropped = {"unknown": {"words": int(unknown.size), "tokens": int(unknown.sum())}}
-    return Chosen(
-        words,
-        np.array(index.word_ids),
-        np.array(index.slice_bounds),
-        frequencies,
-        document_frequencies,
-        rank_of_term,
-        dropped,
-    )
+    return Chosen(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)
 
 
 def write_ranks(folder: Path, merged: Merged, rank_of_term: np.ndarray) -> dict[int, str]:

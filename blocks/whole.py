@@ -42,9 +42,13 @@ def columns_of(dataset: Dataset | Matrix) -> Columns:
 
 
 def columns_hash(dataset: Dataset | Matrix, columns: Columns) -> str:
-    """XXH3-128 of the names of the columns of a dataset, and of all that `columns` says of them, as hex."""
-    name = "columns" if isinstance(dataset, Matrix) else "vocabulary"
-    digest = xxhash.xxh3_128(dataset.manifest["texts"][name]["checksum"].encode())
+    """`hash_of` the columns of a dataset."""
+    return hash_of(dataset.manifest["texts"]["columns" if isinstance(dataset, Matrix) else "vocabulary"], columns)
+
+
+def hash_of(names: Mapping[str, Any], columns: Columns) -> str:
+    """XXH3-128 of the names of columns, by the entry of their file, and of all that `columns` says of them, as hex."""
+    digest = xxhash.xxh3_128(names["checksum"].encode())
     for array in columns:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

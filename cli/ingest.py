@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,10 +14,12 @@ import typer
 from blocks.errors import RequestError
 from cli import shard
 from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+from cli.session import Session, session
 
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
     from blocks.matrix import Matrix
+    from blocks.request import Request
 
 app = typer.Typer(
     help="Make a dataset from text or bags of words, or a synthetic one.", no_args_is_help=True, rich_markup_mode=None
@@ -249,9 +252,6 @@ def ingest_synthetic(
 
 
 def _ingest(kind: str, options: dict[str, Any]) -> None:
-    from dataclasses import replace
-
-    from blocks.ingestion import ingest
     from blocks.memory import parse_size
     from blocks.request import Request
     from blocks.vocabulary import Filters
@@ -268,11 +268,8 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     if shards and request.append:
         raise RequestError("--append and --shards exclude each other", "Append to a dataset, then `ooc shard` it.")
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
-
-    def make(path: str) -> Dataset:
-        return ingest(replace(request, out=path), **common)
-
-    datasets = _make(make, request.out, shards, overwrite=request.overwrite, **common)
+    with session(None) as here:
+        datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
     latest = made.get("appended", [made])[-1]
     if latest["skipped"]:
@@ -280,6 +277,38 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     if unknown := latest["dropped"].get("unknown", {}).get("tokens"):
         print(f"dropped {unknown:,} tokens whose words the vocabulary lacks", file=sys.stderr)
     _tell(datasets, shards, started, as_json=as_json)
+
+
+def _ingest_here(
+    request: Request, shards: int | None, here: Session, common: dict[str, Any]
+) -> Sequence[Dataset | Matrix]:
+    from dataclasses import replace
+
+    from blocks.ingestion import ingest
+
+    def make(path: str) -> Dataset:
+        return ingest(replace(request, out=path), **common)
+
+    return _make(make, request.out, shards, overwrite=request.overwrite, **common)
+
+
+def _ingest_together(
+    request: Request, shards: int | None, here: Session, common: dict[str, Any]
+) -> Sequence[Dataset | Matrix]:
+    """This rank's shard, of the files that it has."""
+    from dataclasses import replace
+
+    from blocks.ingestion import ingest
+    from ooc.relay import Talk
+    from samplers.ring_checks import check_apart
+
+    assert here.ring
+    if shards or "-" in request.inputs:
+        raise RequestError("several machines read files, and each makes a shard", "Leave out --shards, and no -.")
+    out, inputs = here.place(Path(request.out)), [str(here.place(Path(path))) for path in request.inputs]
+    check_apart(here.ring, out)
+    common |= {"workers": here.workers or common["workers"], "memory": here.memory or common["memory"]}
+    return [ingest(replace(request, out=str(out), inputs=inputs), others=Talk(here.ring), **common)]
 
 
 def _make(

@@ -15,7 +15,10 @@ from blocks.errors import RequestError
 
 def launch(
     context: typer.Context,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="train lda ..., or resume RUN.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND...", help="train lda ..., resume RUN, or ingest text ..."),
+    ],
     hosts: Annotated[Path, typer.Option(help="A file with a line for each rank: user@host:port dir=PATH cores=N ...")],
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="Without a sign of life of a rank, until all stop.")
@@ -31,7 +34,9 @@ def launch(
 
     {rank} in a path is replaced by the number of the machine's line in the file of hosts, from 0.
 
-    Example: ooc launch --hosts hosts.txt -- train lda shard-{rank} run --topics 100
+    Examples: ooc launch --hosts hosts.txt -- train lda shard-{rank} run --topics 100
+
+    ooc launch --hosts hosts.txt -- ingest jsonl part-{rank}.jsonl.gz corpus
     """
     from cli.session import choose
     from ooc.hosts import read_hosts
@@ -49,7 +54,7 @@ def launch(
         Request(
             hosts=places,
             arguments=command,
-            resume=_resume(context.params, str(chosen.parameters["run"])),
+            resume="" if chosen.ingests else _resume(context.params, str(chosen.makes)),
             insecure=insecure,
             patience=patience,
             ssh_config=ssh_config,

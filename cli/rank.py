@@ -38,7 +38,7 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
     run: Path | None = None
     try:
         chosen = choose(task["arguments"])
-        run = placed(chosen.parameters["run"], task["rank"])
+        run = placed(chosen.makes, task["rank"])
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
             if chosen.command.main(args=[*chosen.rest], standalone_mode=False) == 130:  # typer made that of
@@ -98,10 +98,12 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     from ooc.run import Run
     from samplers.ring_training import disk_needed
 
+    data: Path | None = None
+    state, needed = run, 0
     if chosen.name == "resume":
-        state, needed = Run(run).scratch, 0
+        state = Run(run).scratch
         data = Path(Run(run).config["dataset"]["path"])
-    else:
+    elif not chosen.ingests:
         state = placed(chosen.parameters["scratch"] or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])
         needed = disk_needed(data, chosen.parameters["topics"], chosen.parameters["mh_steps"])
@@ -117,8 +119,8 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
         free=shutil.disk_usage(there).free,
         needed=needed,
         clock=time.time(),
-        data=str(data),
-        shard=open_any(data).manifest.get("shard"),
+        data=str(data or ""),
+        shard=open_any(data).manifest.get("shard") if data else None,
     )._asdict()
 
 

@@ -107,23 +107,34 @@ def refuse_on_ring(parameters: Mapping[str, Any]) -> None:
 
 
 class Chosen(NamedTuple):
-    """A command that can run on a ring. name: "train lda" or "resume". rest: its own arguments."""
+    """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments."""
 
     name: str
     command: Any
     rest: Sequence[str]
     parameters: dict[str, Any]
 
+    @property
+    def ingests(self) -> bool:
+        return self.name.startswith("ingest")
+
+    @property
+    def makes(self) -> Path:
+        """The run or dataset that it makes, or goes on with."""
+        return Path(self.parameters["out" if self.ingests else "run"])
+
 
 def choose(arguments: Sequence[str]) -> Chosen:
     """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
     from typer.main import get_command
 
-    from cli import train
+    from cli import ingest, train
 
     words, app = list(arguments), typer.Typer()
     app.command("train lda")(train.train_lda)
     app.command("resume")(train.resume)
+    for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
+        app.command(kind.__name__.replace("_", " "))(kind)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         if words[: len(name.split())] == name.split():
@@ -131,14 +142,9 @@ def choose(arguments: Sequence[str]) -> Chosen:
             parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
             if name == "train lda":
                 refuse_on_ring(parameters)
-            if parameters["transport"]:
+            if parameters.get("transport"):
                 raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
             return Chosen(name, command, rest, parameters)
-    if words[0] == "ingest":
-        raise RequestError(
-            "ooc launch cannot ingest yet",
-            "Ingest on one machine with --shards N, or split a dataset with `ooc shard`, and copy the shards.",
-        )
     raise RequestError(
         f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(commands)}."
     )

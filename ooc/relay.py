@@ -1,4 +1,4 @@
-"""What all ranks have to say, brought to the first one: from rank to rank round the ring, a piece at a time."""
+"""What all ranks have to say brought to the first one, and what it says to all: round the ring, a piece at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,28 @@ def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator
                 _send(ring, message)
             ring.send(_DONE, memoryview(b""))
         elif rank != 0 and (ring.rank == 0 or ring.rank > rank):
-            yield from _hear(ring)
+            yield from _hear(ring, last=0, listens=ring.rank == 0)
+
+
+class Talk:
+    """How the ranks of a ring talk to each other where messages are long; see `blocks.together.Others`."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring, self.rank, self.ranks = ring, ring.rank, ring.ranks
+
+    def gather(self, message: bytes) -> Iterator[bytes]:
+        return collect(self._ring, [message], range(self.ranks))
+
+    def spread(self, message: bytes) -> bytes:
+        if self.rank > 0:
+            (message,) = _hear(self._ring, last=self.ranks - 1, listens=True)
+        elif self.ranks > 1:
+            _send(self._ring, message)
+            self._ring.send(_DONE, memoryview(b""))
+        return message
+
+    def wait(self) -> None:
+        self._ring.barrier()
 
 
 def _send(ring: Ring, message: bytes) -> None:
@@ -38,14 +59,14 @@ def _send(ring: Ring, message: bytes) -> None:
         ring.send(_LAST if piece == last else _MORE, whole[piece * _PIECE : (piece + 1) * _PIECE])
 
 
-def _hear(ring: Ring) -> Iterator[bytes]:
-    """What the previous rank sends until it is done: passed on, or at rank 0 given out."""
+def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
+    """What the previous rank sends until it is done, if this one listens; passed on as far as the rank `last`."""
     room, message = memoryview(bytearray(_PIECE)), bytearray()
     while True:
         kind, size = ring.receive(room)
-        if ring.rank != 0:
+        if ring.rank != last:
             ring.send(kind, room[:size])
-        elif kind != _DONE:
+        if listens and kind != _DONE:
             message += room[:size]
             if kind == _LAST:
                 yield bytes(message)

@@ -19,7 +19,7 @@ _MOST_CLOCKS = 1800.0  # seconds by which they may differ: certificates are vali
 
 
 class Hello(NamedTuple):
-    """What a rank says of itself. shard: what the manifest of its dataset says under that name, if anything.
+    """What a rank says of itself. data: its dataset, if the command takes one. shard: what its manifest says of that.
 
     address, port: where it listens. group, guard: the processes to kill if they do not end. free, needed: bytes of the
     disk that the run is on. clock: seconds since 1970.
@@ -70,8 +70,9 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
                 f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, but {hello.free / 1e6:,.0f} MB are free",
                 "Make room, or use another directory.",
             )
-    places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
-    check_order(places, [hello.shard for hello in hellos])
+    if any(hello.data for hello in hellos):
+        places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
+        check_order(places, [hello.shard for hello in hellos])
     _check_addresses(hellos, names)
     return _check_clocks(names, clocks)
 

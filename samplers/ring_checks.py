@@ -35,7 +35,7 @@ def check_shards(ring: Ring, dataset: Dataset) -> None:
 
 
 def check_apart(ring: Ring, path: Path) -> None:
-    """Raise RequestError, at all ranks, if two would write to the same run: on one machine, or on a shared disk."""
+    """Raise RequestError, at all ranks, if two would make the same path: on one machine, or on a shared disk."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     rest, status = path.absolute().relative_to(there.absolute()), there.stat()
     mine = [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
@@ -44,8 +44,8 @@ def check_apart(ring: Ring, path: Path) -> None:
         for place in json.loads(told):
             if (other := owners.setdefault(place, rank)) != rank:
                 raise RequestError(
-                    f"the runs of ranks {other} and {rank} would be in the same directory",
-                    "Put the number of the rank into its name: run-{rank}",
+                    f"what is made by ranks {other} and {rank} would be in the same directory",
+                    f"Put the number of the rank into its name, as in: {path.name}-{{rank}}",
                 )
 
 

@@ -81,7 +81,8 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ingest", "jsonl", "a", "b"], "cannot ingest yet"),
+        (["ingest", "synthetic", "b"], "cannot run on several machines"),
+        (["ingest", "jsonl", "a"], "Missing argument"),
         (["topics", "run"], "cannot run on several machines"),
         (["train", "mf", "data", "run", "--rank", "3"], "cannot run on several machines"),
         (["train", "lda", "data", "run", "--topics", "3", "--held-out", "other"], "--held-out"),
@@ -354,6 +355,28 @@ def test_ranks_that_mpi_starts(place, model):
     refused = subprocess.run([*command, *options, "--average", "2"], check=False, **common)
     assert refused.returncode != 0
     assert "--average cannot be used on several machines yet" in refused.stderr
+
+
+def test_each_rank_ingests_files_of_its_own(place):
+    for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
+        (place / f"in-{rank}.txt").write_text(lines)
+    ingest = ("--", "ingest", "text", "--lines", "in-{rank}.txt")
+    done = Launch(place, *ingest, "mine-{rank}").done()
+    assert done.returncode == 0, done.stderr
+    assert "mine-0: 40 documents (0 empty), 80 tokens, vocabulary 5" in done.stdout
+    assert "[1] mine-1: 60 documents (0 empty), 120 tokens, vocabulary 5" in done.stderr
+    assert [Dataset(place / f"mine-{rank}").whole[:2] for rank in range(2)] == [(100, 200)] * 2
+    options = ("--topics", 2, "--iterations", 2, "--workers", 1)
+    trained = Launch(place, "--", "train", "lda", "mine-{rank}", "run-of-mine-{rank}", *options).done()
+    assert trained.returncode == 0, trained.stderr
+    refused = Launch(place, *ingest, "together").done()
+    assert refused.returncode == 2
+    assert "ranks 0 and 1 would be in the same directory" in refused.stderr
+    (place / "in-1.txt").unlink()
+    failed = Launch(place, *ingest, "lost-{rank}").done()
+    assert failed.returncode == 2
+    assert "rank 1 (one): in-1.txt" in failed.stderr
+    assert not list(place.glob("*lost-*"))
 
 
 def test_who_cannot_be_reached_is_named(place):
