@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from ooc.ring import Ring
 
-_HEADER = struct.Struct("<q")  # of arrays: how many sizes there are
+_COUNT = struct.Struct("<q")  # of arrays
+_HEADER = struct.Struct("<cq")  # of each: the character of its type, how many numbers it has
 _PIECE = 1 << 20  # bytes
 _MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
 
@@ -75,13 +77,17 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
             return
 
 
-def pack_arrays(answer: tuple[np.ndarray, np.ndarray]) -> bytes:
-    """Sizes, uint32, and rows, uint64, as one message."""
-    sizes, rows = answer
-    return _HEADER.pack(sizes.size) + sizes.tobytes() + rows.tobytes()
+def pack_arrays(arrays: Sequence[np.ndarray]) -> bytes:
+    """One-dimensional arrays of numbers as one message."""
+    headers = (_HEADER.pack(array.dtype.char.encode(), array.size) for array in arrays)
+    return b"".join(chain([_COUNT.pack(len(arrays))], headers, (array.tobytes() for array in arrays)))
 
 
-def unpack_arrays(message: bytes) -> tuple[np.ndarray, np.ndarray]:
-    (size,) = _HEADER.unpack_from(message)
-    rows = _HEADER.size + 4 * size
-    return np.frombuffer(message, np.uint32, size, _HEADER.size), np.frombuffer(message, np.uint64, offset=rows)
+def unpack_arrays(message: bytes) -> tuple[np.ndarray, ...]:
+    (count,) = _COUNT.unpack_from(message)
+    at = _COUNT.size + count * _HEADER.size
+    arrays = []
+    for kind, size in _HEADER.iter_unpack(message[_COUNT.size : at]):
+        arrays.append(np.frombuffer(message, kind.decode(), size, at))
+        at += arrays[-1].nbytes
+    return tuple(arrays)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -108,14 +108,16 @@ def write_model(
     document_rows: Iterator[Any],
     averaged: Sequence[int] = (),
     document_order: np.ndarray | None = None,
+    document_names: Iterable[bytes] | None = None,
 ) -> None:
     """Write a model into an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
     give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
     memory does not grow with the model. document_order: uint64 (D,), the original number of each document of
-    document_rows, where they are not those of `dataset` alone, but of a whole that it is a shard of. If topic_counts
-    are float64, the counts of words are the bits of float32.
+    document_rows, where they are not those of `dataset` alone, but of a whole that it is a shard of; document_names:
+    then the lines with the names of all, if they have any. If topic_counts are float64, the counts of words are the
+    bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
@@ -128,13 +130,17 @@ def write_model(
     word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
     files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
     files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
-    for text, entry in dataset.manifest["texts"].items():
-        if text != "vocabulary" and document_order is not None:
-            continue
-        name = f"{text}.txt"
-        with publish(directory / name) as beside:
-            shutil.copyfile(dataset.path / entry["file"], beside)
-        files[name] = {"file": name, "bytes": entry["bytes"], "checksum": checksum(directory / name)}
+    texts = {text: dataset.path / entry["file"] for text, entry in dataset.manifest["texts"].items()}
+    if document_order is not None:
+        texts.pop("documents", None)
+    for text, source in texts.items():
+        with publish(directory / f"{text}.txt") as beside:
+            shutil.copyfile(source, beside)
+    if document_names is not None:
+        with publish(directory / "documents.txt") as beside, beside.open("wb") as file:
+            file.writelines(document_names)
+    for path in sorted(directory.glob("*.txt")):
+        files[path.name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
     write_json(
         directory / MANIFEST,
         {

@@ -7,7 +7,7 @@ when a run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ooc.shared import ArraySpec
 from samplers import travelling_rows, two_phase
 from samplers.lda import Lda, tokens_of_documents, tokens_of_words
 from samplers.programs import TwoPhase
+from samplers.spool import Spool, lines_in_order
 from samplers.streams import stream_key
 
 
@@ -30,16 +31,18 @@ class RingTwoPhase(TwoPhase):
     rows_made = Phase("rows", "slice", writes=False, travels="made")
     word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
     word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
+    document_names = Phase("names of documents", "block", writes=False)
     document_numbers = Phase("numbers of documents", "block", writes=False)
     reading_phases: Sequence[Phase] = (
         word_likelihood,
         Lda.document_likelihood,
         word_rows,
         Lda.document_rows,
+        document_names,
         document_numbers,
         rows_made,
     )
-    exported: Sequence[Phase] = (document_numbers, word_rows, Lda.document_rows)
+    exported: Sequence[Phase] = (document_names, document_numbers, word_rows, Lda.document_rows)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -110,7 +113,12 @@ class RingTwoPhase(TwoPhase):
             return self.update_documents(job, job.data, key)
         return self.update_words(job, job.data, key)
 
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(1)] if phase == self.document_names else super().schedule(phase, unit, parts)
+
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        if job.phase == self.document_names.name:
+            return self._names(job.unit)
         if job.phase == self.document_numbers.name:
             return np.empty(0, np.uint32), self.dataset.originals()[block.documents[job.first : job.last]]
         return super().update_documents(job, block, key)
@@ -136,11 +144,36 @@ class RingTwoPhase(TwoPhase):
         return changed
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
+        names = self._gathered_names(sweep, directory)
         numbers = np.concatenate([numbers for _, numbers in sweep(self.document_numbers)])
-        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers)
+        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers, document_names=names)
+
+    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """A block's share of the numbers of all documents in the whole, uint64, and of the bytes of their names.
+
+        The names of all blocks are documents.txt, or lines without a name.
+        """
+        numbers, entry = self.dataset.originals(), self.dataset.manifest["texts"].get("documents")
+        if entry:
+            text: np.ndarray[Any, Any] = np.memmap(self.dataset.path / entry["file"], np.uint8, "r")
+        else:
+            text = np.broadcast_to(np.uint8(ord("\n")), numbers.size)
+        share, blocks = (block, block + 1), self.dataset.block_count
+        mine, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, text))
+        return numbers[mine], text[its]
+
+    def _gathered_names(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
+        """The names of all documents, line after line; None if there are none."""
+        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
+            for some, text in sweep(self.document_names):
+                numbers.add(some)
+                texts.add(text)
+            order, lines = np.argsort(numbers.mapped(-1)), texts.mapped(-1)
+        return lines_in_order(lines, order) if lines.size > order.size else None
 
     def own_bytes(self) -> int:
-        return 28 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
+        """Of the export, to order rows, and names before them."""
+        return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
     def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
         most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())

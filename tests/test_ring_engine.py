@@ -19,6 +19,7 @@ from ooc.worker import ProgramSpec
 from samplers.model import Model
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
+NAMES = ["" if number % 7 == 3 else f"dokument nö {number}" * (number % 4) for number in range(DOCUMENTS)]
 
 
 def spec(**options: object) -> ProgramSpec:
@@ -30,7 +31,8 @@ def spec(**options: object) -> ProgramSpec:
 def whole(tmp_path_factory) -> Dataset:
     offsets, words = random_documents(np.random.default_rng(2), DOCUMENTS, WORDS, 60)
     path = tmp_path_factory.mktemp("whole") / "dataset"
-    return write_corpus(path, offsets, words, names_of_words(WORDS), block_tokens=900, part_tokens=300, slices=4)
+    grid = {"block_tokens": 900, "part_tokens": 300, "slices": 4}
+    return write_corpus(path, offsets, words, names_of_words(WORDS), names=NAMES, **grid)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,8 @@ def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     model = Model(runs[0].path / "model")
     assert model.documents.offsets.size == whole.documents + 1
     assert model.topic_counts.sum() == whole.tokens
+    assert model.document_names() == NAMES
+    assert list(model.problems()) == []
     frequencies = np.zeros(WORDS, int)
     frequencies[whole.index.word_ids] = whole.index.frequencies
     per_word = np.add.reduceat(np.append(model.words.counts, 0), model.words.offsets[:-1])
