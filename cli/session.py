@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,13 +37,14 @@ _REFUSED = {  # options that no ring can take yet, and their values that do no h
 class Session(NamedTuple):
     """ring: None on one machine. workers, memory: of this rank, if others than the command says.
 
-    quiet: nothing but errors and results is told.
+    quiet: nothing but errors and results is told. time: seconds until it has to end.
     """
 
     ring: Ring | None = None
     workers: int | None = None
     memory: int | None = None
     quiet: bool = False
+    time: float | None = None
 
     @property
     def is_first(self) -> bool:
@@ -52,6 +54,10 @@ class Session(NamedTuple):
     def place(self, path: Path) -> Path:
         """A path of this rank."""
         return path if self.ring is None else placed(path, self.ring.rank)
+
+    def limit(self, max_time: float | None) -> float | None:
+        """Seconds that a training may take; max_time: at most."""
+        return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
 
 _launched: list[Session] = []
@@ -83,11 +89,15 @@ def session(transport: str | None) -> Iterator[Session]:
         return
     if transport != "mpi":
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
-    from ooc import mpi
+    from ooc import batch, mpi
 
     ring = mpi.join()
     try:
-        yield Session(ring, quiet=ring.rank > 0)
+        batch.check_ranks(ring.ranks)
+        here = Session(ring, quiet=ring.rank > 0, time=batch.time_to_train())
+        if here.time and here.is_first:
+            print(f"the job's time is limited: training stops after {here.time:,.0f} s", file=sys.stderr)
+        yield here
         ring.barrier()
     except BaseException as error:
         ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)

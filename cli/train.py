@@ -20,7 +20,8 @@ Iterations = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
 MaxTime = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long; resume goes on.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same model, bit for bit.")]
 Scratch = Annotated[
-    Path | None, typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run].")
+    Path | None,
+    typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run]."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress.")]
 
@@ -126,7 +127,7 @@ def train_lda(
             "workers": here.workers or workers,
             "memory_bytes": here.memory or _bytes(memory),
             "evaluate_every": evaluate_every,
-            "max_time": max_time,
+            "max_time": here.limit(max_time),
             "scratch": scratch and here.place(scratch),
             "overwrite": overwrite,
             "quiet": quiet or here.quiet,
@@ -136,6 +137,8 @@ def train_lda(
 
             refuse_on_ring(context.params)
             common["staleness"] = DEFAULT_STALENESS if staleness is None else staleness
+            if scratch == Path("node"):
+                common |= {"scratch": None, "on_node": True}
             last = train_lda_on_ring(here.place(data), here.place(run), here.ring, **common)
         else:
             from samplers import training
@@ -277,7 +280,7 @@ def resume(
             iterations=iterations,
             workers=here.workers or workers,
             memory_bytes=here.memory or _bytes(memory),
-            max_time=max_time,
+            max_time=here.limit(max_time),
             quiet=quiet or here.quiet,
             ring=here.ring,
         )

@@ -39,10 +39,20 @@ PENDING = "pending"  # int64, in a generation: what this rank added that had not
 
 
 class RingEngine(StaticEngine):
-    """Like StaticEngine, for the rank of a ring. staleness: of the summed arrays, in macro-steps."""
+    """Like StaticEngine, for the rank of a ring.
+
+    staleness: of the summed arrays, in macro-steps. scratch: a directory for slices, if not beside the state.
+    """
 
     def __init__(
-        self, dataset: Store, spec: ProgramSpec, generations: Generations, plan: Plan, ring: Ring, staleness: int = 1
+        self,
+        dataset: Store,
+        spec: ProgramSpec,
+        generations: Generations,
+        plan: Plan,
+        ring: Ring,
+        staleness: int = 1,
+        scratch: Path | None = None,
     ) -> None:
         self._ring = ring
         self._shelf: Shelf | None = None
@@ -55,7 +65,7 @@ class RingEngine(StaticEngine):
             self._collective = stack.enter_context(closing(Collective(ring)))
             stack.callback(self._close_shelves)
             self._closing = stack.pop_all()
-        self._directory = generations.directory.with_name(SLICES)
+        self._directory = scratch or generations.directory.with_name(SLICES)
         self._directory.mkdir(exist_ok=True)
         self._summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         self._totals = Totals(self._summed, self._collective, staleness)

@@ -18,6 +18,7 @@ from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.kinds import open_any
 from blocks.store import Store
+from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
 from ooc.ring import Ring
@@ -95,8 +96,7 @@ def train(
     with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
-        staleness = run.config["settings"].get("staleness", 0)
-        with RingEngine(*begins, ring, staleness) if ring else StaticEngine(*begins) as engine, _together(ring):
+        with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, _together(ring):
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
@@ -114,6 +114,12 @@ def train(
             f"Go on with: ooc resume {run.path}",
         )
     return run.metrics()[-1]
+
+
+def _of_ring(run: Run) -> dict[str, Any]:
+    """What the settings of a run say of the ring."""
+    settings = run.config["settings"]
+    return {"staleness": settings["staleness"], "scratch": node_directory() if settings.get("on_node") else None}
 
 
 def _start(engine: StaticEngine, stop: Stop, *, quiet: bool) -> bool:

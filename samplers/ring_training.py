@@ -8,6 +8,7 @@ from typing import Any
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
+from ooc.batch import node_directory
 from ooc.ring import Ring
 from ooc.run import create_run
 from ooc.state import Layout
@@ -41,12 +42,14 @@ def train_lda_on_ring(
     evaluate_every: int = 10,
     max_time: float | None = None,
     scratch: Path | None = None,
+    on_node: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Train a topic model by two-phase sampling; every rank calls this with its shard and a run directory of its own.
 
-    staleness: how many macro-steps old the totals of topics may be that ranks hear of each other. The others are as in
+    staleness: how many macro-steps old the totals of topics may be that ranks hear of each other. on_node: slices, made
+    anew when a run goes on, are on the disk that a batch scheduler gives the node. The others are as in
     `samplers.training.train_lda`, and the same at all ranks but for workers, memory, scratch and paths. Rank 0 writes
     the model. Returns the last line of the metrics. Raises RequestError, at all ranks, if they do not fit together.
     """
@@ -56,6 +59,8 @@ def train_lda_on_ring(
     check_lengths(iterations, evaluate_every)
     if not 0 <= staleness <= MOST_STALENESS:
         raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
+    if on_node:
+        node_directory()
     spec, dataset = _spec(mh_steps, topics=topics, alpha=alpha, beta=beta, seed=seed), Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
@@ -68,7 +73,7 @@ def train_lda_on_ring(
         spec,
         iterations=iterations,
         evaluate_every=evaluate_every,
-        settings={"staleness": staleness},
+        settings={"staleness": staleness, "on_node": on_node},
         scratch=scratch,
         overwrite=overwrite,
     )

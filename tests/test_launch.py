@@ -24,6 +24,7 @@ from blocks.dataset import Dataset
 from ooc.hosts import Host, read_hosts
 from ooc.launch import Report, cause
 from ooc.roll_call import Hello, check, own_version
+from ooc.run import Run
 
 # Files of hosts
 
@@ -355,6 +356,31 @@ def test_ranks_that_mpi_starts(place, model):
     refused = subprocess.run([*command, *options, "--average", "2"], check=False, **common)
     assert refused.returncode != 0
     assert "--average cannot be used on several machines yet" in refused.stderr
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
+    """Its slices are on the disk of the node, which the next job has elsewhere."""
+    pytest.importorskip("mpi4py")
+
+    def job(disk: str, *words: object) -> subprocess.CompletedProcess[str]:
+        (place / disk).mkdir()
+        monkeypatch.setenv("TMPDIR", str(place / disk))
+        command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *map(str, words), "--transport", "mpi"]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
+
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 63)))
+    long = ("train", "lda", "shard-{rank}", "job-{rank}", *OPTIONS, "--iterations", 9**6)
+    stopped = job("disk-0", *long, "--scratch", "node")
+    assert stopped.returncode == 130, stopped.stderr
+    assert "training stops after" in stopped.stderr
+    assert "everything is saved" in stopped.stderr
+    assert not (place / "job-0" / "slices").exists()
+    monkeypatch.delenv("SLURM_JOB_END_TIME")
+    more = len(Run(place / "job-0").metrics()) + 5
+    went_on = job("disk-1", "resume", "job-{rank}", "--iterations", more)
+    assert went_on.returncode == 0, went_on.stderr
+    assert len(Run(place / "job-1").metrics()) == more
 
 
 def test_each_rank_ingests_files_of_its_own(place):

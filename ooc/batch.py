@@ -1,0 +1,52 @@
+"""What a batch scheduler tells a job in its environment: when it is to end, and where its node has a disk of its own.
+
+SLURM_JOB_END_TIME    of Slurm: seconds since 1970
+SLURM_STEP_NUM_TASKS  of srun: how many ranks it has started
+SLURM_TMPDIR, TMPDIR  where there is such a disk, for the time of the job; set by the site, or by PBS and LSF
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from blocks.errors import RequestError
+
+_SHARE = 0.1  # of the time that is left a training leaves to finish a phase, to commit and to stop,
+_LEAST, _MOST = 60.0, 600.0  # but so many seconds
+_DISKS = ("SLURM_TMPDIR", "TMPDIR")
+
+
+def time_to_train() -> float | None:
+    """Seconds that a training may take so that it can stop in time; None if nothing says when the job ends."""
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    if not end.isdecimal():
+        return None
+    left = int(end) - time.time()
+    reserve = min(max(_SHARE * left, _LEAST), _MOST)
+    if left <= reserve:
+        raise RequestError(
+            f"the job ends in {max(left, 0):.0f} s, and {reserve:.0f} s are needed to save a training", "Ask for more."
+        )
+    return left - reserve
+
+
+def check_ranks(ranks: int) -> None:
+    """Raise RequestError if a scheduler has started more ranks than know of each other."""
+    started = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    if ranks == 1 and started.isdecimal() and int(started) > 1:
+        raise RequestError(
+            f"srun has started {started} tasks, but each takes itself for the only one",
+            "Say which interface the MPI library has to srun, as in: srun --mpi=pmix, or start with mpirun.",
+        )
+
+
+def node_directory() -> Path:
+    """The directory on the node's own disk; RequestError if there is none."""
+    for name in _DISKS:
+        if (place := os.environ.get(name)) and Path(place).is_dir():
+            return Path(place)
+    raise RequestError(
+        f"--scratch node: neither of {' and '.join(_DISKS)} is a directory here", "Name a directory instead."
+    )
