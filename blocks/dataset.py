@@ -99,6 +99,9 @@ class Dataset(Store):
         told = self.manifest["shard"]["whole"]
         return Whole(told["documents"], told["tokens"], arrays["frequencies"])
 
+    def column_samples(self) -> np.ndarray:
+        return self.whole.frequencies
+
     def originals(self) -> np.ndarray:
         """uint64 (D,), the number in the whole of each document, ascending; 0, 1, ... if it is no shard."""
         arrays = self.of_whole()

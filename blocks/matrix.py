@@ -115,6 +115,9 @@ class Matrix(Store):
         told = self.manifest["shard"]["whole"]
         return WholeMatrix(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
 
+    def column_samples(self) -> np.ndarray:
+        return self.whole.column_entries
+
     def originals(self) -> np.ndarray:
         """uint64 (n,), the line in the whole's rows.txt of each of its own; ascending; 0, 1, ... if it is no shard."""
         arrays = self.of_whole()

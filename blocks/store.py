@@ -53,6 +53,10 @@ class Store:
         """Map the data of a slice."""
         raise NotImplementedError
 
+    def column_samples(self) -> np.ndarray:
+        """int64 (V,), how many samples the whole has of the word, or in the column, of each rank."""
+        raise NotImplementedError
+
     @property
     def shard(self) -> int:
         return self.manifest.get("shard", {}).get("number", 0)

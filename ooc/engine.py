@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.arrays import Pieces
 from blocks.errors import OocError
 from blocks.memory import held
 from blocks.store import Store
@@ -235,7 +236,7 @@ class StaticEngine:
         self._generations.commit(cells, self._arrays_to_commit(), self.cursor)
         self.committed = True
 
-    def _arrays_to_commit(self) -> dict[str, np.ndarray]:
+    def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
         return {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
 
     @property
@@ -354,7 +355,7 @@ class StaticEngine:
 
     def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
         """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
-        for unit in range(self._layout.units(phase.order)):
+        for unit in units.order:
             while not (next_one := units.poll(1)):
                 self._wait(units)
             loaded = next_one[0]

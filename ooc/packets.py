@@ -76,6 +76,12 @@ class Slots:
         arrived = packet[begin : begin + int(lengths[part])]
         return Passage(arrived, leaving[bounds[part] : bounds[part + 1]], left[part : part + 1])
 
+    def packet(self, slot: int, slice_: int) -> memoryview:
+        """The packet as it arrived."""
+        packet, parts = self._slots[slot][0], self._bounds[slice_].size - 1
+        size = _NUMBER * parts + int(packet[: _NUMBER * parts].view(np.int64).sum())
+        return memoryview(packet[:size].data)
+
     def close(self, slot: int, slice_: int) -> memoryview:
         """Put together what the parts became; returns the packet, where the one that arrived was."""
         packet, leaving, left = self._slots[slot]

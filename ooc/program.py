@@ -33,14 +33,15 @@ class Phase:
 
     travels: what happens to what the model has of the slices, if they travel on a ring of machines (see `ooc.travel`).
     "made": every machine adds its share to them, which begin with nothing. "changed": every machine has them in turn.
-    "looked at": each machine has those that rest with it.
+    "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each machine has those that
+    rest with it. What a phase of `initial` makes belongs to a generation, of the machine that it rests with.
     """
 
     name: str
     order: Literal["slice", "block", "grid"]
     writes: bool = True
     staged: bool = False
-    travels: Literal["", "made", "changed", "looked at"] = ""
+    travels: Literal["", "made", "changed", "shown", "looked at"] = ""
 
 
 class LocalState(NamedTuple):

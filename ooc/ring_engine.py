@@ -2,7 +2,8 @@
 
 Phases over blocks are done as on one machine. In those of which slices travel, see `ooc.travel`, a rank does the cells
 of its own blocks. What ranks add to the summed arrays comes round, see `ooc.totals`. A rank commits its own state;
-where a generation is not at all ranks, that before it counts, and slices are made anew from the local state.
+where a generation is not at all ranks, that before it counts. Slices belong to the generation of the rank that they
+rest with, or, if the program can, are made anew from the local state.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from blocks.arrays import Pieces
 from blocks.errors import WorkFailed
 from blocks.store import Store
 from ooc.cells import Pass
@@ -35,7 +37,9 @@ from ooc.totals import Collective, Totals
 from ooc.travel import TravellingPass
 from ooc.worker import ProgramSpec, travelling_rooms
 
-PENDING = "pending"  # int64, in a generation: what this rank added that had not come round
+# In a generation: int64, what this rank added that had not come round; uint8, packets of slices that rest here, one
+# after the other; int64, bytes of each.
+PENDING, RESTING, SIZES = "pending", "resting", "resting_sizes"
 
 
 class RingEngine(StaticEngine):
@@ -68,8 +72,10 @@ class RingEngine(StaticEngine):
         self._directory = scratch or generations.directory.with_name(SLICES)
         self._directory.mkdir(exist_ok=True)
         self._summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
+        self._staleness = staleness
         self._totals = Totals(self._summed, self._collective, staleness)
-        self._was_pending = np.zeros(0, np.int64)
+        self._keeps_slices = any(phase.travels for phase in self.program.initial)
+        self._was: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
         self._sent_before = 0  # bytes, before this process
 
     def _close_shelves(self) -> None:
@@ -123,7 +129,7 @@ class RingEngine(StaticEngine):
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
         if not phase.travels:
             return super()._pass(phase, source, target)
-        self._following = None if phase.travels == "looked at" else Shelf(self._directory)
+        self._following = Shelf(self._directory) if phase.travels in ("made", "changed") else None
         return TravellingPass(
             self._stops(phase),
             lambda order, bell: self._cells(phase, source, target, order, bell),
@@ -134,10 +140,13 @@ class RingEngine(StaticEngine):
         )
 
     def _stops(self, phase: Phase) -> list[Stop]:
-        slices, (rank, ranks), trips = self._layout.slices, (self._ring.rank, self._ring.ranks), self._trips()
         if phase.travels == "looked at":
-            return [Stop(slice_, own=True, last=True) for slice_ in resting(slices, ranks, rank, trips)]
-        return itinerary(slices, ranks, rank, trips - (phase.travels == "made"))
+            return [Stop(slice_, own=True, last=True) for slice_ in self._resting()]
+        trips = self._trips() - (phase.travels == "made")
+        return itinerary(self._layout.slices, self._ring.ranks, self._ring.rank, trips)
+
+    def _resting(self) -> range:
+        return resting(self._layout.slices, self._ring.ranks, self._ring.rank, self._trips())
 
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
@@ -155,6 +164,8 @@ class RingEngine(StaticEngine):
             self._shelf, self._following = self._following, None
 
     def _put_together(self, phase: Phase) -> None:
+        if not self._summed:
+            return
         with self._watch.on("network"):
             off = self._totals.advance()
             if phase in self.program.initial:
@@ -163,19 +174,34 @@ class RingEngine(StaticEngine):
         sums, name = self.cursor.sums, "s_error"
         sums[name] = sums.get(name, 0.0) + off / (len(self.program.phases) * self._ring.ranks)
 
-    def _arrays_to_commit(self) -> dict[str, np.ndarray]:
-        return super()._arrays_to_commit() | {PENDING: self._totals.pending.reshape(-1)}
+    def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
+        arrays = super()._arrays_to_commit() | {PENDING: self._totals.pending.reshape(-1)}
+        if self._keeps_slices:
+            assert self._shelf
+            slices = self._resting()
+            arrays[SIZES] = sizes = self._shelf.sizes(slices)
+            arrays[RESTING] = Pieces("uint8", int(sizes.sum()), self._shelf.packets(slices))
+        return arrays
 
     def _committed_arrays(self) -> dict[str, np.ndarray]:
         arrays = super()._committed_arrays()
-        self._was_pending = arrays.pop(PENDING)
+        self._was = {name: arrays.pop(name) for name in (PENDING, SIZES, RESTING) if name in arrays}
         return arrays
 
     def _restore(self) -> None:
         super()._restore()
         self._sent_before = self.cursor.bytes_sent
         width = sum(array.size for array in self._summed.values())
-        self._totals.restore(list(self._was_pending.reshape(-1, width)))
+        self._totals.restore(list(self._was[PENDING].reshape(self._staleness, width)))
+        if self._keeps_slices:
+            self._shelf = self._filled_shelf(self._was[RESTING], self._was[SIZES])
+
+    def _filled_shelf(self, packets: np.ndarray, sizes: np.ndarray) -> Shelf:
+        """A shelf with the slices that rest here, as they are in a generation."""
+        shelf, ends = Shelf(self._directory), np.cumsum(sizes).tolist()
+        for slice_, size, end in zip(self._resting(), sizes.tolist(), ends, strict=True):
+            shelf.put(slice_, memoryview(packets[end - size : end].data))
+        return shelf
 
     def told(self) -> Told:
         self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent

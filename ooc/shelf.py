@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from blocks.files import disk_errors
 
@@ -36,6 +39,17 @@ class Shelf:
                 done = os.preadv(self._file.fileno(), [into], begin)
                 into, begin = into[done:], begin + done
         return size
+
+    def sizes(self, numbers: Sequence[int]) -> np.ndarray:
+        """int64, the bytes of some packets."""
+        return np.array([self._places[number][1] for number in numbers], np.int64)
+
+    def packets(self, numbers: Sequence[int]) -> Iterator[np.ndarray]:
+        """Some packets, one at a time: uint8."""
+        for number, size in zip(numbers, self.sizes(numbers).tolist(), strict=True):
+            packet = np.empty(size, np.uint8)
+            self.get(number, memoryview(packet.data))
+            yield packet
 
     def close(self) -> None:
         self._file.close()

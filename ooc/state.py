@@ -15,7 +15,7 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from blocks.arrays import map_arrays, write_arrays
+from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
 from blocks.store import Store, check_file
@@ -298,7 +298,7 @@ class Generations:
     def _cells(self, generation: int) -> Path:
         return self.directory / f"{generation:06}.cells"
 
-    def commit(self, cells: CellFile, arrays: dict[str, np.ndarray], cursor: Cursor) -> None:
+    def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | Pieces], cursor: Cursor) -> None:
         """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
         generation = self._next()
         table = cells.seal()

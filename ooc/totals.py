@@ -43,7 +43,7 @@ class Totals:
         self._pending: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()
 
     def _flat(self) -> np.ndarray:
-        return np.concatenate([array.reshape(-1) for array in self._arrays.values()])
+        return np.concatenate([np.empty(0, np.int64), *(array.reshape(-1) for array in self._arrays.values())])
 
     def restore(self, pending: Sequence[np.ndarray]) -> None:
         """The arrays were set to what a generation has, with what had not come round then."""

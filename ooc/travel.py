@@ -26,8 +26,8 @@ class TravellingPass:
     """The slices of a phase as they come by, with their cells of the local state.
 
     cells: makes the pass over their local state, given their order and the bell to ring. source: where slices rest;
-    None before there are any. target: where they come to rest; None for a phase that only looks at them, at those that
-    rest here.
+    None before there are any. target: where they come to rest; None for a phase that changes nothing: they go on as
+    they came, and rest where they did.
     """
 
     def __init__(
@@ -148,7 +148,9 @@ class TravellingPass:
                     return
                 done[loaded.unit] = loaded.slot
             stop, slot = self._stops[slice_], done.pop(slice_)
-            if self._target:
-                packet = self._slots.close(slot, slice_)
-                self._target.put(slice_, packet) if stop.last else self._ring.send(slice_, packet)
+            packet = self._slots.close(slot, slice_) if self._target else self._slots.packet(slot, slice_)
+            if not stop.last:
+                self._ring.send(slice_, packet)
+            elif self._target:
+                self._target.put(slice_, packet)
             (self._own if stop.own else self._passing).put(slot)

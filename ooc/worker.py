@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import prepare
-from blocks.dataset import Dataset, Slice
 from blocks.kinds import open_any
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
@@ -179,10 +178,10 @@ def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
     """The data of a unit, and the bounds of its parts: int64 (P+1,), first column, row or block of each."""
     if order == "grid":
         return None, np.arange(dataset.block_count + 1)
-    data = dataset.slice(unit) if order == "slice" else dataset.block(unit)
-    if isinstance(data, Slice) and isinstance(dataset, Dataset) and dataset.shards > 1:
-        # Parts are the same at all machines that a slice comes to.
-        first, last = dataset.index.slice_bounds[unit : unit + 2]
-        tokens = np.concatenate(([0], np.cumsum(dataset.whole.frequencies[first:last])))
-        return data, parts(tokens, dataset.part_size * dataset.shards)
-    return data, parts(data.token_offsets if isinstance(data, Slice) else data.offsets, dataset.part_size)
+    if order == "block":
+        data = dataset.block(unit)
+        return data, parts(data.offsets, dataset.part_size)
+    # Parts of a slice are the same at all machines that it comes to.
+    first, last = dataset.index.slice_bounds[unit : unit + 2]
+    samples = np.concatenate(([0], np.cumsum(dataset.column_samples()[first:last])))
+    return dataset.slice(unit), parts(samples, dataset.part_size * dataset.shards)

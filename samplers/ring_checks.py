@@ -6,8 +6,9 @@ import json
 import platform
 from pathlib import Path
 
-from blocks.dataset import Dataset
 from blocks.errors import RequestError
+from blocks.kinds import open_any
+from blocks.store import Store
 from ooc.ring import Ring
 from ooc.roll_call import check_order
 from ooc.run import Run
@@ -15,7 +16,7 @@ from ooc.run import Run
 
 def check_same(ring: Ring, run: Run) -> None:
     """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own."""
-    check_shards(ring, run.dataset(Dataset))
+    check_shards(ring, run.dataset(open_any))
     told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
     for rank, other in enumerate(ring.all_gather(json.dumps(told, sort_keys=True).encode())):
         theirs = json.loads(other)
@@ -28,7 +29,7 @@ def check_same(ring: Ring, run: Run) -> None:
             )
 
 
-def check_shards(ring: Ring, dataset: Dataset) -> None:
+def check_shards(ring: Ring, dataset: Store) -> None:
     """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
     told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
