@@ -13,10 +13,10 @@ What was trained on nothing has factors and a bias of 0.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,43 +96,68 @@ class FactorModel:
                 yield problem
 
 
+class Trained(NamedTuple):
+    """What was trained of the rows or the columns, as `samplers.factor_rows` says.
+
+    factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), the place
+    or rank of each name, -1 if it has none.
+    """
+
+    factors: np.ndarray
+    entries: np.ndarray
+    order: np.ndarray
+
+
+def trained_rows(dataset: Matrix, factors: np.ndarray) -> Trained:
+    entries = np.concatenate([np.diff(dataset.block(number).offsets) for number in range(dataset.block_count)])
+    return Trained(factors, entries, row_order(dataset))
+
+
+def trained_columns(dataset: Matrix, factors: np.ndarray) -> Trained:
+    entries = np.asarray(dataset.whole.column_entries)
+    return Trained(factors, entries, place_of_line(dataset.index.column_ids, dataset.columns))
+
+
 def write_factors(
     directory: Path,
     dataset: Matrix,
     *,
-    rows: np.ndarray,
-    columns: np.ndarray,
+    rows: Trained,
+    columns: Trained,
     biases: bool,
     rank: int,
     mean: float,
     solver: dict[str, Any],
+    row_names: Iterable[bytes] | None = None,
 ) -> None:
     """Write a model into an empty directory.
 
-    rows: float32 (D, width) by place, columns: float32 (C, width) by rank, both as `samplers.factor_rows` says.
+    row_names: the bytes of rows.txt, some at a time, where they are not those of `dataset`, but of a whole that it is a
+    shard of.
     """
     arrays: dict[str, np.ndarray | Pieces] = {}
-    of_rows = np.concatenate([np.diff(dataset.block(number).offsets) for number in range(dataset.block_count)])
-    entries = {"row": of_rows, "column": np.asarray(dataset.index.column_entries)}
-    orders = {"row": row_order(dataset), "column": _order(dataset.index.column_ids, dataset.columns)}
-    for bias, (side, factors) in enumerate((("row", rows), ("column", columns))):
-        order, first = orders[side], BIASES if biases else 0
-        order[entries[side][order] == 0] = -1
+    for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
+        factors, entries, order = trained
+        order, first = np.where(entries[order] == 0, -1, order), BIASES if biases else 0
         arrays[f"{side}_factors"] = Pieces("float32", order.size * rank, _in_order(factors, order, first, rank))
         arrays[f"{side}_biases"] = np.where(order < 0, 0, factors[order, bias] if biases else 0).astype(np.float32)
-        arrays[f"{side}_entries"] = np.where(order < 0, 0, entries[side][order]).astype(np.int64)
+        arrays[f"{side}_entries"] = np.where(order < 0, 0, entries[order]).astype(np.int64)
     files = {"factors": write_arrays(directory, "factors.h5", arrays)}
     for name, entry in dataset.manifest["texts"].items():
-        with publish(directory / f"{name}.txt") as beside:
-            shutil.copyfile(dataset.path / entry["file"], beside)
-        sum_ = checksum(directory / f"{name}.txt")
-        files[name] = {"file": f"{name}.txt", "bytes": entry["bytes"], "checksum": sum_}
+        path = directory / f"{name}.txt"
+        with publish(path) as beside:
+            if name == "rows" and row_names is not None:
+                with beside.open("wb") as file:
+                    file.writelines(row_names)
+            else:
+                shutil.copyfile(dataset.path / entry["file"], beside)
+        files[name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
     write_json(
         directory / MANIFEST,
         {
             "schema": SCHEMA,
             "kind": KIND,
-            "dataset": dataset.identity,
+            "dataset": dataset.identity if row_names is None else dataset.whole_identity,
             "rank": rank,
             "mean": mean,
             "biases": biases,
@@ -145,10 +170,11 @@ def write_factors(
 def row_order(matrix: Matrix) -> np.ndarray:
     """int64, the place of the row of each name, or -1 for one that has no entries."""
     lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
-    return _order(lines, len(matrix.row_names()))
+    return place_of_line(lines, len(matrix.row_names()))
 
 
-def _order(lines: np.ndarray, size: int) -> np.ndarray:
+def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
+    """int64 (size,), the place of each of so many lines among `lines`, or -1."""
     order = np.full(size, -1, np.int64)
     order[lines] = np.arange(lines.size)
     return order

@@ -23,9 +23,10 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.matrix import ColumnSlice, Matrix, RowBlock
+from ooc.packets import Passage
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.shared import ArraySpec
-from samplers.factor_model import write_factors
+from samplers.factor_model import Trained, trained_columns, trained_rows, write_factors
 from samplers.factor_rows import BIASES, Penalty, squared_errors
 from samplers.lanes import LANE
 from samplers.streams import stream_key
@@ -68,8 +69,8 @@ class MatrixFactorization(StaticProgram):
             raise RequestError(f"--penalty {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
         self.rank, self.seed = rank, seed
         self.penalty = Penalty(np.float32(regularization), penalty == "entry")
-        self.biases, self.mean = biases, dataset.mean if center else 0.0
-        self.scale = dataset.deviation or 1.0  # of the products of factors
+        self.biases, self.mean = biases, dataset.whole.mean if center else 0.0
+        self.scale = dataset.whole.deviation or 1.0  # of the products of factors
         self.first = BIASES if biases else 0
         self.used = self.first + rank
         self.width = -(-self.used // LANE) * LANE
@@ -111,11 +112,17 @@ class MatrixFactorization(StaticProgram):
         for phase in all_but_grid(self):
             data: Any = row if phase.order == "block" else column
             none = np.zeros((0, 0), np.uint8), np.zeros(1, np.int64)
-            self.update(Job(phase.name, 0, 0, 0, ends, data, *none, shared, {}, (0, 0, 0, 0, 0)))
+            passage = self.tiny_passage(phase)
+            self.update(Job(phase.name, 0, 0, 0, ends, data, *none, shared, {}, (0, 0, 0, 0, 0), passage))
+
+    def tiny_passage(self, phase: Phase) -> Passage | None:
+        """What travels of the one column that `warm_up` runs on, in phases in which something does."""
+        return None
 
     def update(self, job: Job) -> Any:
         if job.phase in (self.row_factors.name, self.column_factors.name):
-            self.start_factors(job, stream_key(self.seed, *job.stream))
+            shard = [self.dataset.shard] if self.dataset.shards > 1 and isinstance(job.data, RowBlock) else []
+            self.start_factors(job, stream_key(self.seed, *shard, *job.stream))
             return 0.0
         if job.phase == self.squared_errors.name:
             return self._measure(job)
@@ -178,26 +185,32 @@ class MatrixFactorization(StaticProgram):
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         errors, penalties = map(math.fsum, zip(*sweep(self.squared_errors), strict=True))
-        return {"errors": errors, "penalties": penalties + self.column_penalty(shared)}
+        return {"errors": errors, "penalties": penalties}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        rmse = math.sqrt(sums["errors"] / self.dataset.entries)
-        return {"objective": sums["errors"] + sums["penalties"], "rmse": rmse}
+        rmse = math.sqrt(sums["errors"] / self.dataset.whole.entries)
+        return {"objective": sums["errors"] + (sums["penalties"] + self.column_penalty(shared)), "rmse": rmse}
 
     def column_penalty(self, shared: Arrays) -> float:
         """What the factors of the columns add to the objective."""
-        return self.weighted_squares(shared["columns"], np.asarray(self.dataset.index.column_entries))
+        return self.weighted_squares(shared["columns"], np.asarray(self.dataset.whole.column_entries))
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        rows, columns = trained_rows(self.dataset, shared["rows"]), trained_columns(self.dataset, shared["columns"])
+        self.write(directory, rows, columns)
+
+    def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
+        """Write a model; see `write_factors`."""
         write_factors(
             directory,
             self.dataset,
-            rows=shared["rows"],
-            columns=shared["columns"],
+            rows=rows,
+            columns=columns,
             biases=self.biases,
             rank=self.rank,
             mean=self.mean,
             solver=self.solver(),
+            **more,
         )
 
     def solver(self) -> dict[str, Any]:

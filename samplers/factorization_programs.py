@@ -36,7 +36,7 @@ class CoordinateDescent(MatrixFactorization):
         super().__init__(dataset, **options)
         if nonnegative and self.biases:
             raise RequestError("--nonnegative: there are no biases then", "Add --no-biases.")
-        if nonnegative and dataset.high <= 0:
+        if nonnegative and dataset.whole.high <= 0:
             raise RequestError(f"--nonnegative: no value of {dataset.path} is above 0")
         self.least = np.float32(0.0) if nonnegative else LEAST
 
@@ -112,9 +112,9 @@ class ImplicitFeedback(AlternatingLeastSquares):
             raise RequestError("--implicit: a wish is 1 or 0, and has no biases", "Leave --biases out.")
         if not 0 < alpha < math.inf:
             raise RequestError(f"--alpha {alpha:g}: more than 0 is needed")
-        if dataset.low <= 0:
+        if dataset.whole.low <= 0:
             raise RequestError(
-                f"--implicit: {dataset.path} has a value of {dataset.low:g}, but counts are above 0",
+                f"--implicit: {dataset.path} has a value of {dataset.whole.low:g}, but counts are above 0",
                 "Ingest what users did, and leave out what they did not.",
             )
         self.alpha, self.scale = np.float32(alpha), 1.0
@@ -168,10 +168,10 @@ class ImplicitFeedback(AlternatingLeastSquares):
         products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
         everywhere = float(np.sum(np.multiply(*products)))
         known, penalties = map(math.fsum, zip(*sweep(self.confidences), strict=True))
-        return {"objective": everywhere + known + penalties + self.column_penalty(shared)}
+        return {"objective": everywhere + known + penalties}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        return sums
+        return {"objective": sums["objective"] + self.column_penalty(shared)}
 
     def solver(self) -> dict[str, Any]:
         return super().solver() | {"alpha": float(self.alpha)}
@@ -193,6 +193,7 @@ METHODS = {
     "als": AlternatingLeastSquares,
     "implicit": ImplicitFeedback,
 }
+ON_RING = {"sgd": "samplers.ring_gradient:RingGradient"}  # of several machines
 TAKES = {  # options that only some methods have
     "rate": ("sgd", "bsp"),
     "replicas": ("bsp",),
@@ -208,15 +209,21 @@ TAKES = {  # options that only some methods have
 _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
 
 
-def factorization_spec(method: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+def factorization_spec(
+    method: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False
+) -> ProgramSpec:
     """The program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
 
-    options: those of all methods. given: others, None where the user did not choose. Raises RequestError if the method
-    does not take one of them.
+    options: those of all methods. given: others, None where the user did not choose. on_ring: on several machines.
+    Raises RequestError if the method does not take one of them, or cannot be had on a ring.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:
         if method not in TAKES[name]:
             takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
             raise RequestError(f"--{name} is not for {_OPTIONS[method]}", f"It is for {takers}.")
-    return ProgramSpec(f"samplers.factorization_programs:{METHODS[method].__name__}", options | chosen)
+    if on_ring and method not in ON_RING:
+        known = ", ".join(_OPTIONS[name] for name in ON_RING)
+        raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")
+    program = ON_RING[method] if on_ring else f"samplers.factorization_programs:{METHODS[method].__name__}"
+    return ProgramSpec(program, options | chosen)

@@ -24,10 +24,51 @@ _OPEN_ROWS = 4  # whose steps overlap in the processor
 COMBINATIONS = ("mean", "sum")
 
 
-class StochasticGradient(MatrixFactorization):
-    """Steps at one rating after the other, in a rotation of cells. See `samplers.sgd`.
+class GradientDescent(MatrixFactorization):
+    """Steps at one rating after the other. See `samplers.sgd`. rate: of the first one, for values that deviate by 1."""
 
-    rate: of the first step, for values that deviate by 1.
+    def __init__(self, dataset: Matrix, *, rate: float = 0.08, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        if not self.penalty.per_entry:
+            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
+        self.rate = rate
+        self.first_squares = self.scale**3  # values twice as high: steps, too
+        self.open_rows = np.zeros(_OPEN_ROWS, np.int64)
+        leading = min(self.used, sgd.LEADING)
+        self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
+
+    def start_factors(self, job: Job, key: np.uint64) -> None:
+        """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
+        super().start_factors(job, key)
+        np.abs(self.mine(job), out=self.mine(job))
+
+    def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
+        """How steps are taken. fixed: see `sgd.Steps`, if there are biases."""
+        return sgd.Steps(
+            mean=np.float32(self.mean),
+            rate=np.float32(self.rate * math.sqrt(self.scale)),
+            regularization=self.penalty.regularization,
+            shares=self._shares,
+            fixed=fixed if self.biases else -1,
+            leading_only=first_pass,
+        )
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        sums = super().aggregate(phase, shared, deltas, answers)
+        if not all(map(math.isfinite, sums.values())):
+            raise WorkFailed(
+                f"the steps became longer and longer: a first one of {self.rate:g} is too long",
+                "Train a new run with a smaller --rate.",
+            )
+        return sums
+
+
+class StochasticGradient(GradientDescent):
+    """In a rotation of cells.
 
     Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
     has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
@@ -37,13 +78,8 @@ class StochasticGradient(MatrixFactorization):
 
     phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
 
-    def __init__(self, dataset: Matrix, *, rate: float = 0.08, **options: Any) -> None:
+    def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
-        if not 0 < rate < math.inf:
-            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
-        if not self.penalty.per_entry:
-            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
-        self.rate = rate
         index = dataset.index
         self.strata = min(_STRATA, dataset.slice_count)
         starts = np.arange(self.strata + 1) * dataset.slice_count // self.strata
@@ -52,9 +88,6 @@ class StochasticGradient(MatrixFactorization):
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
         self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
         self._block = lru_cache(maxsize=None)(dataset.block)
-        self._open_rows = np.zeros(_OPEN_ROWS, np.int64)
-        leading = min(self.used, sgd.LEADING)
-        self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {
@@ -77,11 +110,6 @@ class StochasticGradient(MatrixFactorization):
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return super().writes_slice(phase, stage) and (not phase.staged or (stage + 1) % self.strata == 0)
 
-    def start_factors(self, job: Job, key: np.uint64) -> None:
-        """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
-        super().start_factors(job, key)
-        np.abs(self.mine(job), out=self.mine(job))
-
     def warm_up(self) -> None:
         super().warm_up()
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
@@ -93,7 +121,7 @@ class StochasticGradient(MatrixFactorization):
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         if phase is self.initial[0]:
-            shared["row_squares"][:] = shared["column_squares"][:] = self.scale**3  # values twice as high: steps, too
+            shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         """The cells of each turn, those with the most ratings first."""
@@ -127,17 +155,6 @@ class StochasticGradient(MatrixFactorization):
         first, last = self.rounds[bisect.bisect(self.rounds, block) - 1 :][:2]
         self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)
 
-    def aggregate(
-        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
-    ) -> dict[str, float]:
-        sums = super().aggregate(phase, shared, deltas, answers)
-        if not all(map(math.isfinite, sums.values())):
-            raise WorkFailed(
-                f"the steps became longer and longer: a first one of {self.rate:g} is too long",
-                "Train a new run with a smaller --rate.",
-            )
-        return sums
-
     def _sweep(
         self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
@@ -145,17 +162,10 @@ class StochasticGradient(MatrixFactorization):
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
-        steps = sgd.Steps(
-            mean=np.float32(self.mean),
-            rate=np.float32(self.rate * math.sqrt(self.scale)),
-            regularization=self.penalty.regularization,
-            shares=self._shares,
-            biased=self.biases,
-            leading_only=first_pass,
-        )
+        steps = self.steps(1, first_pass=first_pass)
         squares = shared["row_squares"][mine], shared["column_squares"]
         last = np.uint32(bounds[1])
-        return sgd.sweep_cell(ratings, last, shared["rows"][mine], shared["columns"], *squares, steps, self._open_rows)
+        return sgd.sweep_cell(ratings, last, shared["rows"][mine], shared["columns"], *squares, steps, self.open_rows)
 
 
 def rounds(blocks: int, most: int) -> list[int]:

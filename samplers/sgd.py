@@ -46,14 +46,14 @@ def rewind(ratings, offsets, first):
 
 class Steps(NamedTuple):
     """How steps are taken. mean, rate, regularization: float32. shares: float32 (2,), one divided by how many of the
-    leading places, and of the others, are in use. biased: whether rows begin with biases. leading_only: whether the
-    other places stay as they are."""
+    leading places, and of the others, are in use. fixed: the place of rows that holds 1, and stays so, beside a bias in
+    the other of the first two; -1 if there are no biases. leading_only: whether the other places stay as they are."""
 
     mean: np.float32
     rate: np.float32
     regularization: np.float32
     shares: np.ndarray
-    biased: bool
+    fixed: int
     leading_only: bool
 
 
@@ -74,8 +74,10 @@ def step(error, row, other, row_squares, other_squares, steps):
     along_row, along_other = gradients(error, steps.regularization, mine, its)
     mine = lanes.fused(lanes.spread_place(rates, 0), along_row, mine)
     its = lanes.fused(lanes.spread_place(rates, 2), along_other, its)
-    if steps.biased:
+    if steps.fixed == 1:
         mine, its = lanes.replaced(mine, 1, np.float32(1.0)), lanes.replaced(its, 0, np.float32(1.0))
+    elif steps.fixed == 0:
+        mine, its = lanes.replaced(mine, 0, np.float32(1.0)), lanes.replaced(its, 1, np.float32(1.0))
     lanes.store(row, 0, mine)
     lanes.store(other, 0, its)
     row_leading, other_leading = lanes.times(along_row, along_row), lanes.times(along_other, along_other)

@@ -190,7 +190,7 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
     for first_pass in (True, False):
         ratings = sgd.Ratings(offsets[1:], ranks, values, np.zeros(3, np.int64))
         sgd.rewind(ratings, offsets, 0)
-        steps = sgd.Steps(F(0.5), F(0.1), F(0.05), np.array([1 / 16, 1 / 14], F), biased, first_pass)
+        steps = sgd.Steps(F(0.5), F(0.1), F(0.05), np.array([1 / 16, 1 / 14], F), 1 if biased else -1, first_pass)
         loss = sgd.sweep_cell(ratings, np.uint32(4), *found, steps, np.zeros(2, np.int64))
         assert ratings.following.tolist() == offsets[1:].tolist()
         total = 0.0
