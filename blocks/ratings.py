@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, kernel, unmanaged_kernel
+from blocks.compiled import kernel, unmanaged_kernel
 from blocks.errors import RequestError
+from blocks.fields import BLANK, BREAK, QUOTE, TAB, is_blank, line_end, number_at, trimmed
 from blocks.sources import Source, first_line
 from blocks.uci import quoted
 from blocks.word_table import END
@@ -24,7 +25,7 @@ _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
 _BOM = b"\xef\xbb\xbf"
 _GENERAL = [[kind, b"general"] for kind in (b"real", b"integer", b"pattern")]  # MatrixMarket banners
-_BLANK, _TAB, _BREAK, _RETURN, _QUOTE, _COLON = 32, 9, 10, 13, 34, 58
+_COLON = 58
 _NOTHING = -1
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
 
@@ -94,7 +95,7 @@ def _matrix_market(source: Source) -> Format:
         pass
     if len(line.split()) != 3:
         raise RequestError(f"{source.name}, line {source.line - 1}: {quoted(line)} is not `rows columns entries`")
-    return Format(_BLANK, (0, 1, _NOTHING if words[3] == b"pattern" else 2))
+    return Format(BLANK, (0, 1, _NOTHING if words[3] == b"pattern" else 2))
 
 
 def last_section(data: bytes) -> bytes:
@@ -119,7 +120,7 @@ class Reader:
         data = data if data.endswith(b"\n") else data + b"\n"
         separator = form.separator
         if separator == ord(":"):
-            data, separator = data.replace(b"::", b"\t"), _TAB
+            data, separator = data.replace(b"::", b"\t"), TAB
         text = np.frombuffer(data, np.uint8)
         most = data.count(b"\n")
         names, values = np.empty((most, 4), np.int64), np.empty(most)
@@ -143,7 +144,7 @@ class Reader:
 
 def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> str:
     """What is wrong with a line that the kernel could not read."""
-    marks = {ord(":"): b"::", _BLANK: None}
+    marks = {ord(":"): b"::", BLANK: None}
     fields = [field.strip().strip(b'"') for field in line.split(marks.get(form.separator, bytes([form.separator])))]
     rating = form.order[2]
     if len(fields) <= max(form.order) or not all(fields[: max(form.order) + 1]):
@@ -159,11 +160,6 @@ def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> str:
     return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}"
 
 
-@inlined
-def _is_blank(byte):
-    return byte in (_BLANK, _TAB, _RETURN)
-
-
 @unmanaged_kernel
 def split_lines(text, rules, fields, names, values, state):
     """Read ratings up to the end of the text, or to a bad line; returns whether it was the end.
@@ -177,9 +173,7 @@ def split_lines(text, rules, fields, names, values, state):
     at, line, found, section, section_end = state
     wanted = max(user, item, rating) + 1
     while at < text.size:
-        end = at
-        while text[end] != _BREAK:
-            end += 1
+        end = line_end(text, at)
         first, last = trimmed(text, at, end)
         if sections and first < last and text[last - 1] == _COLON:
             section, section_end = first, last - 1
@@ -202,16 +196,6 @@ def split_lines(text, rules, fields, names, values, state):
     return True
 
 
-@inlined
-def trimmed(text, begin, end):
-    """Where a field begins and ends without the blanks around it."""
-    while begin < end and _is_blank(text[begin]):
-        begin += 1
-    while begin < end and _is_blank(text[end - 1]):
-        end -= 1
-    return begin, end
-
-
 @unmanaged_kernel
 def split_line(text, at, end, separator, wanted, fields):
     """Find the first `wanted` fields of a line that lies between `at` and `end`; returns whether all are there.
@@ -220,49 +204,18 @@ def split_line(text, at, end, separator, wanted, fields):
     """
     for number in range(wanted):
         begin = at
-        while at < end and text[at] != separator and not (separator == _BLANK and text[at] == _TAB):
+        while at < end and text[at] != separator and not (separator == BLANK and text[at] == TAB):
             at += 1
         first, last = trimmed(text, begin, at)
-        if last - first >= 2 and text[first] == _QUOTE and text[last - 1] == _QUOTE:
+        if last - first >= 2 and text[first] == QUOTE and text[last - 1] == QUOTE:
             first, last = first + 1, last - 1
         if first == last:
             return False
         fields[number, 0], fields[number, 1] = first, last
         at += 1
-        while separator == _BLANK and at < end and _is_blank(text[at]):
+        while separator == BLANK and at < end and is_blank(text[at]):
             at += 1
     return True
-
-
-@unmanaged_kernel
-def number_at(text, at, end):
-    """The decimal number that stands there, and whether there is one: within half a unit of the last place of float64
-    for up to 15 digits."""
-    sign, digits, scale, seen = 1.0, 0.0, 0, False
-    if at < end and (text[at] == 43 or text[at] == 45):
-        sign = -1.0 if text[at] == 45 else 1.0
-        at += 1
-    point = False
-    while at < end and (48 <= text[at] <= 57 or (text[at] == 46 and not point)):
-        if text[at] == 46:
-            point = True
-        else:
-            digits = 10.0 * digits + (text[at] - 48)
-            scale -= point
-            seen = True
-        at += 1
-    if seen and at < end and (text[at] == 101 or text[at] == 69):
-        power, negative, at = 0, False, at + 1
-        if at < end and (text[at] == 43 or text[at] == 45):
-            negative = text[at] == 45
-            at += 1
-        seen = at < end
-        while at < end and 48 <= text[at] <= 57:
-            power = min(10 * power + (text[at] - 48), 400)
-            at += 1
-        scale += -power if negative else power
-    value = digits * 10.0**scale if scale >= 0 else digits / 10.0**-scale
-    return sign * value, seen and at == end and value < np.inf
 
 
 @kernel
@@ -280,7 +233,7 @@ def join_names(text, places):
         for letter in range(places[name, 0], places[name, 1]):
             joined[at] = text[letter]
             at += 1
-        joined[at] = _BREAK
+        joined[at] = BREAK
         at += 1
     joined[at] = END
     return joined

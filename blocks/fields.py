@@ -1,0 +1,102 @@
+"""Fields of lines of text: where they begin and end, and the numbers that stand in them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import inlined, unmanaged_kernel
+
+BLANK, TAB, BREAK, RETURN, QUOTE = 32, 9, 10, 13, 34
+_POWERS = 10.0 ** np.arange(23)  # those that float64 has exactly
+_MANY_DIGITS = 10**18  # one digit more than this number has still fits in 64 bits
+
+
+@inlined
+def is_blank(byte):
+    """Whether a byte separates fields without being seen."""
+    return byte in (BLANK, TAB, RETURN)
+
+
+@inlined
+def trimmed(text, begin, end):
+    """Where a field begins and ends without the blanks around it."""
+    while begin < end and is_blank(text[begin]):
+        begin += 1
+    while begin < end and is_blank(text[end - 1]):
+        end -= 1
+    return begin, end
+
+
+@inlined
+def word_end(text, at, end):
+    """Where the first blank stands from `at` on, or `end`."""
+    while at < end and not is_blank(text[at]):
+        at += 1
+    return at
+
+
+@inlined
+def line_end(text, at):
+    """Where the line that `at` is in ends; the text, uint8, ends with a line break."""
+    while text[at] != BREAK:
+        at += 1
+    return at
+
+
+@unmanaged_kernel
+def number_at(text, at, end):
+    """The decimal number that stands there, and whether there is one.
+
+    It is the nearest float64 if it has up to 15 digits and a power of ten up to 22, and within a few units of the last
+    place otherwise.
+    """
+    negative = at < end and text[at] == 45
+    if at < end and (text[at] == 43 or text[at] == 45):
+        at += 1
+    digits, scale, seen, point = np.uint64(0), 0, False, False
+    while at < end and (48 <= text[at] <= 57 or (text[at] == 46 and not point)):
+        if text[at] == 46:
+            point = True
+        elif digits < np.uint64(_MANY_DIGITS):
+            digits = np.uint64(10) * digits + np.uint64(text[at] - 48)
+            scale -= point
+            seen = True
+        else:
+            scale += not point
+        at += 1
+    if seen and at < end and (text[at] == 101 or text[at] == 69):
+        power, at = whole_number(text, at + 1, end)
+        scale += power
+        seen = at == end
+    value = scaled(np.float64(digits), scale) if digits else 0.0
+    return -value if negative else value, seen and at == end and value < np.inf
+
+
+@unmanaged_kernel
+def whole_number(text, at, end):
+    """An exponent, cut off at 9999, and where it ends; -1 if no digit stands there."""
+    negative = at < end and text[at] == 45
+    if at < end and (text[at] == 43 or text[at] == 45):
+        at += 1
+    begin, number = at, 0
+    while at < end and 48 <= text[at] <= 57:
+        number = min(10 * number + (text[at] - 48), 9999)
+        at += 1
+    return -number if negative else number, at if at > begin else -1
+
+
+@inlined
+def scaled(digits, scale):
+    """digits * 10**scale, float64."""
+    if scale >= 0:
+        return digits * (_POWERS[scale] if scale < 23 else 10.0**scale)
+    if scale > -23:
+        return digits / _POWERS[-scale]
+    return digits / 10.0**-scale if scale > -300 else digits / 1e300 / 10.0 ** (-scale - 300)
+
+
+def is_number(field: bytes, largest: float = np.inf) -> bool:
+    """Whether a field is a number, as `number_at` reads it, that is not beyond the largest."""
+    text = np.frombuffer(field, np.uint8)
+    value, good = number_at(text, 0, text.size)
+    return bool(good and abs(value) <= largest)
