@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocks.dataset import Dataset
+from blocks.design import FORMS, Design
 from blocks.matrix import Matrix
 
 _WHY = {
@@ -16,22 +17,48 @@ _WHY = {
 }
 
 
-def describe(dataset: Dataset | Matrix) -> dict[str, Any]:
+def describe(dataset: Dataset | Matrix | Design) -> dict[str, Any]:
     """The facts of a dataset; JSON types only."""
     shard = dataset.manifest.get("shard")
     return {
         "path": str(dataset.path),
         "kind": dataset.kind,
         "identity": dataset.identity,
-        **(_of_matrix(dataset) if isinstance(dataset, Matrix) else _of_corpus(dataset)),
+        **_held(dataset),
         "blocks": dataset.block_count,
-        "slices": dataset.slice_count,
-        "cells": dataset.block_count * dataset.slice_count,
-        "empty_cells": int(np.count_nonzero(np.asarray(dataset.index.cells) == 0)),
         "bytes": sum(entry["bytes"] for _, entry in dataset.files()),
         "generation": dataset.manifest["generation"],
         "shard": {name: told for name, told in shard.items() if name != "index"} if shard else None,
         "made": dataset.manifest["made"],
+    }
+
+
+def _held(dataset: Dataset | Matrix | Design) -> dict[str, Any]:
+    if isinstance(dataset, Design):
+        return _of_design(dataset)
+    return {
+        **(_of_matrix(dataset) if isinstance(dataset, Matrix) else _of_corpus(dataset)),
+        "slices": dataset.slice_count,
+        "cells": dataset.block_count * dataset.slice_count,
+        "empty_cells": int(np.count_nonzero(np.asarray(dataset.index.cells) == 0)),
+    }
+
+
+def _of_design(design: Design) -> dict[str, Any]:
+    widths = np.diff(design.block_bounds)
+    y = None
+    if design.y is not None:
+        y = {"low": float(design.y.min()), "high": float(design.y.max()), "mean": float(design.y.mean())}
+    return {
+        "rows": design.rows,
+        "columns": design.columns,
+        "entries": design.entries,
+        "form": design.form,
+        "y": y,
+        "empty_columns": int(np.count_nonzero(design.norms == 0)),
+        "constant_columns": int(np.count_nonzero(design.deviations == 0)),
+        "named_columns": "columns" in design.manifest["texts"],
+        "block_columns": {"least": int(widths.min()), "most": int(widths.max())},
     }
 
 
@@ -70,7 +97,10 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         whole, names = shard["whole"], ("rows", "entries") if facts["kind"] == Matrix.kind else ("documents", "tokens")
         sizes = ", ".join(f"{whole[name]:,} {name}" for name in names)
         yield f"shard       {shard['number']} of {shard['shards']} of {whole['identity']}, which has {sizes}"
-    if facts["kind"] == Matrix.kind:
+    if facts["kind"] == Design.kind:
+        sizes, unit = facts["block_columns"], "columns"
+        yield from _told_of_design(facts)
+    elif facts["kind"] == Matrix.kind:
         values, sizes, unit = facts["values"], facts["block_entries"], "entries"
         yield f"rows        {facts['rows']:,}"
         yield f"columns     {facts['columns']:,} ({facts['empty_columns']:,} of them empty)"
@@ -81,13 +111,24 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         yield f"tokens      {facts['tokens']:,}"
         yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them never occur)"
     yield f"blocks      {facts['blocks']:,} of {sizes['least']:,} to {sizes['most']:,} {unit}"
-    yield f"slices      {facts['slices']:,}"
-    yield f"cells       {facts['cells']:,} ({facts['empty_cells']:,} empty)"
+    if "slices" in facts:
+        yield f"slices      {facts['slices']:,}"
+        yield f"cells       {facts['cells']:,} ({facts['empty_cells']:,} empty)"
     yield f"bytes       {facts['bytes']:,}"
     made = facts["made"]
     yield from _how(made, "made")
     for appended in made.get("appended", []):
         yield from _how(appended, "appended")
+
+
+def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
+    share = facts["entries"] / (facts["rows"] * facts["columns"])
+    constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of these all 0"
+    yield f"rows        {facts['rows']:,}"
+    yield f"columns     {facts['columns']:,} ({constant})"
+    yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}"
+    y = facts["y"]
+    yield f"y           {y['low']:g} to {y['high']:g}, mean {y['mean']:g}" if y else "y           none"
 
 
 def _how(made: dict[str, Any], verb: str) -> Iterator[str]:

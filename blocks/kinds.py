@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from blocks.dataset import Dataset
+from blocks.design import Design
 from blocks.files import read_json
 from blocks.matrix import Matrix
 from blocks.store import MANIFEST, SCHEMA
 
 
-def open_any(path: Path) -> Dataset | Matrix:
+def open_any(path: Path) -> Dataset | Matrix | Design:
     """Open a dataset, whatever it holds."""
-    kind = read_json(path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)["kind"]
-    return Matrix(path) if kind == Matrix.kind else Dataset(path)
+    return Design(path) if _kind(path) == Design.kind else open_grid(path)
+
+
+def open_grid(path: Path) -> Dataset | Matrix:
+    """Open a dataset that has blocks and slices; RequestError if it is of another kind."""
+    return Matrix(path) if _kind(path) == Matrix.kind else Dataset(path)
+
+
+def _kind(path: Path) -> str:
+    return read_json(path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)["kind"]

@@ -11,7 +11,7 @@ from blocks.block_writer import word_major, write_block
 from blocks.compiled import prepare
 from blocks.dataset import Block, Dataset
 from blocks.files import disk_errors
-from blocks.kinds import open_any
+from blocks.kinds import open_grid
 from blocks.matrix import Matrix, RowBlock
 from blocks.matrix_writer import publish_rows
 from blocks.shards import Share, Split, Splitting, documents_file, require_whole
@@ -23,7 +23,7 @@ class ShardWorker:
 
     def __init__(self, splitting: Splitting) -> None:
         self._splitting = splitting
-        self._whole: Dataset | Matrix = open_any(Path(splitting.whole))
+        self._whole: Dataset | Matrix = open_grid(Path(splitting.whole))
         self._places = np.memmap(splitting.places, np.uint64, "r")
 
     def __call__(self, message: Split | ColumnsToWrite) -> Any:

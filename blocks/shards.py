@@ -28,7 +28,7 @@ from blocks.division import least_slices, rank_words
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
 from blocks.ingestion import Bar, names_bytes, no_bar
-from blocks.kinds import open_any
+from blocks.kinds import open_grid
 from blocks.matrix import Matrix
 from blocks.matrix_writer import finish_matrix
 from blocks.request import require_replaceable
@@ -88,12 +88,12 @@ def make_shards(
     the whole process tree, None for a quarter of what is available; neither changes the result. Raises RequestError for
     a request that makes no sense, WorkFailed for damaged data or a full disk; nothing is left behind then.
     """
-    whole = open_any(Path(data))
+    whole = open_grid(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
         raise RequestError(f"{out} is the dataset itself", "Choose another name for its shards.")
     with _new_shards(out, shards, overwrite) as targets:
         _split(whole, targets, workers, memory, bar)
-    return [open_any(path) for path in _paths(out, shards)]
+    return [open_grid(path) for path in _paths(out, shards)]
 
 
 def ingest_shards(
@@ -110,8 +110,8 @@ def ingest_shards(
     with _new_shards(out, shards, overwrite) as targets:
         whole = targets[0].spill / "whole"
         ingest(str(whole))
-        _split(open_any(whole), targets, workers, memory, bar)
-    return [open_any(path) for path in _paths(out, shards)]
+        _split(open_grid(whole), targets, workers, memory, bar)
+    return [open_grid(path) for path in _paths(out, shards)]
 
 
 def _paths(out: str, shards: int) -> list[Path]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from blocks.corpus_writer import write_slice
 from blocks.dataset import Dataset
+from blocks.design import Design
+from blocks.design_checks import problems_of_design
 from blocks.errors import RequestError
 from blocks.files import disk_errors, locked, write_json
 from blocks.kinds import open_any
@@ -29,7 +31,7 @@ class Report(NamedTuple):
     damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
 
 
-def verify_dataset(dataset: Dataset | Matrix, bar: Callable[[str, int | None, str], Any]) -> Report:
+def verify_dataset(dataset: Dataset | Matrix | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
     """Read all files again. bar: makes a progress bar from what, total and unit."""
     files = list(dataset.files())
     total = sum(entry["bytes"] for _, entry in files)
@@ -43,8 +45,7 @@ def verify_dataset(dataset: Dataset | Matrix, bar: Callable[[str, int | None, st
         progress.update(entry["bytes"])
     progress.close()
     if not damaged:
-        problems += _in_matrix(dataset) if isinstance(dataset, Matrix) else _in_corpus(dataset)
-        problems += problems_of_shard(dataset)
+        problems += _inside(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
     return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
 
@@ -73,7 +74,8 @@ def repair_dataset(path: Path, report: Report) -> bool:
             raise RequestError(
                 f"another process is appending to {path}, or there are no locks on its disk", "Wait until it has ended."
             )
-        return _repair(open_any(path), report)
+        dataset = open_any(path)
+        return not isinstance(dataset, Design) and _repair(dataset, report)
 
 
 def _repair(dataset: Dataset | Matrix, report: Report) -> bool:
@@ -100,6 +102,15 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
         entries = column_order(matrix.block(number))
         mine = slice(*np.searchsorted(entries.columns, (first, last)))
         yield Entries(entries.rows[mine] + np.uint32(place), entries.columns[mine], entries.values[mine])
+
+
+def _inside(dataset: Dataset | Matrix | Design) -> Iterator[str]:
+    """What does not agree within whole files."""
+    if isinstance(dataset, Design):
+        yield from problems_of_design(dataset)
+        return
+    yield from _in_matrix(dataset) if isinstance(dataset, Matrix) else _in_corpus(dataset)
+    yield from problems_of_shard(dataset)
 
 
 def _in_matrix(matrix: Matrix) -> Iterator[str]:
@@ -150,7 +161,7 @@ def _in_corpus(dataset: Dataset) -> Iterator[str]:
         yield f"{dataset.path}: the vocabulary does not have {dataset.vocabulary_size} words"
 
 
-def _remedies(dataset: Dataset | Matrix, damaged: set[str]) -> Iterator[str]:
+def _remedies(dataset: Dataset | Matrix | Design, damaged: set[str]) -> Iterator[str]:
     """What can still be done."""
     of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from blocks.errors import OocError
-from blocks.kinds import open_any
+from blocks.kinds import open_grid
 from ooc.run import Run
 from ooc.state import Generations, Layout
 
@@ -47,7 +47,7 @@ def run_problems(run: Run) -> Iterator[str]:
     if run.config["state_removed"]:
         return
     try:
-        dataset = run.dataset(open_any)
+        dataset = run.dataset(open_grid)
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         with run.locked():
             generations = Generations(run.scratch / "state", dataset, layout)

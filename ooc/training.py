@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
-from blocks.kinds import open_any
+from blocks.kinds import open_grid
 from blocks.store import Store
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
@@ -92,7 +92,7 @@ def train(
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
-    dataset = run.dataset(open_any)
+    dataset = run.dataset(open_grid)
     with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
         layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan

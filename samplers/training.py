@@ -8,7 +8,7 @@ from typing import Any
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.kinds import open_any
+from blocks.kinds import open_grid
 from ooc.plan import Plan
 from ooc.program import Program
 from ooc.ring import Ring
@@ -164,7 +164,7 @@ def resume(
     check_ring(run, ring)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
     check_limits(run.spec, workers, max_time)
-    dataset = run.dataset(open_any)
+    dataset = run.dataset(open_grid)
     program = run.spec.build(dataset)
     evaluators = isinstance(program, Lda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
