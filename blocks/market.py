@@ -1,0 +1,91 @@
+"""MatrixMarket files: sparse (`coordinate`, lines of row, column, value, from 1 on) or dense (`array`, by column)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import unmanaged_kernel
+from blocks.design_formats import Market
+from blocks.errors import RequestError
+from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
+from blocks.rows import LARGEST, SparseRows
+from blocks.transposition import ENTRY
+from blocks.uci import quoted
+
+_AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`
+_MEANING = ("value", "row column", "row column value")
+
+
+def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
+    """The entries of whole lines, the first of number `line`; `records` counts those that are 0, too.
+
+    Raises RequestError, with file and line, for a line that is bad.
+    """
+    text = np.frombuffer(data, np.uint8)
+    found, state = np.empty(data.count(b"\n"), ENTRY), np.zeros(3, np.int64)
+    shape = (form.rows, form.columns, form.fields, line - form.first_line)
+    if not read_entries(text, shape, LARGEST, np.empty(3), found, state):
+        what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
+        raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
+    found = found[: state[_FOUND]]
+    return SparseRows(found[found["value"] != 0], found.size, np.empty(0))
+
+
+def _wrong(line: bytes, form: Market) -> tuple[str, str]:
+    """What is wrong with a line that the kernel could not read, and what to do."""
+    fields = line.split()
+    if len(fields) != form.fields or not all(map(is_number, fields)):
+        return f"{quoted(line)} is not `{_MEANING[form.fields - 1]}`", "Mend the line."
+    if form.fields != 2 and not is_number(fields[-1], LARGEST):
+        return f"{quoted(fields[-1])} is not a number that float32 can hold", "Mend the line."
+    if form.fields == 1:
+        return f"more than the {form.rows * form.columns} values that the header tells of", "Mend the header."
+    return (
+        f"there is no row {quoted(fields[0])} or no column {quoted(fields[1])}",
+        f"The header tells of {form.rows} rows and {form.columns} columns; they are numbered from 1.",
+    )
+
+
+@unmanaged_kernel
+def read_entries(text, shape, largest, numbers, found, state):
+    """Read entries up to the end of the text, or to a bad line; returns whether it was the end.
+
+    text: uint8, whole lines. shape: rows, columns, numbers on a line, and the place of the first line among all.
+    numbers: float64 (3,), work. Filled: found ENTRY (N,). state: int64 (3,): where the next line begins, its number
+    from 0, entries found.
+    """
+    rows, columns, fields, place = shape
+    at, line, entry = state
+    while at < text.size:
+        end = line_end(text, at)
+        begin, stop = trimmed(text, at, end)
+        if begin < stop:
+            good = read_numbers(text, begin, stop, numbers[:fields])
+            row, column = numbers[0] - 1, numbers[1] - 1
+            if fields == 1:
+                row, column = float((place + entry) % rows), float((place + entry) // rows)
+            value = 1.0 if fields == 2 else numbers[fields - 1]
+            good &= 0 <= row < rows and 0 <= column < columns and row % 1 == 0 and column % 1 == 0
+            if not good or abs(value) > largest:
+                state[:] = at, line, entry
+                return False
+            found["row"][entry], found["column"][entry], found["value"][entry] = row, column, value
+            entry += 1
+        at = end + 1
+        line += 1
+    state[:] = at, line, entry
+    return True
+
+
+@unmanaged_kernel
+def read_numbers(text, at, stop, numbers):
+    """Fill `numbers`, float64, from a line between `at` and `stop`; returns whether just so many stand there."""
+    for field in range(numbers.size):
+        while at < stop and is_blank(text[at]):
+            at += 1
+        after = word_end(text, at, stop)
+        numbers[field], good = number_at(text, at, after)
+        if not good:
+            return False
+        at = after
+    return at == stop

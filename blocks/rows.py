@@ -1,0 +1,66 @@
+"""Rows of a design matrix as they are read, and what to know of them before their columns can be written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+
+LARGEST = float(np.finfo(np.float32).max)  # of a value
+MOST_ROWS = 1 << 32
+MOST_COLUMNS = (1 << 32) - 1
+
+
+class SparseRows(NamedTuple):
+    """Entries other than zero of some rows, in any order; and how many rows, or lines of entries, were read."""
+
+    entries: np.ndarray  # ENTRY (N,)
+    records: int
+    y: np.ndarray  # float64 (records,), or (0,)
+
+
+class DenseRows(NamedTuple):
+    """All cells of some rows."""
+
+    cells: np.ndarray  # (R, p), a dtype of at most 32 bits
+    y: np.ndarray  # float64 (R,), or (0,)
+
+
+class Facts(NamedTuple):
+    """What the form of the blocks is chosen by. ones: all entries are 1. small: all are whole and fit in int8."""
+
+    entries: int
+    ones: bool
+    small: bool
+
+
+def facts_of(values: np.ndarray) -> Facts:
+    """Of all values of some rows, zeros among them or not."""
+    entries = int(np.count_nonzero(values))
+    ones = entries == int(np.count_nonzero(values == 1))
+    small = ones or bool(((values >= -127) & (values <= 127) & (np.rint(values) == values)).all())
+    return Facts(entries, ones, small)
+
+
+def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
+    """Values as float32, or as they are if they have 8 bits; RequestError for one that is not finite there.
+
+    place: says where a value stands, given its number in `values`, flattened.
+    """
+    if values.dtype.itemsize == 1:
+        return values.astype(np.int8) if values.dtype == np.bool_ else values
+    with np.errstate(invalid="ignore"):
+        good = np.abs(values) <= LARGEST
+    if not good.all():
+        at = int(np.argmin(good.reshape(-1)))
+        raise not_finite(f"{name}, {place(at)}", values.reshape(-1)[at])  # type: ignore[operator]
+    return values.astype(np.float32, copy=False)
+
+
+def not_finite(where: str, value: object) -> RequestError:
+    """The error for a value that is NaN, infinite or beyond float32."""
+    return RequestError(
+        f"{where}: {value} is not a number that float32 can hold", "Fill in or leave out what is missing."
+    )
