@@ -7,6 +7,9 @@ from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
+    from blocks.design import Design
+    from blocks.design_ingestion import ingest_design
+    from blocks.design_request import DesignRequest
     from blocks.from_memory import ingest_documents, write_corpus
     from blocks.ingestion import ingest
     from blocks.matrix import Matrix
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dataset",
+    "Design",
+    "DesignRequest",
     "Interrupted",
     "Matrix",
     "OocError",
@@ -24,6 +29,7 @@ __all__ = [
     "Synthetic",
     "WorkFailed",
     "ingest",
+    "ingest_design",
     "ingest_documents",
     "synthesize",
     "write_corpus",
@@ -33,10 +39,13 @@ __all__ = [
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
 _LAZY = {
     "Dataset": "blocks.dataset",
+    "Design": "blocks.design",
+    "DesignRequest": "blocks.design_request",
     "Matrix": "blocks.matrix",
     "Request": "blocks.request",
     "Synthetic": "blocks.synthetic",
     "ingest": "blocks.ingestion",
+    "ingest_design": "blocks.design_ingestion",
     "ingest_documents": "blocks.from_memory",
     "synthesize": "blocks.synthetic",
     "write_corpus": "blocks.from_memory",

@@ -1,4 +1,4 @@
-"""`ooc ingest`: text, bags of words and synthetic documents to a dataset."""
+"""`ooc ingest`: text, bags of words, ratings and synthetic documents to a dataset; of numbers see `cli.design`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from cli import shard
+from cli import design, shard
 from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
 from cli.session import Session, session
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from blocks.request import Request
 
 app = typer.Typer(
-    help="Make a dataset from text or bags of words, or a synthetic one.", no_args_is_help=True, rich_markup_mode=None
+    help="Make a dataset of text, bags of words, ratings or numbers, or a synthetic one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
@@ -131,7 +133,11 @@ def ingest_jsonl(
 def ingest_csv(
     inputs: Inputs,
     out: Out,
-    text_column: Annotated[str, typer.Option(help="Holds the text.")] = "text",
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Holds y: make a design matrix.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Not to be in the design matrix.")] = None,
+    columns_from: design.ColumnsFrom = None,
+    block_size: design.BlockSize = None,
+    text_column: Annotated[str | None, typer.Option(help="Holds the text [default: text].")] = None,
     name_column: Annotated[str | None, typer.Option(help="Holds the document's name.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between columns [default: tab for .tsv, else comma].")] = None,
     token_pattern: TokenPattern = None,
@@ -152,8 +158,24 @@ def ingest_csv(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """CSV or TSV with a header row: each row is a document."""
-    _ingest("csv", locals())
+    """CSV or TSV with a header row: each row is a document. With --target, a design matrix of columns of numbers.
+
+    Example: ooc ingest csv houses.csv houses --target price --drop id
+    """
+    options = locals()
+    if target or columns_from:
+        design.ingest_table(options)
+        return
+    numbers = {name: options.pop(name) for name in design.NUMBERS_ONLY}
+    if given := next((name for name, value in numbers.items() if value), None):
+        raise RequestError(f"--{given.replace('_', '-')} is for a design matrix", "Name the column of y with --target.")
+    _ingest("csv", options)
+
+
+app.command("svmlight")(design.svmlight)
+app.command("mtx")(design.mtx)
+app.command("npz")(design.npz)
+app.command("plink")(design.plink)
 
 
 @app.command("ratings")

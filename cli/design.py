@@ -1,0 +1,126 @@
+"""`ooc ingest svmlight|mtx|npz|plink`, and `csv` with numbers: design matrices."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from blocks.errors import RequestError
+from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+
+Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
+Input = Annotated[str, typer.Argument(help="The file, plain or .gz, .xz, .zst; - is standard input.")]
+Out = Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")]
+ColumnsFrom = Annotated[
+    str | None,
+    typer.Option(metavar="DESIGN", help="Have the columns of this one, to predict by what was trained on it."),
+]
+Target = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Holds y: .npy, or a text file with a number on each line.")
+]
+BlockSize = Annotated[str | None, typer.Option(help="Of the columns of a block, about [default: 32MiB].")]
+
+
+def svmlight(
+    inputs: Inputs,
+    out: Out,
+    columns_from: ColumnsFrom = None,
+    block_size: BlockSize = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """A design matrix of svmlight (LIBSVM) files: lines `label index:value index:value ...`.
+
+    Indices count from 1 and ascend on a line. Labels are kept as y.
+    """
+    ingest("svmlight", locals())
+
+
+def mtx(
+    input: Input,
+    out: Out,
+    target: Target = None,
+    block_size: BlockSize = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """A design matrix of a MatrixMarket file, sparse or dense."""
+    ingest("mtx", locals())
+
+
+def npz(
+    input: Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")],
+    out: Out,
+    target: Target = None,
+    block_size: BlockSize = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """A design matrix of an .npz file. An array y in it holds the labels, unless --target is given."""
+    ingest("npz", locals())
+
+
+def plink(
+    input: Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")],
+    out: Out,
+    target: Target = None,
+    block_size: BlockSize = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """A design matrix of PLINK genotypes: how often individuals have allele A1 of each variant.
+
+    A genotype that is missing counts as the mean of its variant. y is the phenotype of the .fam file, unless --target
+    is given. Needs bed-reader: pip install "ooc[plink]"
+    """
+    ingest("plink", locals())
+
+
+def ingest(kind: str, options: dict[str, Any]) -> None:
+    """Make a design matrix as the options of a command say, and tell of it."""
+    from blocks.describe import describe
+    from blocks.design import FORMS
+    from blocks.design_ingestion import ingest_design
+    from blocks.design_request import DesignRequest
+    from blocks.memory import parse_size
+
+    started = time.monotonic()
+    workers, memory, size, as_json = (options.pop(name) for name in ("workers", "memory", "block_size", "json"))
+    options["inputs"] = options.get("inputs") or [options.pop("input")]
+    if size:
+        options["block_bytes"] = parse_size(size, "--block-size")
+    request = DesignRequest(kind=kind, **{name: value for name, value in options.items() if value is not None})
+    design = ingest_design(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
+    facts, seconds = describe(design), round(time.monotonic() - started, 3)
+    if as_json:
+        print_json(facts | {"seconds": seconds})
+        return
+    held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
+    labels = "" if facts["y"] else ", no labels"
+    print(f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}, ", end="")
+    print(f"{facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+
+
+NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size")
+_TAKEN = {*NUMBERS_ONLY, "inputs", "out", "delimiter", "workers", "memory", "overwrite", "json"}
+_DEFAULTS = (None, False, 0, "fail")
+
+
+def ingest_table(options: dict[str, Any]) -> None:
+    """What `ooc ingest csv` does with columns of numbers; refuses the options that concern text."""
+    for name in options.keys() - _TAKEN:
+        if options[name] not in _DEFAULTS:
+            raise RequestError(
+                f"--{name.replace('_', '-')} is for text, but --target and --columns-from ask for a design matrix"
+            )
+    ingest("csv", {name: options[name] for name in _TAKEN})
