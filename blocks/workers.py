@@ -22,9 +22,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import recv_handle, send_handle
+from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
 _GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
 _GRACE = 5.0  # seconds a worker may take to leave
+_AT_ONCE = 1 << 14  # bytes of a message that a socket has room for, whatever the worker is doing
 _GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
 
 _ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
@@ -58,6 +60,8 @@ class Workers:
         pairs = [socket.socketpair() for _ in range(count)]
         self._connections = [Connection(ours.detach()) for ours, _ in pairs]
         self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # not answered yet, oldest first
+        self._senders = [ThreadPoolExecutor(1) for _ in range(count)]
+        self._sending: list[Future[None] | None] = [None] * count
         self.pids: list[int] = []
         try:
             self.pids = [self._process.pid, *self._started(target, argument, [theirs for _, theirs in pairs])]
@@ -84,10 +88,17 @@ class Workers:
         return len(self._connections)
 
     def send(self, worker: int, message: Any) -> None:
-        """Give a message to a worker; it may have one waiting while it works on another."""
+        """Give a message to a worker; it may have one waiting while it works on another.
+
+        A large one is sent by a thread: the worker may be sending an answer, which somebody has to read meanwhile.
+        """
         self._asked[worker].append(message)
+        packed, before = ForkingPickler.dumps(message), self._sending[worker]
+        if len(packed) > _AT_ONCE or (before and not before.done()):
+            self._sending[worker] = self._senders[worker].submit(self._connections[worker].send_bytes, packed)
+            return
         try:
-            self._connections[worker].send(message)
+            self._connections[worker].send_bytes(packed)
         except _GONE:
             self._report_death(worker)
 
@@ -177,8 +188,12 @@ class Workers:
 
     def close(self) -> None:
         """End all workers; they finish the message they are at, or are killed after a few seconds."""
-        for connection in (*self._connections, self._control):
+        for connection, sender in zip(self._connections, self._senders, strict=True):
+            if not connection.closed:
+                _hang_up(connection)
+            sender.shutdown(cancel_futures=True)
             connection.close()
+        self._control.close()
         try:
             self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:
@@ -233,6 +248,12 @@ def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         theirs.close()
     return process, Connection(ours.detach())
+
+
+def _hang_up(connection: Connection) -> None:
+    """End what both ends are sending and reading, in whatever thread they do."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end, contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def _resolve(target: str) -> Callable[..., Any]:

@@ -243,13 +243,27 @@ training.resume(Path(sys.argv[1]), workers=1, quiet=True)
 
 def kill_while_resuming(run: Path, until: str) -> None:
     """Resume a run in a process of its own, committing after each iteration; kill it once a file `until` is there."""
-    process = subprocess.Popen([sys.executable, "-c", RESUME, str(run)])
+    with subprocess.Popen([sys.executable, "-c", RESUME, str(run)]) as process:
+        kill_once_there(process, run, until)
+
+
+def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str) -> None:
+    """Kill a process, if it does not end before, once there is a file `until` below a directory."""
     deadline = time.monotonic() + 60
-    while not any(run.glob(until)) and process.poll() is None:
-        assert time.monotonic() < deadline, f"waited in vain for {until}"
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
+    try:
+        while not _is_there(directory, until) and process.poll() is None:
+            assert time.monotonic() < deadline, f"waited in vain for {until}"
+            time.sleep(0.001)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_there(directory: Path, pattern: str) -> bool:
+    try:
+        return any(directory.glob(pattern))
+    except FileNotFoundError:  # of a directory that was removed meanwhile
+        return False
 
 
 def model_bytes(run: Path) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from corpora import kill_once_there
 
 from blocks import Design
 from blocks.memory import held
@@ -77,13 +78,12 @@ def test_the_main_process_leaves_the_kernels_to_its_workers():
 
 
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
-    command = [sys.executable, "-m", "cli", "ingest", "svmlight", "-", "x", "--workers", "1"]
+    memory = ["--workers", "1", "--memory", "300MB"]
+    command = [sys.executable, "-m", "cli", "ingest", "svmlight", "-", "x", *memory]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(SVMLIGHT.encode() * 2_000_000)  # more than a chunk
-        while not list(tmp_path.glob(".x*/spill/run-*")):
-            time.sleep(0.02)
-        process.kill()
+        kill_once_there(process, tmp_path, ".x*/spill/run-*")
     assert ooc("ingest", "svmlight", "-", "x", "--workers", 1, input=SVMLIGHT).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpora import corpora, names_of_words, small_dataset, tiny_dataset, tree, written
+from corpora import corpora, kill_once_there, names_of_words, small_dataset, tiny_dataset, tree, written
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -380,11 +379,8 @@ def test_a_kill_leaves_nothing_half_written(tmp_path, ooc, corpus, out):
     """At three moments; what was being written is removed by `ooc clean`, or by the same command."""
     command = [sys.executable, "-m", "cli", "shard", str(corpus.path), out, "--shards", "2", "--workers", "1"]
     for moment in ("owners", "blocks/*.h5", "whole.h5"):
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-        while not any(tmp_path.glob(f".out*.partial-*/**/{moment}")) and process.poll() is None:
-            time.sleep(0.001)
-        process.kill()
-        process.wait()
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+            kill_once_there(process, tmp_path, f".out*.partial-*/**/{moment}")
         for path in (*shard_paths(tmp_path / "out"), *tmp_path.glob("out-*")):
             assert verify_dataset(open_any(path), no_bar).problems == []
         if moment == "owners":

@@ -56,6 +56,21 @@ def test_every_message_is_answered_once(pair, count):
     assert Counter(found) == Counter((("double", number), 2 * number) for number in range(count))
 
 
+def test_messages_and_answers_may_be_larger_than_what_sockets_hold(pair):
+    """While a worker sends an answer it reads no message."""
+    sizes = [size for number in range(6) for size in (1 << 21, number)]
+    found = list(pair.map_unordered([("double", bytes(size)) for size in sizes]))
+    assert Counter(len(answer) for _, answer in found) == Counter(2 * size for size in sizes)
+
+
+def test_workers_are_closed_while_messages_are_sent():
+    with Workers("handlers:deeds", None, 1) as one:
+        for _ in range(3):
+            one.send(0, ("double", bytes(1 << 22)))
+        pids = one.pids
+    until(lambda: gone(pids))
+
+
 def test_a_worker_answers_in_the_order_it_was_asked(pair):
     for number in range(5):
         pair.send(1, ("double", number))
