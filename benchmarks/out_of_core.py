@@ -12,6 +12,7 @@ Beside what was measured stands what `ooc plan` had said before.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -146,6 +147,7 @@ class Benchmark:
             field: (lines[-1][field] - lines[0][field]) / (len(lines) - 1)
             for field in ("elapsed_s", "bytes_read", "bytes_written")
         }
+        written = [after["bytes_written"] - before["bytes_written"] for before, after in itertools.pairwise(lines)]
         return {
             "memory": budget,
             "limit": limit,
@@ -153,6 +155,7 @@ class Benchmark:
             **{f"{name}_s": statistics.fmean(line[f"{name}_s"] for line in lines[1:]) for name in COLUMNS},
             "read_bytes": grown["bytes_read"],
             "written_bytes": grown["bytes_written"],
+            "checkpoint_bytes": 0 if planned["written_bytes"] else max(written),
             "held_bytes": max(size for _, size in samples),
             "device_read_bytes": after.read_bytes - before.read_bytes,
             "device_written_bytes": after.write_bytes - before.write_bytes,
@@ -197,15 +200,21 @@ def model_digest(run: Path) -> str:
 
 
 def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
-    """Of memory, bytes of local state moved and seconds: what was planned, what was measured, how far that is off."""
+    """Of memory, bytes of local state moved and seconds: what was planned, what was measured, how far that is off.
+
+    State in memory is moved in checkpoints only, of which not every iteration has one.
+    """
     plan = row["planned"]
+    moved = (
+        "GB moved an iteration",
+        plan["read_bytes"] + plan["written_bytes"],
+        row["read_bytes"] + row["written_bytes"],
+    )
+    checkpoint = ("GB of a checkpoint", plan["state_bytes"], row["checkpoint_bytes"])
+    name, planned_bytes, measured_bytes = checkpoint if row["checkpoint_bytes"] else moved
     for what, planned, measured in (
         ("MB held", plan["memory_bytes"] / 1e6, row["held_bytes"] / 1e6),
-        (
-            "GB moved an iteration",
-            (plan["read_bytes"] + plan["written_bytes"]) / 1e9,
-            (row["read_bytes"] + row["written_bytes"]) / 1e9,
-        ),
+        (name, planned_bytes / 1e9, measured_bytes / 1e9),
         ("s an iteration", plan["iteration_s"], tokens / row["tokens_per_s"]),
     ):
         off = f"{planned / measured - 1:+.0%}" if measured else "-"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from blocks.errors import OocError, RequestError
+from blocks.errors import Interrupted, OocError, RequestError
 
 if TYPE_CHECKING:
     from ooc.ring import Ring
@@ -99,6 +99,8 @@ def session(transport: str | None) -> Iterator[Session]:
             print(f"the job's time is limited: training stops after {here.time:,.0f} s", file=sys.stderr)
         yield here
         ring.barrier()
+    except Interrupted:  # as all ranks have agreed
+        raise
     except BaseException as error:
         ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)
         raise

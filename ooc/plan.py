@@ -18,11 +18,12 @@ from ooc.shared import ArraySpec
 from ooc.state import Layout
 from ooc.worker import travelling_rooms, travels
 
-# Measured (anonymous memory of the process that has trained and written a model; of the one that has loaded the
-# kernels; of a fork of the latter that has worked for a while: up to 72, 70 and 7 MB), rounded up.
-_COORDINATOR = 90_000_000
-_TEMPLATE = 90_000_000
-_WORKER = 20_000_000
+# Measured (proportional set sizes, without what programs count): of the process that has trained, and of it while it
+# writes a model, up to 88 and 100 MB; of the one that has loaded the kernels and its forks together, 72 to 80, and 3
+# more for each fork that has worked for a while.
+_COORDINATOR = 100_000_000
+_TEMPLATE = 80_000_000
+_WORKER = 5_000_000
 _MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
 
 

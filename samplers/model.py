@@ -107,26 +107,23 @@ def write_model(
     word_rows: Iterator[Any],
     document_rows: Iterator[Any],
     averaged: Sequence[int] = (),
-    document_order: np.ndarray | None = None,
+    document_order: Iterable[np.ndarray] | None = None,
     document_names: Iterable[bytes] | None = None,
 ) -> None:
     """Write a model into an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
     give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
-    memory does not grow with the model. document_order: uint64 (D,), the original number of each document of
-    document_rows, where they are not those of `dataset` alone, but of a whole that it is a shard of; document_names:
-    then the lines with the names of all, if they have any. If topic_counts are float64, the counts of words are the
-    bits of float32.
+    memory grows by 28 bytes for each row alone. document_order: the original number of each document of document_rows,
+    in pieces, where they are not those of `dataset` alone, but of a whole that it is a shard of; it is asked for when
+    there are no more document_rows. document_names: then the lines with the names of all, if they have any. If
+    topic_counts are float64, the counts of words are the bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
     }
-    words, documents = dataset.index.word_ids, document_order
-    if documents is None:
-        documents = _document_order(dataset)
-    if averaged:
-        words, documents = (np.arange(order.size, dtype=order.dtype) for order in (words, documents))
+    words = None if averaged else [dataset.index.word_ids]
+    documents = None if averaged else document_order or (dataset.block(b).documents for b in range(dataset.block_count))
     word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
     files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
     files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
@@ -155,15 +152,15 @@ def write_model(
     )
 
 
-def _document_order(dataset: Dataset) -> np.ndarray:
-    """uint64 (D,), original number of each document, block by block."""
-    return np.concatenate([dataset.block(block).documents for block in range(dataset.block_count)])
-
-
 def _write_rows(
-    directory: Path, name: str, rows: Iterator[Any], order: np.ndarray, topic_type: str, count_type: str
+    directory: Path,
+    name: str,
+    rows: Iterator[Any],
+    order: Iterable[np.ndarray] | None,
+    topic_type: str,
+    count_type: str,
 ) -> dict[str, Any]:
-    """Spool rows, then publish them so that row i becomes row order[i]."""
+    """Spool rows, then publish them so that row i becomes row order[i]; as they came, if there is no order."""
     with ExitStack() as stack:
         spools = [directory / f"{name}.{part}" for part in ("sizes", "rows")]
         for spool in spools:
@@ -175,11 +172,10 @@ def _write_rows(
             rows_file.flush()
             # Pages that are not written yet would count as memory once they are mapped.
             os.fdatasync(rows_file.fileno())
-        sizes = np.fromfile(spools[0], np.uint32)
-        starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        source = np.empty(sizes.size, np.int64)
-        source[order.astype(np.int64)] = np.arange(sizes.size)
-        offsets = np.concatenate(([0], np.cumsum(sizes[source], dtype=np.int64)))
+        starts = _starts(np.fromfile(spools[0], np.uint32))
+        source = np.arange(starts.size - 1) if order is None else _inverse(order, starts.size - 1)
+        offsets = np.zeros(starts.size, np.int64)
+        _offsets_in_order(starts, source, offsets)
         total = int(offsets[-1])
         packed = np.asarray(np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64))
         spooled = packed, starts, source, offsets
@@ -188,6 +184,29 @@ def _write_rows(
             count_type, total, (run.view(count_type) for run in _in_order(*spooled, np.uint64(0), "uint32"))
         )
         return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    """int64 (n+1,), where rows of these sizes begin, and the end."""
+    starts = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
+
+
+def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
+    """int64 (size,), the place of each number in an order that comes in pieces."""
+    places, first = np.empty(size, np.int64), 0
+    for numbers in order:
+        places[numbers.astype(np.int64)] = np.arange(first, first + numbers.size)
+        first += numbers.size
+    return places
+
+
+@kernel
+def _offsets_in_order(starts, source, offsets):
+    """Where rows begin once row i is that which source[i] names."""
+    for i in range(source.size):
+        offsets[i + 1] = offsets[i] + starts[source[i] + 1] - starts[source[i]]
 
 
 def _in_order(

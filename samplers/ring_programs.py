@@ -42,7 +42,7 @@ class RingTwoPhase(TwoPhase):
         document_numbers,
         rows_made,
     )
-    exported: Sequence[Phase] = (document_names, document_numbers, word_rows, Lda.document_rows)
+    exported: Sequence[Phase] = (document_names, word_rows, Lda.document_rows, document_numbers)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -145,7 +145,7 @@ class RingTwoPhase(TwoPhase):
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
         names = self._gathered_names(sweep, directory)
-        numbers = np.concatenate([numbers for _, numbers in sweep(self.document_numbers)])
+        numbers = (numbers for _, numbers in sweep(self.document_numbers))
         self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers, document_names=names)
 
     def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
