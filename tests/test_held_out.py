@@ -107,7 +107,7 @@ def test_a_resume_refuses_other_held_out_documents(trained, tmp_path):
 
 
 def test_the_plan_keeps_room_for_the_evaluation(data, held_out, tmp_path):
-    for more, memory in (({}, 310_000_000), ({"held_out": held_out.path}, 310_000_000)):
+    for more, memory in (({}, 240_000_000), ({"held_out": held_out.path}, 240_000_000)):
         arguments = {**OPTIONS, "workers": 2, "memory_bytes": memory, **more}
         if more:
             with pytest.raises(RequestError, match="at least"):
