@@ -18,9 +18,9 @@ from ooc.shared import ArraySpec
 from samplers import sgd
 from samplers.factorization import SIDES, MatrixFactorization
 
-_STRATA = 16  # that the columns are dealt with in
+_STRATA = 8  # that the columns are dealt with in
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
-_OPEN_ROWS = 4  # whose steps overlap in the processor
+_OPEN_ROWS = 2  # whose steps overlap in the processor
 COMBINATIONS = ("mean", "sum")
 
 

@@ -6,8 +6,8 @@ one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u an
 How far is adapted row by row, with few numbers to keep (Chin, Zhuang, Juan and Lin, PAKDD 2015): a row's rate is the
 first one divided by the root of the sum of the mean squares of its gradients so far. That is kept for the first
 `LEADING` places and for the others apart: biases, see `samplers.factor_rows`, are among the first, and their gradients
-are so large that all others would take too short steps. In the first pass only the leading places move: they find what
-rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin from there.
+are so large that all others would take too short steps. In the first pass there are only the leading places: they find
+what rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin from there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rewind(ratings, offsets, first):
 class Steps(NamedTuple):
     """How steps are taken. mean, rate, regularization: float32. shares: float32 (2,), one divided by how many of the
     leading places, and of the others, are in use. fixed: the place of rows that holds 1, and stays so, beside a bias in
-    the other of the first two; -1 if there are no biases. leading_only: whether the other places stay as they are."""
+    the other of the first two; -1 if there are no biases. leading_only: whether there are no other places yet."""
 
     mean: np.float32
     rate: np.float32
@@ -55,6 +55,12 @@ class Steps(NamedTuple):
     shares: np.ndarray
     fixed: int
     leading_only: bool
+
+
+@inlined_kernel
+def leading_dot(one, other):
+    """The inner product of the leading places of two rows."""
+    return lanes.total(lanes.times(lanes.load(one, 0), lanes.load(other, 0)))
 
 
 @inlined_kernel
@@ -132,9 +138,11 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
         mine = open_rows[turn]
         at = ratings.following[mine]
         its = ratings.columns[at]
-        error = ratings.values[at] - steps.mean - dot(rows[mine], others[its])
+        row, other = rows[mine], others[its]
+        predicted = steps.mean + (leading_dot(row, other) if steps.leading_only else dot(row, other))
+        error = ratings.values[at] - predicted
         loss += error * error
-        step(error, rows[mine], others[its], row_squares[mine], other_squares[its], steps)
+        step(error, row, other, row_squares[mine], other_squares[its], steps)
         ratings.following[mine] = at = at + 1
         if at < ratings.ends[mine] and ratings.columns[at] < last:
             turn += 1

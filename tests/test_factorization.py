@@ -177,7 +177,7 @@ def test_a_planted_matrix_is_found_again(tmp_path, method):
 @pytest.mark.parametrize("biased", [False, True])
 def test_stochastic_gradient_is_what_its_formulas_say(biased):
     """A cell of three rows against plain Python in float64: two of them take turns, then what is left of the first and
-    the third; the first pass moves the leading places only."""
+    the third; in the first pass there are the leading places only."""
     random = np.random.default_rng(1)
     rows, columns = (random.normal(size=(n, 32)).astype(F) * F(0.3) for n in (3, 4))
     if biased:
@@ -196,7 +196,8 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
         total = 0.0
         for d, j in zip((0, 1, 0, 1, 0, 2, 2), (0, 3, 1, 4, 2, 5, 6), strict=True):
             w, h = expected[0][d], expected[1][ranks[j]]
-            error = values[j] - 0.5 - w @ h
+            there = 16 if first_pass else 32
+            error = values[j] - 0.5 - w[:there] @ h[:there]
             total += error**2
             along = error * h - 0.05 * w, error * w - 0.05 * h
             for part, where, places in ((0, slice(0, 16), 16), (1, slice(16, 32), 14)):
