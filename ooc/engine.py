@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from itertools import islice, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from blocks.memory import held
 from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
-from ooc.claims import CLAIMED, Claims, claims_spec
+from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
 from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.shared import ArraySpec, SharedArrays
@@ -29,6 +30,7 @@ from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
 from ooc.switches import Switches
 from ooc.worker import (
+    OVERLAPPING,
     STOOD_STILL,
     Attachment,
     Message,
@@ -96,6 +98,8 @@ class StaticEngine:
         queues = self._plan.workers if self._switches.own_queues else 1
         specs |= self._travelling_specs()
         specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
+        overlapping = [self._schedule(phase, 0) for phase in self.program.phases if phase.overlaps]
+        specs[DONE] = done_spec([stage for stages in overlapping for stage in stages])
         for worker in range(self._plan.workers):
             specs |= own_arrays(self.program, worker)
         sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
@@ -114,7 +118,7 @@ class StaticEngine:
         self._workers = stack.enter_context(
             Workers(
                 "ooc.worker:attach",
-                Attachment(str(self._dataset.path), spec, known),
+                Attachment(str(self._dataset.path), spec, known, os.getpid()),
                 self._plan.workers,
                 inherit=[descriptor for _, descriptor in known],
             )
@@ -358,13 +362,26 @@ class StaticEngine:
         for unit in units.order:
             while not (next_one := units.poll(1)):
                 self._wait(units)
-            loaded = next_one[0]
-            for stage, parts in enumerate(self._schedule(phase, unit)):
+            loaded, stages = next_one[0], self._schedule(phase, unit)
+            if phase.overlaps and self._switches.macro:
+                yield from self._overlapping(phase, loaded, stages)
+                stages = ()
+            for stage, parts in enumerate(stages):
                 if parts:
                     answers = self._deal(self._message(phase, loaded, stage, parts))
                     self._leave_slice(phase, stage)
                     yield answers
             units.release(loaded)
+
+    def _overlapping(self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]]) -> Iterator[list[Any]]:
+        """Have the workers do stages that overlap, up to where slices are written; yields the answers of each."""
+        ends = [stage + 1 for stage in range(len(stages) - 1) if self._writes_slice(phase, stage)]
+        for first, last in pairwise([0, *ends, len(stages)]):
+            parts = [(stage, part) for stage in range(first, last) for part in stages[stage]]
+            answers = iter(self._deal(self._message(phase, loaded, OVERLAPPING, parts)))
+            self._leave_slice(phase, last - 1)
+            for stage in range(first, last):
+                yield list(islice(answers, len(stages[stage])))
 
     def _wait(self, units: Pass) -> None:
         """Nobody has anything to do until more of a streamed phase is in memory."""
@@ -374,9 +391,12 @@ class StaticEngine:
 
     def _leave_slice(self, phase: Phase, stage: int) -> None:
         """The workers are done with a stage or unit: have what it changed in the file of slices written."""
-        if self._slices and self.program.writes_slice(phase, stage):
+        if self._slices and self._writes_slice(phase, stage):
             with self._watch.rather("disk"):
                 self._slices.write_back()
+
+    def _writes_slice(self, phase: Phase, stage: int) -> bool:
+        return bool(self._slices) and self.program.writes_slice(phase, stage)
 
     def _deal(self, message: Message) -> list[Any]:
         """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
@@ -396,7 +416,7 @@ class StaticEngine:
         missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         order, following = units.order, 0  # place in it of the unit whose answers are due next
-        one_by_one = self._only_reads(phase) or (self._slices and self.program.writes_slice(phase, 0))
+        one_by_one = self._only_reads(phase) or self._writes_slice(phase, 0)
         one_by_one = one_by_one or not self._switches.macro
         together = 1 if one_by_one else len(self._workers)
         ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
@@ -446,7 +466,7 @@ class StaticEngine:
             return stages
         return [np.random.default_rng(unit).permutation(parts).tolist() for parts in stages]
 
-    def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[int]) -> Message:
+    def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
         number = self._phases.index(phase)
         most = 1 if self._only_reads(phase) else len(parts) + 1
         return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)

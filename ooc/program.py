@@ -8,7 +8,7 @@ with the cursor (iteration, phase) and the counters, as one generation; a progra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -31,6 +31,9 @@ class Phase:
     staged: units are done one after the other, each in the stages that `schedule` gives, with an `aggregate` after
     every stage. Otherwise the parts of all units are done in any order, with one `aggregate` when the phase ends.
 
+    overlaps: a stage need not wait for the whole of the one before it, but each of its parts for those that it
+    `follows` alone. What the parts change lies in shared arrays, and not in deltas.
+
     travels: what happens to what the model has of the slices, if they travel on a ring of machines (see `ooc.travel`).
     "made": every machine adds its share to them, which begin with nothing. "changed": every machine has them in turn.
     "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each machine has those that
@@ -41,6 +44,7 @@ class Phase:
     order: Literal["slice", "block", "grid"]
     writes: bool = True
     staged: bool = False
+    overlaps: bool = False
     travels: Literal["", "made", "changed", "shown", "looked at"] = ""
 
 
@@ -180,6 +184,10 @@ class Program(Protocol):
         """
         ...
 
+    def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
+        """The parts of the stage before that a part of a stage waits for, if the phase `overlaps`."""
+        ...
+
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
         ...
@@ -276,6 +284,9 @@ class StaticProgram:
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)]
+
+    def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
+        raise NotImplementedError
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from ooc.state import Layout
 from ooc.stopwatch import still_seconds
 
 _NOTHING = np.empty((0, 0), np.uint8)
+OVERLAPPING = -1  # stages, see `Phase.overlaps`
 STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it had parts to do, see `still_seconds`
 
 
@@ -43,20 +44,22 @@ class Attachment(NamedTuple):
     dataset: str
     program: ProgramSpec
     arrays: list[tuple[dict[str, ArraySpec], int]]  # arguments of the SharedArrays
+    coordinator: int  # its process
 
 
 class Message(NamedTuple):
     """A stage of a unit, of which each worker does the parts that it claims: what all of them are told.
 
-    phase: its number among all of the program's. most: parts that one answer may have, above their number if all may.
-    slot: where its slice of the model is, if that travels.
+    stage: `OVERLAPPING` if there are several, and `parts` pairs of a stage and a part of it. phase: its number among
+    all of the program's. most: parts that one answer may have, above their number if all may. slot: where its slice of
+    the model is, if that travels.
     """
 
     phase: int
     iteration: int
     unit: int
     stage: int
-    parts: Sequence[int]
+    parts: Sequence[Any]
     most: int
     buffer: str
     slot: int = -1
@@ -108,7 +111,7 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
     prepare(kernels_of(program, attachment.program), program.warm_up)
     shared = [SharedArrays(*known) for known in attachment.arrays]
     arrays = {name: array for known in shared for name, array in known.items()}
-    return JobHandler(dataset, program, arrays, Claims(shared[0]))
+    return JobHandler(dataset, program, arrays, Claims(shared[0], attachment.coordinator))
 
 
 class JobHandler:
@@ -127,7 +130,7 @@ class JobHandler:
         self.unit = lru_cache(maxsize=4)(self._unit)
         self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
-    def __call__(self, message: Message | int) -> dict[int, Any] | None:
+    def __call__(self, message: Message | int) -> dict[Any, Any] | None:
         """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
         if isinstance(message, int):
             self._number = message
@@ -136,9 +139,21 @@ class JobHandler:
             return None
         claimed = islice(self._claims.take(message.unit, message.parts, self._number), message.most)
         before = still_seconds()
-        answers = {part: self.do(message, part) for part in claimed}
+        if message.stage == OVERLAPPING:
+            answers = dict(self._do_overlapping(message, claimed))
+        else:
+            answers = {part: self.do(message, part) for part in claimed}
         self._stood_still += still_seconds() - before
         return answers
+
+    def _do_overlapping(self, message: Message, claimed: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, Any]]:
+        """Do parts of several stages, each once those that it follows are done, unless the run ends before."""
+        phase, first = self._phases[message.phase], message.parts[0][0]
+        for stage, part in claimed:
+            if stage > first and not self._claims.wait(stage - 1, self._program.follows(phase, stage, part)):
+                return
+            yield (stage, part), self.do(message._replace(stage=stage), part)
+            self._claims.finish(stage, part)
 
     def do(self, message: Message, part: int) -> Any:
         """Do a part, whether it is claimed or not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +27,7 @@ COMBINATIONS = ("mean", "sum")
 class GradientDescent(MatrixFactorization):
     """Steps at one rating after the other. See `samplers.sgd`. rate: of the first one, for values that deviate by 1."""
 
-    def __init__(self, dataset: Matrix, *, rate: float = 0.08, **options: Any) -> None:
+    def __init__(self, dataset: Matrix, *, rate: float = 0.09, **options: Any) -> None:
         super().__init__(dataset, **options)
         if not 0 < rate < math.inf:
             raise RequestError(f"--rate {rate:g}: more than 0 is needed")
@@ -72,11 +72,12 @@ class StochasticGradient(GradientDescent):
 
     Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
     has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
-    row or a column: they are worked on at once and in any order. And a block is read from the disk once an iteration,
-    as those that go round together, with the factors of their rows, are small.
+    row or a column: they are worked on at once and in any order; and a cell waits for the two of the turn before that
+    had its block and its stratum, not for all. A block is read from the disk once an iteration, as those that go round
+    together, with the factors of their rows, are small.
     """
 
-    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True, overlaps=True),)
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -84,7 +85,6 @@ class StochasticGradient(GradientDescent):
         self.strata = min(_STRATA, dataset.slice_count)
         starts = np.arange(self.strata + 1) * dataset.slice_count // self.strata
         self._strata_bounds = index.slice_bounds[starts]
-        self._cells = np.add.reduceat(index.cells, starts[:-1], axis=1)
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
         self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
         self._block = lru_cache(maxsize=None)(dataset.block)
@@ -124,21 +124,25 @@ class StochasticGradient(GradientDescent):
             shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """The cells of each turn, those with the most ratings first."""
+        """The cells of each turn: blocks."""
         if phase is not self.phases[0]:
             return super().schedule(phase, unit, parts)
-        return [
-            sorted(range(first, last), key=self._weight(turn))
-            for first, last in itertools.pairwise(self.rounds)
-            for turn in range(self.strata)
-        ]
+        return [range(first, last) for first, last in itertools.pairwise(self.rounds) for _ in range(self.strata)]
+
+    def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
+        """The block itself, and the next, which has had its stratum; in a round's first turn, all of the round before.
+
+        In a round of fewer blocks than strata the stratum of the last block has rested since the first one had it.
+        """
+        number, turn = divmod(stage, self.strata)
+        if turn == 0:
+            return range(*self.rounds[number - 1 : number + 1])
+        first, last = self.rounds[number : number + 2]
+        return part, part + 1 if part + 1 < last else first
 
     def _stratum(self, block: int, turn: int) -> int:
         """That a block has in a turn. There are no more blocks in a round than strata."""
         return (block + turn) % self.strata
-
-    def _weight(self, turn: int) -> Callable[[int], int]:
-        return lambda block: -int(self._cells[block, self._stratum(block, turn)])
 
     def update_factors(self, job: Job) -> Any:
         block, turn = job.part, job.stage % self.strata
@@ -188,6 +192,8 @@ class DataParallelGradient(StochasticGradient):
     together at a barrier: the mean of it is added to the columns, or the sum. So a replica does not see what the others
     do meanwhile, and the more there are, the smaller a step must be.
     """
+
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
 
     def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
         super().__init__(dataset, **options)

@@ -19,7 +19,7 @@ from blocks.alias import alias_table
 from blocks.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.packets import Passage
-from ooc.program import Arrays, Job, LocalState, Phase, Sweep
+from ooc.program import Arrays, Job, LocalState, Phase, StaticProgram, Sweep
 from ooc.shared import ArraySpec
 from samplers import groups, hyperparameters
 from samplers.model import write_model
@@ -34,7 +34,7 @@ def topic_type(topics: int) -> str:
     return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
 
 
-class Lda:
+class Lda(StaticProgram):
     """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and `update_phase`.
 
     topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.

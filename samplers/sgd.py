@@ -6,8 +6,9 @@ one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u an
 How far is adapted row by row, with few numbers to keep (Chin, Zhuang, Juan and Lin, PAKDD 2015): a row's rate is the
 first one divided by the root of the sum of the mean squares of its gradients so far. That is kept for the first
 `LEADING` places and for the others apart: biases, see `samplers.factor_rows`, are among the first, and their gradients
-are so large that all others would take too short steps. In the first pass there are only the leading places: they find
-what rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin from there.
+are so large that all others would take too short steps. In the first pass there are only the leading places: they
+find what rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin
+from there.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from blocks.workers import Workers
-from ooc.claims import CLAIMED, Claims, claims_spec
+from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
 from ooc.shared import ArraySpec, SharedArrays
 
 SPECS = {CLAIMED: claims_spec(2), "another": ArraySpec((3,), "float32")}
@@ -58,3 +61,27 @@ def test_with_queues_of_their_own_workers_have_what_was_dealt_to_them():
         assert next(claims.take(0, PARTS, 2)) == PARTS[2]
         claims.refuse()
         assert list(claims.take(0, PARTS, 2)) == []
+
+
+def test_parts_are_waited_for_until_they_are_done_or_nobody_wants_them():
+    specs = {CLAIMED: claims_spec(1), DONE: done_spec([range(3), range(2)])}
+    with closing(SharedArrays(specs)) as arrays:
+        claims = Claims(arrays)
+        claims.finish(0, 2)
+        with ThreadPoolExecutor() as others:
+            waits = others.submit(claims.wait, 0, (1, 2))
+            assert claims.wait(0, (2,))
+            assert not waits.done()
+            claims.finish(0, 1)
+            assert waits.result(60)
+            claims.clear()
+            waits = others.submit(claims.wait, 0, (1,))
+            claims.refuse()
+            assert not waits.result(60)
+
+
+def test_nobody_waits_for_a_coordinator_that_has_gone():
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+        with closing(SharedArrays({CLAIMED: claims_spec(1), DONE: done_spec([range(1)])})) as arrays:
+            assert not Claims(arrays, gone.pid).wait(0, (0,))

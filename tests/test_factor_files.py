@@ -12,6 +12,8 @@ import numpy as np
 import psutil
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, plan
+from hypothesis import given
+from hypothesis import strategies as st
 from test_factorization import planted, program_spec, written
 from test_slices import Watch, dirty, on_disk
 
@@ -21,7 +23,7 @@ from blocks.memory import parse_size
 from ooc.plan import make_plan, sliced_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
-from samplers.gradient_programs import rounds
+from samplers.gradient_programs import StochasticGradient, rounds
 
 PROGRAMS = {
     "StochasticGradient": {"biases": True},
@@ -94,6 +96,30 @@ def test_the_smallest_budget_holds(tall, tmp_path, method, name):
         subprocess.run(command, check=True, capture_output=True)
     assert 0 < watched.most < two + 1_000_000
     assert all(line["memory_bytes"] < budget for line in Run(tmp_path / "run").metrics())
+
+
+@given(data=st.data())
+def test_cells_that_overlap_share_no_block_and_no_stratum(data):
+    """Whatever order what they follow leaves, the cells of each block and of each stratum keep theirs."""
+    program = object.__new__(StochasticGradient)
+    program.strata = data.draw(st.integers(1, 6))
+    program.rounds = rounds(data.draw(st.integers(1, 13)), program.strata)
+    stages = program.schedule(program.phases[0], 0, 0)
+    cells = [(stage, block) for stage, blocks in enumerate(stages) for block in blocks]
+    left, done = list(cells), set()
+    order = {kind: dict.fromkeys(range(13), -1) for kind in ("block", "stratum")}
+    while left:
+        ready = [
+            (stage, block)
+            for stage, block in left
+            if stage == 0 or {(stage - 1, each) for each in program.follows(program.phases[0], stage, block)} <= done
+        ]
+        stage, block = cell = data.draw(st.sampled_from(ready))
+        for kind, place in ("block", block), ("stratum", program._stratum(block, stage % program.strata)):
+            assert order[kind][place] < stage
+            order[kind][place] = stage
+        left.remove(cell)
+        done.add(cell)
 
 
 @pytest.mark.parametrize(("blocks", "most", "expected"), [
