@@ -25,11 +25,6 @@ _REFUSED = {  # options that no ring can take yet, and their values that do no h
     "proposal": (None,),
     "update": (None,),
     "start": (None,),
-    "optimize_every": (0,),
-    "burn_in": (None,),
-    "held_out": (None,),
-    "stop_when_converged": (False,),
-    "average": (None,),
     "chains": (1,),
 }
 

@@ -256,8 +256,12 @@ class StaticEngine:
         if self.cursor.phase == 0:
             self.cursor.sums = {}
             with self._watch.on("aggregation"):
-                self.program.adapt(self.cursor.iteration, self.sweep, self.arrays)
+                self._adapt()
         self._run(self.program.phases[self.cursor.phase], checkpoint=checkpoint and self._switches.background)
+
+    def _adapt(self) -> None:
+        if found := self.program.census(self.cursor.iteration, self.sweep, self.arrays):
+            self.program.adapt([found], self.arrays)
 
     @property
     def may_stop(self) -> bool:

@@ -192,11 +192,16 @@ class Program(Protocol):
         """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
         ...
 
-    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
-        """In the coordinator, after `iteration` iterations and before the next: change primary arrays as they call for.
+    def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
+        """In the coordinator, after `iteration` iterations and before the next: what `adapt` has to know of the data
+        here, one-dimensional arrays; none if nothing is to be adapted.
 
         A pure function of the primary state: after a kill that came before the next commit it is done again.
         """
+        ...
+
+    def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
+        """In the coordinator: change primary arrays, but for summed ones, as the censuses of all machines call for."""
         ...
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
@@ -291,7 +296,10 @@ class StaticProgram:
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         pass
 
-    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
+    def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
+        return ()
+
+    def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
         pass
 
     def begin(self, phase: Phase, shared: Arrays) -> None:

@@ -50,6 +50,10 @@ class Talk:
             self._ring.send(_DONE, memoryview(b""))
         return message
 
+    def exchange(self, message: bytes) -> list[bytes]:
+        """What each rank gives, in their order, at all ranks."""
+        return [self.spread(each) for each in list(self.gather(message)) or [b""] * self.ranks]
+
     def wait(self) -> None:
         self._ring.barrier()
 

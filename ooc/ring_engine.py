@@ -27,7 +27,7 @@ from ooc.itinerary import Stop, itinerary, resting
 from ooc.packets import SLOTS, Slots
 from ooc.plan import Plan
 from ooc.program import Phase
-from ooc.relay import collect, pack_arrays, unpack_arrays
+from ooc.relay import Talk, collect, pack_arrays, unpack_arrays
 from ooc.ring import Ring
 from ooc.shared import ArraySpec
 from ooc.shelf import Shelf
@@ -202,6 +202,13 @@ class RingEngine(StaticEngine):
         for slice_, size, end in zip(self._resting(), sizes.tolist(), ends, strict=True):
             shelf.put(slice_, memoryview(packets[end - size : end].data))
         return shelf
+
+    def _adapt(self) -> None:
+        if found := self.program.census(self.cursor.iteration, self.sweep, self.arrays):
+            with self._watch.rather("network"):
+                told = Talk(self._ring).exchange(pack_arrays(found))
+                arrays = {**self.arrays, **self._totals.exact()}
+            self.program.adapt([unpack_arrays(each) for each in told], arrays)
 
     def told(self) -> Told:
         self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -69,10 +70,15 @@ class Observer(Protocol):
 
 def publish_model(run: Run, engine: StaticEngine) -> None:
     """Publish the model of the engine's present state as the result of a run."""
+    publish_export(engine, run.path / "model")
+
+
+def publish_export(engine: StaticEngine, path: Path) -> None:
+    """Publish the model of the engine's present state in a directory; of several machines the first one has it."""
     if not engine.is_first:
-        engine.export(run.path / "model")
+        engine.export(path)
         return
-    with publish_directory(run.path / "model", overwrite=True) as directory:
+    with publish_directory(path, overwrite=True) as directory:
         engine.export(directory)
 
 

@@ -24,6 +24,7 @@ from blocks.errors import RequestError, WorkFailed
 from blocks.files import publish_directory, temporary_name
 from ooc.engine import StaticEngine
 from ooc.run import Run
+from ooc.training import publish_export
 from samplers.hyperparameters import COUNT, Histogram, add_histograms
 from samplers.model import Model, Rows, write_model
 
@@ -46,7 +47,7 @@ def check_average(states: int, iterations: int, every: int, dataset: Dataset) ->
             f"--average {states}: with one state every {every} iterations, {iterations} give {iterations // every}",
             "Give more --iterations, or fewer to --evaluate-every.",
         )
-    if states * int(dataset.index.frequencies.max(initial=0)) > int(COUNT):
+    if states * int(dataset.whole.frequencies.max(initial=0)) > int(COUNT):
         raise RequestError(f"--average {states}: the counts of the most frequent word would exceed 32 bits")
 
 
@@ -76,9 +77,8 @@ def check_more(run: Run, iterations: int, done: int) -> None:
 def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, every: int) -> None:
     """Keep the engine's present state, and no more than `states` of them."""
     path = state_path(run, iteration)
-    if not path.exists():
-        with publish_directory(path) as directory:
-            engine.export(directory)
+    if not engine.gather(path.exists())[0]:
+        publish_export(engine, path)
     for old in run.glob("sample-*"):
         if int(old.name.removeprefix("sample-")) <= iteration - states * every:
             _remove(old)
@@ -118,7 +118,12 @@ def _remove(path: Path) -> None:
 
 
 def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
-    """Write the average of models of the same dataset into an empty directory."""
+    """Write the average of models of a dataset, or of the whole that it is a shard of, into an empty directory."""
+    of_whole: dict[str, Any] = {}
+    if "shard" in dataset.manifest:
+        names = models[0].path / "documents.txt"
+        of_whole["document_order"] = np.arange(dataset.whole.documents)
+        of_whole["document_names"] = _lines(names) if names.exists() else None
     write_model(
         directory,
         dataset,
@@ -129,7 +134,13 @@ def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Datas
         word_rows=pool_rows([model.words for model in models]),
         document_rows=pool_rows([model.documents for model in models]),
         averaged=averaged,
+        **of_whole,
     )
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
 
 
 def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:

@@ -29,13 +29,16 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
 
 
 @contextmanager
-def present_model(engine: StaticEngine, run: Path) -> Iterator[Model]:
-    """The model of the engine's present state, for a while, in a directory that goes with whatever ends the process."""
+def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
+    """The model of the engine's present state, for a while, in a directory that goes with whatever ends the process.
+
+    None at all machines of several but the first.
+    """
     directory = temporary_name(run / "present")
     directory.mkdir()
     try:
         engine.export(directory)
-        yield Model(directory)
+        yield Model(directory) if engine.is_first else None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -205,14 +205,22 @@ class Lda(StaticProgram):
             self._refresh_priors(shared)
         self._refresh_summary(shared)
 
-    def adapt(self, iteration: int, sweep: Sweep, shared: Arrays) -> None:
+    def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
+        """Histograms of topics in documents, of lengths of documents, and of topics of words."""
         since = iteration - max(self.burn_in, 1)
         if not self.optimize_every or since < 0 or since % self.optimize_every:
-            return
+            return ()
         rows, lengths = zip(*sweep(self.document_histograms), strict=True)
         merge = hyperparameters.merge_histograms
-        documents = hyperparameters.observed_documents(merge(rows), merge(lengths), self.topics)
-        words = hyperparameters.observed_words(merge(sweep(self.word_histograms)), shared["topic_counts"])
+        return [*merge(rows), *merge(lengths), *merge(sweep(self.word_histograms))]
+
+    def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
+        rows, lengths, counts = (
+            hyperparameters.merge_histograms(hyperparameters.Histogram(*each[at : at + 2]) for each in censuses)
+            for at in (0, 2, 4)
+        )
+        documents = hyperparameters.observed_documents(rows, lengths, self.topics)
+        words = hyperparameters.observed_words(counts, shared["topic_counts"])
         shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents)
         shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], self.dataset.vocabulary_size, words)
         self._refresh_priors(shared)

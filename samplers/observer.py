@@ -14,23 +14,24 @@ from samplers.held_out import held_out_likelihood, present_model
 
 
 class LdaObserver:
-    """Of a run whose evaluations have so many worker processes."""
+    """Of a run whose evaluations have so many worker processes; of several machines the first one evaluates."""
 
-    def __init__(self, run: Run, workers: int) -> None:
+    def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
         self._run, self._workers = run, workers
         self._settings: dict[str, Any] = run.config["settings"]
         self._every: int = run.config["evaluate_every"]
         entry = self._settings["held_out"]
         name = "the held-out dataset that the run was started with"
-        self._held_out = remembered_dataset(entry, name, Dataset) if entry else None
+        self._held_out = remembered_dataset(entry, name, Dataset) if entry and first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if self._is_due(line["iteration"]):
             keep_state(engine, self._run.path, line["iteration"], self._settings["average"], self._every)
-        if self._held_out:
+        if self._settings["held_out"]:
             with present_model(engine, self._run.path) as model:
-                found |= held_out_likelihood(model, self._held_out, self._workers)
+                mine = held_out_likelihood(model, self._held_out, self._workers) if model and self._held_out else {}
+            found |= engine.gather(mine)[0]
         if self._settings["stop_when_converged"]:
             values = evaluations([*self._run.metrics(), line | found], self._every, self._run.config["extended_at"])
             found |= {"converged": True} if has_converged(values, self._settings["average"]) else {}
@@ -47,5 +48,5 @@ class LdaObserver:
     def finish(self, engine: StaticEngine) -> None:
         if self._settings["average"] == 1:
             publish_model(self._run, engine)
-        else:
+        elif engine.is_first:
             publish_average(self._run, self._run.dataset(Dataset), engine.cursor.iteration)

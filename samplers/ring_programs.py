@@ -17,7 +17,7 @@ from blocks.dataset import Block, Slice
 from ooc.packets import Passage
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
-from samplers import travelling_rows, two_phase
+from samplers import hyperparameters, travelling_rows, two_phase
 from samplers.lda import Lda, tokens_of_documents, tokens_of_words
 from samplers.programs import TwoPhase
 from samplers.spool import Spool, lines_in_order
@@ -31,6 +31,7 @@ class RingTwoPhase(TwoPhase):
     rows_made = Phase("rows", "slice", writes=False, travels="made")
     word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
     word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
+    word_histograms = Phase("histograms of words", "slice", writes=False, travels="looked at")
     document_names = Phase("names of documents", "block", writes=False)
     document_numbers = Phase("numbers of documents", "block", writes=False)
     reading_phases: Sequence[Phase] = (
@@ -38,6 +39,8 @@ class RingTwoPhase(TwoPhase):
         Lda.document_likelihood,
         word_rows,
         Lda.document_rows,
+        Lda.document_histograms,
+        word_histograms,
         document_names,
         document_numbers,
         rows_made,
@@ -135,6 +138,8 @@ class RingTwoPhase(TwoPhase):
             )
         if job.phase == self.word_rows.name:
             return self._unpack(job, job.passage)
+        if job.phase == self.word_histograms.name:
+            return hyperparameters.histogram(self._unpack(job, job.passage)[1] & hyperparameters.COUNT)
         where, arrived, leaving, left = tokens_of_words(job, slice_), *job.passage
         if job.phase == self.rows_made.name:
             left[0] = travelling_rows.count_phase(*where, arrived, leaving, self.work)

@@ -76,7 +76,7 @@ def train_lda(
     """
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
-    priors = {"alpha": alpha, "beta": beta} | _optimization(optimize_every, burn_in, iterations)
+    priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
     check_options(topics, **priors)
     check_lengths(iterations, evaluate_every)
     check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
@@ -93,7 +93,7 @@ def train_lda(
     spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given)
     check_limits(spec, workers, max_time)
     settings = {
-        "held_out": _held_out(held_out, dataset) if held_out else None,
+        "held_out": remember_held_out(held_out, dataset) if held_out else None,
         "stop_when_converged": stop_when_converged,
         "average": average,
     }
@@ -109,7 +109,7 @@ def train_lda(
     return train_planned(run, plan, LdaObserver(run, plan.workers), max_time=max_time, quiet=quiet)
 
 
-def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
+def optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
     """The program's options that say when hyper-parameters are estimated; none if they are not."""
     if not optimize_every:
         if burn_in is not None:
@@ -124,7 +124,7 @@ def _optimization(optimize_every: int, burn_in: int | None, iterations: int) -> 
     return {"optimize_every": optimize_every, "burn_in": first}
 
 
-def _held_out(path: Path, dataset: Dataset) -> dict[str, str]:
+def remember_held_out(path: Path, dataset: Dataset) -> dict[str, str]:
     """What a run remembers of its held-out documents, which must be whole and fit the dataset."""
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
@@ -166,15 +166,18 @@ def resume(
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_grid)
     program = run.spec.build(dataset)
-    evaluators = isinstance(program, Lda) and bool(run.config["settings"].get("held_out"))
+    first = ring is None or ring.rank == 0
+    evaluators = first and isinstance(program, Lda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
     check_dataset(dataset)
     if iterations is not None:
-        _check_iterations(run, iterations)
+        _check_iterations(run, iterations, first=first)
         run.set_iterations(iterations)
     if ring:
         check_same(ring, run)
-    return train_planned(run, plan, _observer(run, program, plan), max_time=max_time, quiet=quiet, ring=ring)
+    return train_planned(
+        run, plan, _observer(run, program, plan, first=first), max_time=max_time, quiet=quiet, ring=ring
+    )
 
 
 def check_ring(run: Run, ring: Ring | None) -> None:
@@ -189,18 +192,18 @@ def check_ring(run: Run, ring: Ring | None) -> None:
         raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
 
 
-def _observer(run: Run, program: Program, plan: Plan) -> Observer | None:
+def _observer(run: Run, program: Program, plan: Plan, *, first: bool) -> Observer | None:
+    if isinstance(program, Lda):
+        return LdaObserver(run, plan.workers, first=first)
     if "staleness" in run.config["settings"]:
         return None
-    if isinstance(program, Lda):
-        return LdaObserver(run, plan.workers)
     return FactorizationObserver(run) if isinstance(program, MatrixFactorization) else None
 
 
-def _check_iterations(run: Run, iterations: int) -> None:
-    """Raise RequestError unless a run can be trained to so many iterations."""
+def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
+    """Raise RequestError unless a run can be trained to so many iterations. first: of several machines, or the only."""
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
-    if run.config["settings"].get("average"):
+    if first and run.config["settings"].get("average"):
         check_more(run, iterations, done)

@@ -165,10 +165,14 @@ class InProcess:
 
     def iterate(self, iterations: int = 1) -> None:
         for _ in range(iterations):
-            self.program.adapt(self.iteration, self.sweep, self.shared)
+            self.adapt(self.iteration)
             for phase in self.program.phases:
                 self._run(phase)
             self.iteration += 1
+
+    def adapt(self, iteration: int) -> None:
+        if found := self.program.census(iteration, self.sweep, self.shared):
+            self.program.adapt([found], self.shared)
 
     def objective(self) -> dict[str, float]:
         return self.program.objective(self.program.measure(self.sweep, self.shared), self.shared)

@@ -135,12 +135,12 @@ def test_a_chain_takes_the_priors_of_its_counts(dataset):
         chain.iterate(3)
         assert set(chain.shared["alpha"]) == {0.3}
         documents, words = chain.counts()
-        chain.program.adapt(3, chain.sweep, chain.shared)
+        chain.adapt(3)
         alpha, beta = chain.shared["alpha"].copy(), chain.shared["beta"].copy()
         np.testing.assert_array_equal(alpha, fit_prior(np.full(5, 0.3), 5, observed(documents)))
         np.testing.assert_allclose(beta, fit_prior(np.array([0.05]), 200, observed_symmetric(words)))
         assert chain.shared["alpha_total"][0] == pytest.approx(alpha.sum())
-        chain.program.adapt(4, chain.sweep, chain.shared)
+        chain.adapt(4)
         assert np.array_equal(alpha, chain.shared["alpha"])
         told = chain.objective()
     assert (told["alpha_sum"], told["beta"]) == (pytest.approx(alpha.sum()), beta[0])
@@ -183,7 +183,8 @@ def test_an_estimation_is_neither_lost_nor_done_twice(dataset, expected, tmp_pat
     for _ in range(3):
         with open_engine(run, plan(1, 2 - buffers)) as engine:
             engine.start()
-            engine.program.adapt(engine.cursor.iteration, engine.sweep, engine.arrays)
+            found = engine.program.census(engine.cursor.iteration, engine.sweep, engine.arrays)
+            engine.program.adapt([found], engine.arrays)
         with open_engine(run, plan(1, buffers)) as engine:
             engine.start()
             engine.step()

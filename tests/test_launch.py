@@ -86,10 +86,9 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["ingest", "jsonl", "a"], "Missing argument"),
         (["topics", "run"], "cannot run on several machines"),
         (["train", "mf", "data", "run", "--rank", "3"], "cannot run on several machines"),
-        (["train", "lda", "data", "run", "--topics", "3", "--held-out", "other"], "--held-out"),
         (["train", "lda", "data", "run", "--topics", "3", "--sampler", "lightlda"], "--sampler"),
         (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
-        (["train", "lda", "data", "run", "--topics", "3", "--stop-when-converged"], "--stop-when-converged"),
+        (["train", "lda", "data", "run", "--topics", "3", "--start", "scvb0"], "--start"),
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),
         (["resume", "run", "--nonsense"], "--nonsense"),
@@ -353,9 +352,9 @@ def test_ranks_that_mpi_starts(place, model):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{ITERATIONS} iterations") == 1
     assert model_bytes(place / "mpi-0") == model
-    refused = subprocess.run([*command, *options, "--average", "2"], check=False, **common)
+    refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
     assert refused.returncode != 0
-    assert "--average cannot be used on several machines yet" in refused.stderr
+    assert "--chains cannot be used on several machines yet" in refused.stderr
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")

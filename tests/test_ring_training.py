@@ -1,0 +1,124 @@
+"""What a training on a ring does at its evaluations and at its end: the first rank for all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import model_bytes, names_of_words, random_documents
+from rings import in_all, tcp_rings
+
+from blocks import Dataset, RequestError, WorkFailed, write_corpus
+from blocks.shards import make_shards
+from samplers.held_out import FIELD
+from samplers.hyperparameters import fit_prior, histogram, observed_documents, observed_words
+from samplers.inference import evaluate
+from samplers.model import Model
+from samplers.ring_training import train_lda_on_ring
+from samplers.training import resume
+
+TOPICS, WORDS, RANKS = 6, 90, 2
+NAMES = [f"document {number}" for number in range(240)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> tuple[list[Path], Dataset]:
+    """Shards, and held-out documents."""
+    folder, grid = tmp_path_factory.mktemp("data"), {"block_tokens": 900, "part_tokens": 300}
+    made = {"whole": (2, 240, NAMES), "held-out": (3, 40, None)}
+    for name, (seed, documents, names) in made.items():
+        offsets, words = random_documents(np.random.default_rng(seed), documents, WORDS, 60)
+        write_corpus(folder / name, offsets, words, names_of_words(WORDS), names=names, **grid)
+    shards = make_shards(folder / "whole", str(folder / "shards"), RANKS, workers=1)
+    return [shard.path for shard in shards], Dataset(folder / "held-out")
+
+
+def train_all(folder: Path, paths: list[Path], **options) -> list[Path]:
+    """Runs of all ranks."""
+    runs = [folder / f"run-{rank}" for rank in range(len(paths))]
+    common = {"topics": TOPICS, "alpha": 0.2, "workers": 1, "quiet": True, "evaluate_every": 2, **options}
+
+    def work(ring) -> None:
+        try:
+            train_lda_on_ring(paths[ring.rank], runs[ring.rank], ring, **common)
+        except Exception as error:
+            ring.fail(str(error))
+            raise
+
+    with tcp_rings(len(paths), insecure=True) as rings:
+        in_all([lambda ring=ring: work(ring) for ring in rings])
+    return runs
+
+
+def go_on(runs: list[Path], **options) -> None:
+    common = {"workers": 1, "quiet": True, **options}
+    with tcp_rings(len(runs), insecure=True) as rings:
+        in_all([lambda ring=ring: resume(runs[ring.rank], ring=ring, **common) for ring in rings])
+
+
+def lines_of(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_first_rank_evaluates_and_averages_for_all(tmp_path, data):
+    paths, held_out = data
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    last = train_all(tmp_path / "a", paths, iterations=6, held_out=held_out.path)
+    told = [[line.get(FIELD) for line in lines_of(run)] for run in last]
+    assert told[0] == told[1]
+    assert [value is not None for value in told[0]] == [False, True] * 3
+    found = evaluate(Model(last[0] / "model"), held_out, workers=1, quiet=True)
+    assert found["predictive_log_likelihood_per_token"] == told[0][-1]
+    averaged = train_all(tmp_path / "b", paths, iterations=6, average=2)
+    model, state = Model(averaged[0] / "model"), Model(last[0] / "model")
+    assert model.averaged == [4, 6]
+    assert model.document_names() == NAMES
+    assert np.diff(model.documents.offsets).sum() >= np.diff(state.documents.offsets).sum()
+    assert model.topic_counts.sum() == 2 * state.topic_counts.sum()
+    assert not [path for run in averaged for path in run.glob("sample-*")]
+    assert not (averaged[1] / "model").exists()
+
+
+def test_priors_are_those_of_the_counts_of_all(tmp_path, data):
+    """What dense counts of the model before give; whoever goes on after a stop estimates again."""
+    paths, _ = data
+    for name in ("before", "after", "stopped"):
+        (tmp_path / name).mkdir()
+    before = Model(train_all(tmp_path / "before", paths, iterations=3, alpha=[0.2] * TOPICS, beta=0.1)[0] / "model")
+    optimized = {"alpha": 0.2, "beta": 0.1, "optimize_every": 2, "burn_in": 3}
+    runs = train_all(tmp_path / "after", paths, iterations=5, **optimized)
+    model = Model(runs[0] / "model")
+    lengths = np.diff(np.append(0, np.cumsum(before.documents.counts))[before.documents.offsets])
+    rows = before.documents.topics.astype(np.uint64) << np.uint64(32) | before.documents.counts
+    documents = observed_documents(histogram(rows), histogram(lengths.astype(np.uint64)), TOPICS)
+    words = observed_words(histogram(before.words.counts.astype(np.uint64)), before.topic_counts)
+    assert np.array_equal(model.alpha, fit_prior(np.full(TOPICS, 0.2), TOPICS, documents))
+    assert model.beta == fit_prior(np.array([0.1]), WORDS, words)[0]
+    told = [[line.get("beta") for line in lines_of(run)] for run in runs]
+    assert told[0] == told[1] == [None, 0.1, None, model.beta, model.beta]
+    stopped = train_all(tmp_path / "stopped", paths, iterations=4, **optimized)
+    go_on(stopped, iterations=5)
+    assert model_bytes(stopped[0]) == model_bytes(runs[0])
+
+
+def test_convergence_ends_all(tmp_path, data):
+    paths, _ = data
+    options = {"evaluate_every": 5, "iterations": 200, "stop_when_converged": True}
+    runs = train_all(tmp_path, paths, **options)
+    lines = [lines_of(run) for run in runs]
+    assert len(lines[0]) == len(lines[1]) < 200
+    assert all(each[-1]["converged"] for each in lines)
+    before = model_bytes(runs[0])
+    go_on(runs)
+    assert model_bytes(runs[0]) == before
+
+
+def test_held_out_documents_of_other_words_are_refused_by_all(tmp_path, data):
+    paths, _ = data
+    write_corpus(tmp_path / "other", np.array([0, 2]), np.array([0, 1], np.uint32), ["x", "y"])
+    with pytest.raises((RequestError, WorkFailed)):
+        train_all(tmp_path, paths, iterations=2, held_out=tmp_path / "other")
+    assert not list(tmp_path.glob("run-*"))
