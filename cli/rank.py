@@ -106,7 +106,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     elif not chosen.ingests:
         state = placed(chosen.parameters["scratch"] or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])
-        needed = disk_needed(data, chosen.parameters["topics"], chosen.parameters["mh_steps"])
+        needed = disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
     there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
     return Hello(
         version=own_version(),

@@ -20,12 +20,10 @@ Transport = Annotated[
     str | None,
     typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
 ]
-_REFUSED = {  # options that no ring can take yet, and their values that do no harm
-    "sampler": ("auto", "two-phase"),
-    "proposal": (None,),
-    "update": (None,),
-    "start": (None,),
-    "chains": (1,),
+_REFUSED = {  # options that no ring can take, their values that do no harm, and what to do
+    "update": ((None, "delayed"), "Rows take in what was sampled cell by cell, as with delayed; leave it out."),
+    "start": ((None, "random"), "Topics are random at first; leave it out."),
+    "chains": ((1,), "Train them one after the other, each with a --seed of its own."),
 }
 
 
@@ -105,12 +103,9 @@ def session(transport: str | None) -> Iterator[Session]:
 
 def refuse_on_ring(parameters: Mapping[str, Any]) -> None:
     """Raise RequestError for an option of `train lda` that no ring can take."""
-    for name, harmless in _REFUSED.items():
+    for name, (harmless, remedy) in _REFUSED.items():
         if parameters[name] not in harmless:
-            option = "--" + name.replace("_", "-")
-            raise RequestError(
-                f"{option} cannot be used on several machines yet", "They train by two-phase sampling; leave it out."
-            )
+            raise RequestError(f"--{name} {parameters[name]} cannot be used on several machines", remedy)
 
 
 class Chosen(NamedTuple):

@@ -120,7 +120,9 @@ def train_lda(
         common: dict[str, Any] = {
             "topics": topics,
             "iterations": iterations,
+            "sampler": sampler,
             "mh_steps": mh_steps,
+            "proposal": proposal,
             "alpha": _alpha(alpha) if alpha else None,
             "beta": beta,
             "optimize_every": optimize_every,
@@ -152,8 +154,6 @@ def train_lda(
             last = training.train_lda(
                 data,
                 run,
-                sampler=sampler,
-                proposal=proposal,
                 update=update,
                 start=start,
                 chains=chains,

@@ -13,7 +13,7 @@ In all but data-parallel the next block sees what was sampled in this one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -67,10 +67,15 @@ class DocMajor(Lda):
         self._most_tokens = int(dataset.block_tokens().max(initial=1))
         if update != "delayed" or not is_small(self.topics, dataset.vocabulary_size):
             self.whole_blocks = False
-        self.layout = row_layout(dataset.index.frequencies, self.topics, all_dense=self.whole_blocks)
+        self.layout = row_layout(self.word_tokens(), self.topics, all_dense=self.whole_blocks)
         self.opening = 1 if self.whole_blocks or update in ("data-parallel", "immediate") else 2
-        self._block = lru_cache(maxsize=2)(dataset.block)
+        self._cells = dataset.index.cells
+        self._block: Callable[[int], Block] = lru_cache(maxsize=2)(dataset.block)
         self._counts: Counts | None = None
+
+    def word_tokens(self) -> np.ndarray:
+        """int64 (V,), the tokens that the row of each word counts."""
+        return self.dataset.index.frequencies
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return {
@@ -243,7 +248,7 @@ class DocMajor(Lda):
         return slice(*np.searchsorted(block.word_offsets[:-1], [first + share.start, first + share.stop]))
 
     def _cell_positions(self, block: int, slice_: int) -> tuple[int, int]:
-        ends = np.cumsum(self.dataset.index.cells[block])
+        ends = np.cumsum(self._cells[block])
         if self.whole_blocks:
             return 0, int(ends[-1])
         return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])

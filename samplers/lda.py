@@ -134,7 +134,11 @@ class Lda(StaticProgram):
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
     def own_bytes(self) -> int:
-        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)  # of `write_model`, to order the rows
+        return self.export_bytes()
+
+    def export_bytes(self) -> int:
+        """Of `write_model`, to order the rows."""
+        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int) -> int:
         """The rows of all words, 8 bytes for each of their topics: as many as words have of topics drawn at random."""
@@ -163,11 +167,7 @@ class Lda(StaticProgram):
 
     def warm_up(self) -> None:
         """Run every phase once on a corpus of one token, with arrays of the types that the real ones have."""
-        zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
-        block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
-        slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
-        for array in (*block, *slice_):
-            array.setflags(write=False)  # as mapped files are; to numba that is another type
+        block, slice_ = tiny_data()
         state = np.zeros((1, self.columns), topic_type(self.topics))
         large = self.large_arrays()  # here are one word and what all share, K elements each
         shared = {
@@ -182,7 +182,7 @@ class Lda(StaticProgram):
             for stage, parts in enumerate(self.schedule(phase, 0, 1)):
                 for part in parts[:1]:
                     stream = (0, 0, 0, stage, part)
-                    where = ends, data, state, np.zeros(1, np.int64)
+                    where = np.array([0, 1]), data, state, np.zeros(1, np.int64)
                     passage = self.tiny_passage(phase, state)
                     self.update(Job(phase.name, 0, stage, part, *where, shared, delta, stream, passage))
         self._scratch = None
@@ -323,6 +323,16 @@ class Lda(StaticProgram):
             document_rows=sweep(self.document_rows),
             **more,
         )
+
+
+def tiny_data() -> tuple[Block, Slice]:
+    """A corpus of one token."""
+    zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
+    block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
+    slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
+    for array in (*block, *slice_):
+        array.setflags(write=False)  # as mapped files are; to numba that is another type
+    return block, slice_
 
 
 def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:

@@ -1,187 +1,78 @@
-"""Two-phase sampling of LDA on a ring of machines: a program around the kernels of `samplers.travelling_rows`.
-
-A machine has some of the documents, see `blocks.shards`. The document phase comes first and needs nobody else; in the
-word phase the rows of words travel with their slices. Rows are not committed: they are counted anew, by all machines,
-when a run goes on.
-"""
+"""The samplers of LDA on a ring of machines, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocks.dataset import Block, Slice
-from ooc.packets import Passage
-from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.shared import ArraySpec
-from samplers import hyperparameters, travelling_rows, two_phase
-from samplers.lda import Lda, tokens_of_documents, tokens_of_words
-from samplers.programs import TwoPhase
-from samplers.spool import Spool, lines_in_order
-from samplers.streams import stream_key
+from ooc.program import Job, Phase
+from ooc.worker import ProgramSpec
+from samplers import travelling_rows, two_phase
+from samplers.lda import tokens_of_documents, tokens_of_words
+from samplers.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase, sampler_spec
+from samplers.ring_doc_major import RingDocMajor
+from samplers.ring_lda import RingLda
 
 
-class RingTwoPhase(TwoPhase):
-    """See `samplers.two_phase`; the state has one more column, the topic that the row of a token's word counts."""
+class RingTwoPhase(RingLda, TwoPhase):
+    """The document phase comes first and needs nobody else. See `samplers.two_phase`; the state has one more column,
+    for what the document phase moves the row of a token's word does not hear of before it comes by."""
 
     phases = (Phase("document", "block"), Phase("word", "slice", travels="changed"))
-    rows_made = Phase("rows", "slice", writes=False, travels="made")
-    word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
-    word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
-    word_histograms = Phase("histograms of words", "slice", writes=False, travels="looked at")
-    document_names = Phase("names of documents", "block", writes=False)
-    document_numbers = Phase("numbers of documents", "block", writes=False)
-    reading_phases: Sequence[Phase] = (
-        word_likelihood,
-        Lda.document_likelihood,
-        word_rows,
-        Lda.document_rows,
-        Lda.document_histograms,
-        word_histograms,
-        document_names,
-        document_numbers,
-        rows_made,
-    )
-    exported: Sequence[Phase] = (document_names, word_rows, Lda.document_rows, document_numbers)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.columns += travelling_rows.SPARE
-        self._frequencies = self.dataset.whole.frequencies
-        self._work: travelling_rows.Work | None = None
-
-    def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
-        """int64 (W,), how often words of a slice occur on all machines."""
-        start = self.dataset.index.slice_bounds[slice_]
-        return self._frequencies[start + first : start + last]
-
-    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
-        parts = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        rooms = [travelling_rows.room(self._words(slice_, first, last), self.topics) for first, last in parts]
-        return np.array(rooms, np.int64)
-
-    def sent_bytes(self, machines: int) -> int:
-        return super().sent_bytes(machines) * 3 // 8  # about three bytes for a topic and its count
-
-    def largest_group(self) -> int:
-        """Tokens of the longest document: words are not gathered."""
-        return max(self.dataset.longest_document, 1)
-
-    def scratch_bytes(self) -> int:
-        return super().scratch_bytes() + sum(spec.bytes for spec in self._work_specs().values())
 
     def _large_topics(self) -> int:
         return self.topics if self.dataset.longest_document > two_phase.MOST_COUNTED else 1
-
-    def _work_specs(self) -> dict[str, ArraySpec]:
-        each = {"topics": "int32", "counts": "int32", "shares": "float64", "order": "int32", "entries": "uint64"}
-        return {
-            "counted": ArraySpec((self.topics,), two_phase.COUNT),
-            "marks": ArraySpec((-(-self.topics // 64),), "uint64"),
-            "groups": ArraySpec((-(-self.topics // 4096),), "uint64"),
-            **{name: ArraySpec((self.topics,), kind) for name, kind in each.items()},
-            "tokens": ArraySpec((travelling_rows.MOST_SPREAD,), "uint32"),
-        }
-
-    @property
-    def work(self) -> travelling_rows.Work:
-        """The working memory of this worker."""
-        if self._work is None:
-            self._work = travelling_rows.Work(**{name: np.zeros(*spec) for name, spec in self._work_specs().items()})
-        return self._work
-
-    def warm_up(self) -> None:
-        super().warm_up()
-        self._work = None
-
-    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
-        if not phase.travels:
-            return None
-        step = int(state[0, -1]) + 1
-        row = [4, 0, 0, 0, step & 127 | 128, step >> 7 & 127 | 128, step >> 14, 1]  # the one token, and its topic
-        data = np.array([] if phase is self.rows_made else row, np.uint8)
-        return Passage(data, np.zeros(16, np.uint8), np.zeros(1, np.int64))
-
-    def restore(self, sweep: Sweep, shared: Arrays) -> None:
-        super().restore(sweep, shared)
-        for _ in sweep(self.rows_made):
-            pass
-
-    def update(self, job: Job) -> Any:
-        key = stream_key(self.seed, self.dataset.shard, *job.stream)
-        if isinstance(job.data, Block):
-            return self.update_documents(job, job.data, key)
-        return self.update_words(job, job.data, key)
-
-    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        return [range(1)] if phase == self.document_names else super().schedule(phase, unit, parts)
-
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        if job.phase == self.document_names.name:
-            return self._names(job.unit)
-        if job.phase == self.document_numbers.name:
-            return np.empty(0, np.uint32), self.dataset.originals()[block.documents[job.first : job.last]]
-        return super().update_documents(job, block, key)
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
         return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key, travelling_rows.SPARE)
 
-    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         assert job.passage
-        if job.phase == self.word_likelihood.name:
-            return travelling_rows.rows_likelihood(
-                job.passage.arrived, job.last - job.first, self.word_prior(job.shared)
-            )
-        if job.phase == self.word_rows.name:
-            return self._unpack(job, job.passage)
-        if job.phase == self.word_histograms.name:
-            return hyperparameters.histogram(self._unpack(job, job.passage)[1] & hyperparameters.COUNT)
-        where, arrived, leaving, left = tokens_of_words(job, slice_), *job.passage
-        if job.phase == self.rows_made.name:
-            left[0] = travelling_rows.count_phase(*where, arrived, leaving, self.work)
-            return 0
+        tokens, (arrived, leaving, left) = tokens_of_words(job, slice_), job.passage
         prior, totals = self.word_prior(job.shared), self._totals(job)
-        changed, left[0] = travelling_rows.word_phase(*where, arrived, leaving, self.work, prior, totals, key)
+        changed, left[0] = travelling_rows.word_phase(*tokens, arrived, leaving, self.work, prior, totals, key)
         return changed
 
-    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        names = self._gathered_names(sweep, directory)
-        numbers = (numbers for _, numbers in sweep(self.document_numbers))
-        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers, document_names=names)
 
-    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """A block's share of the numbers of all documents in the whole, uint64, and of the bytes of their names.
+class RingGibbs(RingDocMajor, Gibbs):
+    """See `samplers.gibbs`."""
 
-        The names of all blocks are documents.txt, or lines without a name.
-        """
-        numbers, entry = self.dataset.originals(), self.dataset.manifest["texts"].get("documents")
-        if entry:
-            text: np.ndarray[Any, Any] = np.memmap(self.dataset.path / entry["file"], np.uint8, "r")
-        else:
-            text = np.broadcast_to(np.uint8(ord("\n")), numbers.size)
-        share, blocks = (block, block + 1), self.dataset.block_count
-        mine, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, text))
-        return numbers[mine], text[its]
 
-    def _gathered_names(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
-        """The names of all documents, line after line; None if there are none."""
-        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
-            for some, text in sweep(self.document_names):
-                numbers.add(some)
-                texts.add(text)
-            order, lines = np.argsort(numbers.mapped(-1)), texts.mapped(-1)
-        return lines_in_order(lines, order) if lines.size > order.size else None
+class RingSparseGibbs(RingDocMajor, SparseGibbs):
+    """See `samplers.sparse_gibbs`. Topics start at random, and the model is that of the last state."""
 
-    def own_bytes(self) -> int:
-        """Of the export, to order rows, and names before them."""
-        return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
-    def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
-        most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())
-        sizes, rows = np.empty(job.last - job.first, np.uint32), np.empty(most, np.uint64)
-        filled = travelling_rows.unpack_rows(passage.arrived, sizes.size, sizes, rows)
-        return sizes, rows[:filled].copy()
+class RingSparseLda(RingDocMajor, SparseLda):
+    """See `samplers.sparselda`."""
+
+
+class RingAliasLda(RingDocMajor, AliasLda):
+    """See `samplers.aliaslda`."""
+
+
+class RingLightLda(RingDocMajor, LightLda):
+    """See `samplers.lightlda`."""
+
+
+RING_SAMPLERS: dict[str, type[RingLda]] = {
+    "two-phase": RingTwoPhase,
+    "gibbs": RingGibbs,
+    "sparse-gibbs": RingSparseGibbs,
+    "sparselda": RingSparseLda,
+    "aliaslda": RingAliasLda,
+    "lightlda": RingLightLda,
+}
+
+
+def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+    """The program of a sampler, or of two-phase sampling for "auto"; see `samplers.programs.sampler_spec`."""
+    name = "two-phase" if name == "auto" else name
+    settled = sampler_spec(name, options, given).options
+    return ProgramSpec(f"{__name__}:{RING_SAMPLERS[name].__name__}", settled)

@@ -13,20 +13,18 @@ from ooc.batch import node_directory
 from ooc.ring import Ring
 from ooc.run import create_run
 from ooc.state import Layout
-from ooc.worker import ProgramSpec
 from samplers.averaging import check_average
 from samplers.convergence import check_convergence
 from samplers.lda import check_options
 from samplers.observer import LdaObserver
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
-from samplers.programs import check_steps
 from samplers.ring_checks import check_apart, check_shards
+from samplers.ring_programs import ring_spec
 from samplers.training import DEFAULT_BETA, default_alpha, optimization, remember_held_out
 
 DEFAULT_STALENESS = 1  # macro-steps
 MOST_STALENESS = 8
 GENERATIONS = 3  # of state, while the third replaces the first
-PROGRAM = "samplers.ring_programs:RingTwoPhase"
 
 
 def train_lda_on_ring(
@@ -36,7 +34,9 @@ def train_lda_on_ring(
     *,
     topics: int,
     iterations: int,
+    sampler: str = "auto",
     mh_steps: int | None = None,
+    proposal: str | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
     optimize_every: int = 0,
@@ -55,7 +55,7 @@ def train_lda_on_ring(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Train a topic model by two-phase sampling; every rank calls this with its shard and a run directory of its own.
+    """Train a topic model; every rank calls this with its shard and a run directory of its own.
 
     staleness: how many macro-steps old the totals of topics may be that ranks hear of each other. on_node: slices, made
     anew when a run goes on, are on the disk that a batch scheduler gives the node. The others are as in
@@ -72,7 +72,8 @@ def train_lda_on_ring(
     if on_node:
         node_directory()
     priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
-    spec, dataset = _spec(mh_steps, topics=topics, **priors, seed=seed), Dataset(data)
+    given = {"mh_steps": mh_steps, "proposal": proposal}
+    spec, dataset = ring_spec(sampler, {"topics": topics, **priors, "seed": seed}, given), Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
     check_apart(ring, path)
@@ -109,15 +110,9 @@ def _told_by_first(ring: Ring, value: Any) -> Any:
     return json.loads(ring.all_gather(json.dumps(value).encode())[0])
 
 
-def _spec(mh_steps: int | None, **options: Any) -> ProgramSpec:
-    if mh_steps is not None:
-        options["mh_steps"] = check_steps(mh_steps)
-    return ProgramSpec(PROGRAM, options)
-
-
-def disk_needed(data: Path, topics: int, mh_steps: int | None = None) -> int:
+def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
     """Bytes of the generations of state that a new run keeps at most, of a shard."""
-    dataset = Dataset(data)
+    dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
-    program = _spec(mh_steps, topics=topics, alpha=DEFAULT_BETA, beta=DEFAULT_BETA, seed=0).build(dataset)
+    program = ring_spec(sampler, options, {"mh_steps": mh_steps}).build(dataset)
     return GENERATIONS * int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1])

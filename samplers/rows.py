@@ -102,11 +102,17 @@ def prefetch_row(rows, word, topic):
 @inlined
 def increase(rows, word, topic):
     """Add 1 to n_kw."""
+    add_tokens(rows, word, topic, 1)
+
+
+@inlined
+def add_tokens(rows, word, topic, tokens):
+    """Add so many to n_kw."""
     mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
-        rows.dense[start + topic] += 1
+        rows.dense[start + topic] += tokens
     else:
-        entry = np.int64(topic) << 32 | 1
+        entry = np.int64(topic) << 32 | tokens
         slot = _home(np.int64(topic), mask)
         there = rows.tables[start + slot]
         while there and there >> 32 != entry >> 32:
@@ -114,7 +120,7 @@ def increase(rows, word, topic):
                 rows.tables[start + slot], entry = entry, there
             slot = (slot + 1) & mask
             there = rows.tables[start + slot]
-        rows.tables[start + slot] = there + 1 if there else entry
+        rows.tables[start + slot] = there + tokens if there else entry
 
 
 @inlined

@@ -24,7 +24,7 @@ class TableMajor(DocMajor):
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, **options)
-        sizes = np.array([self.topics]) if self.in_place else np.minimum(dataset.index.frequencies, self.topics)
+        sizes = np.array([self.topics]) if self.in_place else np.minimum(self.word_tokens(), self.topics)
         self._table_specs, self._table_starts = room_for_tables(sizes, self.topics)
         if not self.in_place:
             self._of_slices = per_slice(sizes, dataset.index.slice_bounds)

@@ -21,6 +21,7 @@ from numba.cpython.unsafe import numbers
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from samplers.groups import draw_prior, word_tokens
+from samplers.rows import add_tokens, clear_row, nonzeros
 from samplers.streams import bits, uniform
 from samplers.two_phase import accept_token, move_token
 from samplers.word_tables import choose_entry, fill_table, topic_of
@@ -340,6 +341,35 @@ def unpack_rows(data, words, sizes, rows):
             filled += 1
         sizes[w] = filled - first
     return filled
+
+
+@kernel
+def load_rows(data, rows, first, words):
+    """Set the rows of some words, of which the first has this rank, see `samplers.rows`, to those that have arrived."""
+    at = 0
+    for word in range(first, first + words):
+        end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
+        at += SIZE_BYTES
+        clear_row(rows, word)
+        while at < end:
+            step, at = read_number(data, at)
+            count, at = read_number(data, at)
+            topic += step
+            add_tokens(rows, word, topic, count)
+
+
+@kernel
+def pack_rows(rows, first, words, counts, leaving, work):
+    """Write the rows of some words to those `leaving`; returns the bytes written. counts: `samplers.documents.Counts`,
+    of which `row_topics` and `row_counts` are used."""
+    to = 0
+    for word in range(first, first + words):
+        for i in range(nonzeros(rows, word, counts.row_topics, counts.row_counts)):
+            topic = np.int64(counts.row_topics[i])
+            work.counted[topic]["count"] = counts.row_counts[i]
+            mark(work, topic)
+        to = close_row(list_topics(work)[0], work, leaving, to)
+    return to
 
 
 def room(frequencies: np.ndarray, topics: int) -> int:

@@ -12,19 +12,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
-from corpora import model_bytes
-from launches import ITERATIONS, OPTIONS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
+from corpora import model_bytes, names_of_words, random_documents
+from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
 from rings import mpiexec, until
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
-from blocks import RequestError, WorkFailed
+from blocks import RequestError, WorkFailed, write_corpus
 from blocks.dataset import Dataset
 from ooc.hosts import Host, read_hosts
 from ooc.launch import Report, cause
 from ooc.roll_call import Hello, check, own_version
 from ooc.run import Run
+from samplers.held_out import FIELD
 
 # Files of hosts
 
@@ -86,7 +88,7 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["ingest", "jsonl", "a"], "Missing argument"),
         (["topics", "run"], "cannot run on several machines"),
         (["train", "mf", "data", "run", "--rank", "3"], "cannot run on several machines"),
-        (["train", "lda", "data", "run", "--topics", "3", "--sampler", "lightlda"], "--sampler"),
+        (["train", "lda", "data", "run", "--topics", "3", "--update", "rotation"], "--update rotation"),
         (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
         (["train", "lda", "data", "run", "--topics", "3", "--start", "scvb0"], "--start"),
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
@@ -325,6 +327,28 @@ def test_a_killed_rank_is_named(place, model):
     assert model_bytes(place / "killed-0") == model
 
 
+def test_a_killed_rank_goes_on_to_the_same_average(place):
+    """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""
+    offsets, words = random_documents(np.random.default_rng(3), 40, WORDS, 60)
+    write_corpus(place / "held-out", offsets, words, names_of_words(WORDS))
+    more = ("--held-out", "held-out", "--average", 3, "--optimize-every", 7, "--burn-in", 5)
+    assert train(place, "average-{rank}", *more).done().returncode == 0
+    with nobody_left(place):
+        launch = train(place, "cut-{rank}", *more)
+        launch.until_trained(place / "cut-0", 25)
+        rank_in(place).kill()
+        assert launch.done().returncode == 1
+    assert Launch(place, "--", "resume", "cut-{rank}").done().returncode == 0
+    assert model_bytes(place / "cut-0") == model_bytes(place / "average-0")
+    names = "iteration", FIELD, "alpha_sum", "beta", "log_likelihood_per_token", "s_error"
+    told = [
+        [[line.get(name) for name in names] for line in Run(place / run).metrics()]
+        for run in ("average-0", "average-1", "cut-0", "cut-1")
+    ]
+    assert told[0] == told[1] == told[2] == told[3]
+    assert [line[0] for line in told[0] if line[1]] == [*range(10, ITERATIONS + 1, 10)]
+
+
 def test_the_ranks_of_a_run_go_on_together(place, model):
     """Runs of other trainings are refused; with more iterations all have more."""
     short = train(place, "short-{rank}", "--iterations", 2)
@@ -354,7 +378,7 @@ def test_ranks_that_mpi_starts(place, model):
     assert model_bytes(place / "mpi-0") == model
     refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
     assert refused.returncode != 0
-    assert "--chains cannot be used on several machines yet" in refused.stderr
+    assert "--chains 2 cannot be used on several machines" in refused.stderr
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")

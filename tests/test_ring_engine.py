@@ -17,14 +17,15 @@ from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.model import Model
+from samplers.programs import sampler_spec
+from samplers.ring_programs import RING_SAMPLERS, ring_spec
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
 NAMES = ["" if number % 7 == 3 else f"dokument nö {number}" * (number % 4) for number in range(DOCUMENTS)]
 
 
-def spec(**options: object) -> ProgramSpec:
-    settled = {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3} | options
-    return ProgramSpec("samplers.ring_programs:RingTwoPhase", settled)
+def spec(sampler: str = "two-phase", **options: object) -> ProgramSpec:
+    return ring_spec(sampler, {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3} | options, {})
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,20 @@ def new_runs(
     return [create_run(root / f"run-{i}", shard, spec(**options), **length) for i, shard in enumerate(datasets)]
 
 
+def check_counts(model: Model, whole: Dataset) -> None:
+    """All tokens are counted once in the rows of words, and once in those of documents."""
+    assert list(model.problems()) == []
+    frequencies = np.zeros(WORDS, int)
+    frequencies[whole.index.word_ids] = whole.index.frequencies
+    totals = np.zeros((2, TOPICS), int)
+    for rows, total in zip((model.words, model.documents), totals, strict=True):
+        np.add.at(total, rows.topics, rows.counts)
+    assert np.array_equal(totals[0], model.topic_counts)
+    assert np.array_equal(totals[1], model.topic_counts)
+    assert np.array_equal(np.diff(np.append(0, np.cumsum(model.words.counts))[model.words.offsets]), frequencies)
+    assert model.documents.offsets.size == whole.documents + 1
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     """Every document's tokens are counted, in its original place; rows of words are the sums over documents; metrics
@@ -75,14 +90,8 @@ def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     runs = new_runs(tmp_path, shards(ranks))
     train_all(runs)
     model = Model(runs[0].path / "model")
-    assert model.documents.offsets.size == whole.documents + 1
-    assert model.topic_counts.sum() == whole.tokens
     assert model.document_names() == NAMES
-    assert list(model.problems()) == []
-    frequencies = np.zeros(WORDS, int)
-    frequencies[whole.index.word_ids] = whole.index.frequencies
-    per_word = np.add.reduceat(np.append(model.words.counts, 0), model.words.offsets[:-1])
-    assert np.array_equal(np.where(np.diff(model.words.offsets) > 0, per_word, 0), frequencies)
+    check_counts(model, whole)
     for run in runs[1:]:
         assert not (run.path / "model").exists()
         assert [line["log_likelihood_per_token"] for line in run.metrics() if "nonzeros" in line] == [
@@ -100,6 +109,31 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, s
         train_all(runs, workers, buffers)
         models.append(model_bytes(runs[0].path))
     assert models[0] == models[1] == models[2]
+
+
+@pytest.mark.parametrize("sampler", [name for name in RING_SAMPLERS if name != "two-phase"])
+def test_document_major_samplers_go_round(tmp_path, whole, shards, sampler):
+    """Rows that come to rest count every token of their words, wherever it is; the model does not depend on workers or
+    memory, nor on a stop; it fits as well as that of one machine."""
+    iterations = {"a": (12,), "b": (7, 12)}
+    for name, workers, buffers in (("a", 1, 0), ("b", 2, 3)):
+        runs = new_runs(tmp_path / name, shards(2), iterations[name][0], sampler=sampler)
+        for planned in iterations[name]:
+            for run in runs:
+                run.set_iterations(planned)
+            train_all(runs, workers, buffers)
+    assert model_bytes(tmp_path / "a" / "run-0") == model_bytes(tmp_path / "b" / "run-0")
+    check_counts(Model(runs[0].path / "model"), whole)
+    alone = create_run(tmp_path / "alone", whole, program_of(sampler), iterations=12, evaluate_every=12, settings={})
+    train(alone, plan(1), quiet=True)
+    here, there = (run.metrics()[-1]["log_likelihood_per_token"] for run in (runs[0], alone))
+    assert here == pytest.approx(there, rel=0.01)
+
+
+def program_of(sampler: str) -> ProgramSpec:
+    """The same chain on one machine, but for its random numbers and the order in which tokens have their turn."""
+    start = {"start": "random"} if sampler == "sparse-gibbs" else {}
+    return sampler_spec(sampler, spec().options, start)
 
 
 @pytest.mark.parametrize("buffers", [0, 3])

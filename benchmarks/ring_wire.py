@@ -1,0 +1,157 @@
+"""Rows of words on the wire: as 8-byte entries, in bytes of seven bits, as they travel, and both compressed by zstd.
+
+    python -m benchmarks.ring_wire early/model late/model --rate 1Gbps
+
+Rows are those of trained models, in packets of some megabytes. For each form: its bytes, the seconds of one core that
+it takes to make and to read it, the least of the rounds, and the seconds that a link takes to carry it. Where the core
+would have to wait for the link the shortest is the form whose slower side is the fastest; where it would not, that with
+the least work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import zstandard
+
+from benchmarks.report import describe_machine, machine, table
+from blocks.compiled import kernel
+from blocks.memory import parse_rate
+from samplers.model import Model, Rows
+from samplers.travelling_rows import MOST_BYTES, SIZE_BYTES, read_number, read_size, write_number
+
+LEVELS = (-5, 1, 3)
+PACKET = 1 << 19  # entries of a packet
+
+
+class Form(NamedTuple):
+    """Of all packets: bytes, and seconds of a core to make and to read them."""
+
+    name: str
+    bytes: int
+    make_s: float
+    read_s: float
+
+
+@kernel
+def write_rows(offsets, topics, counts, data):
+    """Write rows as they travel, see `samplers.travelling_rows`; returns the bytes written."""
+    at = 0
+    for word in range(offsets.size - 1):
+        first, before = at + SIZE_BYTES, np.int64(-1)
+        end = first
+        for entry in range(offsets[word], offsets[word + 1]):
+            end = write_number(data, end, np.int64(topics[entry]) - before)
+            end = write_number(data, end, np.int64(counts[entry]))
+            before = np.int64(topics[entry])
+        for byte in range(SIZE_BYTES):
+            data[at + byte] = (end - first) >> (8 * byte) & 255
+        at = end
+    return at
+
+
+@kernel
+def read_rows(data, size, entries):
+    """Read them again: entries, uint32 (n, 2), topics and counts; returns how many."""
+    at, filled = 0, 0
+    while at < size:
+        end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
+        at += SIZE_BYTES
+        while at < end:
+            step, at = read_number(data, at)
+            count, at = read_number(data, at)
+            topic += step
+            entries[filled, 0], entries[filled, 1] = topic, count
+            filled += 1
+    return filled
+
+
+def timed(work: Callable[[], Any], rounds: int) -> tuple[Any, float]:
+    """What it returns, and the least seconds of this core that it took."""
+    least = float("inf")
+    for _ in range(rounds):
+        began = time.process_time()
+        found = work()
+        least = min(least, time.process_time() - began)
+    return found, least
+
+
+def packets(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Offsets, topics and counts of some words after the other."""
+    starts = np.searchsorted(rows.offsets, np.arange(0, rows.offsets[-1], PACKET))
+    for first, last in zip(starts, [*starts[1:], rows.offsets.size - 1], strict=True):
+        mine = slice(int(rows.offsets[first]), int(rows.offsets[last]))
+        yield rows.offsets[first : last + 1] - mine.start, rows.topics[mine], rows.counts[mine]
+
+
+def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds: int) -> Iterator[Form]:
+    """The forms of one packet; raises RuntimeError if one does not come out as it went in."""
+    entries = np.stack((topics, counts), axis=1).astype(np.uint32)
+    room, again = np.zeros(MOST_BYTES * topics.size + SIZE_BYTES * offsets.size, np.uint8), np.zeros_like(entries)
+    size, make_s = timed(lambda: write_rows(offsets, topics, counts, room), rounds)
+    filled, read_s = timed(lambda: read_rows(room, size, again), rounds)
+    if filled != len(entries) or not np.array_equal(again, entries):
+        raise RuntimeError("rows do not come out as they went in")
+    raw, packed = entries.tobytes(), room[:size].tobytes()
+    yield Form("entries", len(raw), 0.0, 0.0)
+    yield Form("as they travel", size, make_s, read_s)
+    for name, data, before in (("entries", raw, (0.0, 0.0)), ("as they travel", packed, (make_s, read_s))):
+        for level in LEVELS:
+            press, free = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
+            small, press_s = timed(lambda press=press, data=data: press.compress(data), rounds)  # type: ignore[misc]
+            whole, free_s = timed(lambda free=free, small=small: free.decompress(small), rounds)  # type: ignore[misc]
+            if whole != data:
+                raise RuntimeError("zstd does not give back what it got")
+            yield Form(f"{name}, zstd {level}", len(small), before[0] + press_s, before[1] + free_s)
+
+
+def compare(model: Model, rounds: int) -> list[Form]:
+    """The forms of all rows of a model."""
+    each = [list(forms_of(*packet, rounds)) for packet in packets(model.words)]
+    return [
+        Form(same[0].name, sum(f.bytes for f in same), sum(f.make_s for f in same), sum(f.read_s for f in same))
+        for same in zip(*each, strict=True)
+    ]
+
+
+def described(forms: Sequence[Form], rate: float) -> Iterator[list[str]]:
+    yield ["", "MB", "of entries", "core s/GB", "core s", "wire s", "the slower", "both"]
+    for form in forms:
+        core, wire = form.make_s + form.read_s, form.bytes / rate
+        yield [
+            form.name,
+            f"{form.bytes / 1e6:,.1f}",
+            f"{form.bytes / forms[0].bytes:.1%}",
+            f"{core / forms[0].bytes * 1e9:.2f}",
+            *(f"{seconds:.3f}" for seconds in (core, wire, max(core, wire), core + wire)),
+        ]
+
+
+def main() -> None:
+    summary, _, details = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.ring_wire",
+        description=summary,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", type=Path, nargs="+", help="of runs, as run/model")
+    parser.add_argument("--rate", default="1Gbps", help="of a link")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    rate = parse_rate(args.rate, "--rate")
+    print("\n".join(describe_machine(machine())))
+    for path in args.models:
+        model = Model(path)
+        mean = model.words.offsets[-1] / model.vocabulary_size
+        print(f"\n{path}: K = {model.topics}, {model.vocabulary_size:,} words of {mean:,.0f} topics, {args.rate}")
+        print("\n".join(table(list(described(compare(model, args.rounds), rate)))))
+
+
+if __name__ == "__main__":
+    main()
