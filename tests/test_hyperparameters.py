@@ -183,8 +183,8 @@ def test_an_estimation_is_neither_lost_nor_done_twice(dataset, expected, tmp_pat
     for _ in range(3):
         with open_engine(run, plan(1, 2 - buffers)) as engine:
             engine.start()
-            found = engine.program.census(engine.cursor.iteration, engine.sweep, engine.arrays)
-            engine.program.adapt([found], engine.arrays)
+            if found := engine.program.census(engine.cursor.iteration, engine.sweep, engine.arrays):
+                engine.program.adapt([found], engine.arrays)
         with open_engine(run, plan(1, buffers)) as engine:
             engine.start()
             engine.step()
