@@ -23,7 +23,7 @@ from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import kernel
 from blocks.memory import parse_rate
 from samplers.model import Model, Rows
-from samplers.travelling_rows import MOST_BYTES, SIZE_BYTES, read_number, read_size, write_number
+from samplers.travelling_rows import SIZE_BYTES, read_entry, read_size, room, write_entry
 
 LEVELS = (-5, 1, 3)
 PACKET = 1 << 19  # entries of a packet
@@ -46,8 +46,7 @@ def write_rows(offsets, topics, counts, data):
         first, before = at + SIZE_BYTES, np.int64(-1)
         end = first
         for entry in range(offsets[word], offsets[word + 1]):
-            end = write_number(data, end, np.int64(topics[entry]) - before)
-            end = write_number(data, end, np.int64(counts[entry]))
+            end = write_entry(data, end, np.int64(topics[entry]) - before, np.int64(counts[entry]))
             before = np.int64(topics[entry])
         for byte in range(SIZE_BYTES):
             data[at + byte] = (end - first) >> (8 * byte) & 255
@@ -63,8 +62,7 @@ def read_rows(data, size, entries):
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
         at += SIZE_BYTES
         while at < end:
-            step, at = read_number(data, at)
-            count, at = read_number(data, at)
+            step, count, at = read_entry(data, at)
             topic += step
             entries[filled, 0], entries[filled, 1] = topic, count
             filled += 1
@@ -92,22 +90,30 @@ def packets(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds: int) -> Iterator[Form]:
     """The forms of one packet; raises RuntimeError if one does not come out as it went in."""
     entries = np.stack((topics, counts), axis=1).astype(np.uint32)
-    room, again = np.zeros(MOST_BYTES * topics.size + SIZE_BYTES * offsets.size, np.uint8), np.zeros_like(entries)
-    size, make_s = timed(lambda: write_rows(offsets, topics, counts, room), rounds)
-    filled, read_s = timed(lambda: read_rows(room, size, again), rounds)
+    frequencies = np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[offsets])
+    data, again = np.zeros(room(frequencies, int(topics.max()) + 1), np.uint8), np.zeros_like(entries)
+    size, make_s = timed(lambda: write_rows(offsets, topics, counts, data), rounds)
+    filled, read_s = timed(lambda: read_rows(data, size, again), rounds)
     if filled != len(entries) or not np.array_equal(again, entries):
         raise RuntimeError("rows do not come out as they went in")
-    raw, packed = entries.tobytes(), room[:size].tobytes()
+    raw, packed = entries.tobytes(), data[:size].tobytes()
     yield Form("entries", len(raw), 0.0, 0.0)
     yield Form("as they travel", size, make_s, read_s)
-    for name, data, before in (("entries", raw, (0.0, 0.0)), ("as they travel", packed, (make_s, read_s))):
-        for level in LEVELS:
-            press, free = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
-            small, press_s = timed(lambda press=press, data=data: press.compress(data), rounds)  # type: ignore[misc]
-            whole, free_s = timed(lambda free=free, small=small: free.decompress(small), rounds)  # type: ignore[misc]
-            if whole != data:
-                raise RuntimeError("zstd does not give back what it got")
-            yield Form(f"{name}, zstd {level}", len(small), before[0] + press_s, before[1] + free_s)
+    for level in LEVELS:
+        yield compressed("entries", raw, level, rounds)
+    for level in LEVELS:
+        form = compressed("as they travel", packed, level, rounds)
+        yield form._replace(make_s=form.make_s + make_s, read_s=form.read_s + read_s)
+
+
+def compressed(name: str, data: bytes, level: int, rounds: int) -> Form:
+    """By zstd; raises RuntimeError if that does not give back what it got."""
+    press, free = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
+    small, make_s = timed(lambda: press.compress(data), rounds)
+    whole, read_s = timed(lambda: free.decompress(small), rounds)
+    if whole != data:
+        raise RuntimeError("zstd does not give back what it got")
+    return Form(f"{name}, zstd {level}", len(small), make_s, read_s)
 
 
 def compare(model: Model, rounds: int) -> list[Form]:

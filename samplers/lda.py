@@ -141,9 +141,8 @@ class Lda(StaticProgram):
         return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int) -> int:
-        """The rows of all words, 8 bytes for each of their topics: as many as words have of topics drawn at random."""
-        frequencies = machines * self.dataset.index.frequencies
-        return int(8 * self.topics * -np.expm1(frequencies / -self.topics).sum())
+        """Nothing: on one machine."""
+        return 0
 
     def scratch_bytes(self) -> int:
         return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())

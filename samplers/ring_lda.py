@@ -61,7 +61,8 @@ class RingLda(Lda):
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int) -> int:
-        return super().sent_bytes(machines) * 3 // 8  # about three bytes for a topic and its count
+        """The rows of all words while topics are at random, but of the slices that come to rest."""
+        return travelling_rows.random_bytes(self._frequencies, self.topics) * (machines - 1) // machines
 
     def largest_group(self) -> int:
         """Tokens of the longest document: words are not gathered."""
@@ -94,8 +95,10 @@ class RingLda(Lda):
     def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
         if not phase.travels:
             return None
-        step = int(state[0, -1]) + 1
-        row = [4, 0, 0, 0, step & 127 | 128, step >> 7 & 127 | 128, step >> 14, 1]  # the one token, and its topic
+        more = int(state[0, -1]) - 15
+        large = [15 << 4, more & 127 | 128, more >> 7 & 127 | 128, more >> 14]
+        entry = large if more >= 0 else [more + 15 << 4]  # the one token, and its topic
+        row = [len(entry), 0, 0, 0, *entry]
         data = np.array([] if phase is self.rows_made else row, np.uint8)
         return Passage(data, np.zeros(16, np.uint8), np.zeros(1, np.int64))
 

@@ -6,9 +6,10 @@ has it puts right what its own document phase has changed since the row was here
 proposals from the row, and hands it on. So a row is not stale but for what document phases of machines that it comes to
 later have changed. A token's last column is the topic that the row has it under.
 
-A row travels as bytes: how many follow, in four; then for each of its topics, ascending, how far it is from the one
-before, and the count: numbers of seven bits a byte, the lowest first, of which the last has the highest bit clear. The
-rows of a part's words come one after the other; so a worker reads what came and writes what goes on.
+A row travels as bytes: how many follow, in four; then an entry for each of its topics, ascending: a byte of which four
+bits say how far the topic is from the one before, and four what it counts, either less one; 15 stands for 15 and what
+follows, a number of seven bits a byte, the lowest first, of which the last has the highest bit clear. Most entries
+take one byte. The rows of a part's words come one after the other; so a worker reads what came and writes what goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.cpython.unsafe import numbers
 
-from blocks.compiled import inlined, kernel, unmanaged_kernel
+from blocks.compiled import inlined, inlined_kernel, kernel, unmanaged_kernel
 from samplers.groups import draw_prior, word_tokens
 from samplers.rows import add_tokens, clear_row, nonzeros
 from samplers.streams import bits, uniform
@@ -29,7 +30,8 @@ from samplers.word_tables import choose_entry, fill_table, topic_of
 trailing_zeros: Any = numbers.trailing_zeros  # of an integer's bits, the lowest first: one instruction
 SPARE = 1  # columns after the proposals: the topic that the row counts
 SIZE_BYTES = 4  # before a row
-MOST_BYTES = 8  # that a topic, below 2^20, and its count take
+_LARGE = 15  # from there on a step or a count, less one, takes more than four bits, and
+_STEP_BYTES, _COUNT_BYTES = 3, 5  # at most so many bytes more, a topic being below 2^20 and a count below 2^35
 MOST_SPREAD = 1 << 16  # tokens of a word that are drawn from one by one,
 _SPREAD = 16  # if they are not more than so many a topic; else from an alias table
 
@@ -78,6 +80,37 @@ def write_number(data, at, value):
     return at + 1
 
 
+@inlined_kernel
+def read_entry(data, at):
+    """How far a topic is from the one before, its count, and where the next entry begins."""
+    byte = np.int64(data[at])
+    step, count = byte >> 4, byte & _LARGE
+    at += 1
+    if step == _LARGE:
+        more, at = read_number(data, at)
+        step += more
+    if count == _LARGE:
+        more, at = read_number(data, at)
+        count += more
+    return step + 1, count + 1, at
+
+
+@inlined_kernel
+def write_entry(data, at, step, count):
+    """Write an entry, of int64; returns where the next one begins."""
+    step, count = step - 1, count - 1
+    if max(step, count) < _LARGE:
+        data[at] = step << 4 | count
+        return at + 1
+    data[at] = min(step, _LARGE) << 4 | min(count, _LARGE)
+    at += 1
+    if step >= _LARGE:
+        at = write_number(data, at, step - _LARGE)
+    if count >= _LARGE:
+        at = write_number(data, at, count - _LARGE)
+    return at
+
+
 @inlined
 def read_size(data, at):
     """How many bytes a row has."""
@@ -99,8 +132,7 @@ def open_row(data, at, end, work):
     """Count the tokens of a row, the bytes from `at` to `end`."""
     topic = np.int64(-1)
     while at < end:
-        step, at = read_number(data, at)
-        count, at = read_number(data, at)
+        step, count, at = read_entry(data, at)
         topic += step
         work.counted[topic]["count"] = count
         mark(work, topic)
@@ -136,8 +168,7 @@ def close_row(size, work, data, at):
     end = first
     for i in range(size):
         topic = np.int64(work.topics[i])
-        end = write_number(data, end, topic - before)
-        end = write_number(data, end, np.int64(work.counts[i]))
+        end = write_entry(data, end, topic - before, np.int64(work.counts[i]))
         work.counted[topic]["count"] = 0
         before = topic
     for byte in range(SIZE_BYTES):
@@ -319,8 +350,7 @@ def rows_likelihood(data, words, prior):
         end = at + SIZE_BYTES + read_size(data, at)
         at += SIZE_BYTES
         while at < end:
-            _step, at = read_number(data, at)
-            count, at = read_number(data, at)
+            _step, count, at = read_entry(data, at)
             likelihood += math.lgamma(count + prior.weights[0]) - from_prior
             nonzeros += 1
     return likelihood, nonzeros
@@ -334,8 +364,7 @@ def unpack_rows(data, words, sizes, rows):
         end, topic, first = at + SIZE_BYTES + read_size(data, at), np.int64(-1), filled
         at += SIZE_BYTES
         while at < end:
-            step, at = read_number(data, at)
-            count, at = read_number(data, at)
+            step, count, at = read_entry(data, at)
             topic += step
             rows[filled] = np.uint64(topic) << np.uint64(32) | np.uint64(count)
             filled += 1
@@ -352,8 +381,7 @@ def load_rows(data, rows, first, words):
         at += SIZE_BYTES
         clear_row(rows, word)
         while at < end:
-            step, at = read_number(data, at)
-            count, at = read_number(data, at)
+            step, count, at = read_entry(data, at)
             topic += step
             add_tokens(rows, word, topic, count)
 
@@ -374,4 +402,16 @@ def pack_rows(rows, first, words, counts, leaving, work):
 
 def room(frequencies: np.ndarray, topics: int) -> int:
     """Bytes that the rows of words with so many tokens, int64 (W,), take at most."""
-    return int(MOST_BYTES * np.minimum(frequencies, topics).sum() + SIZE_BYTES * frequencies.size)
+    entries = np.minimum(frequencies, topics)
+    steps, counts = np.minimum(entries, topics // _LARGE), np.minimum(entries, frequencies // _LARGE)  # that are large
+    return int((entries + _STEP_BYTES * steps + _COUNT_BYTES * counts).sum() + SIZE_BYTES * frequencies.size)
+
+
+def random_bytes(frequencies: np.ndarray, topics: int) -> int:
+    """Bytes that such rows take while topics are at random: what is expected, but counts are all taken for the mean."""
+    present = -np.expm1(-frequencies / topics)  # the chance of each topic
+    entries = topics * present
+    counts = frequencies / np.maximum(entries, 1e-9)
+    lengths = [_LARGE, *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES))]  # from which it is a byte more
+    large = sum((1.0 - present) ** least + (counts > least) for least in lengths)
+    return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)

@@ -35,8 +35,11 @@ def packed(table: np.ndarray) -> np.ndarray:
     for counts in table:
         row, before = bytearray(), -1
         for topic in np.flatnonzero(counts).tolist():
-            number(topic - before, row)
-            number(int(counts[topic]), row)
+            step, count = topic - before - 1, int(counts[topic]) - 1
+            row.append(16 * min(step, 15) + min(count, 15))
+            for large in (step, count):
+                if large >= 15:
+                    number(large - 15, row)
             before = topic
         data += len(row).to_bytes(4, "little") + row
     return np.frombuffer(bytes(data), np.uint8)
