@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blocks.dataset import Dataset, Index
-from blocks.division import BLOCK_TOKENS, PART_TOKENS, bucket_count, slice_count
+from blocks.dataset import Dataset, Index, Whole
+from blocks.division import BLOCK_TOKENS, PART_TOKENS, bucket_count, least_slices, slice_count
 from blocks.errors import RequestError
 from blocks.synthetic import SHIFT
 
@@ -17,20 +17,25 @@ _LONGEST = 10  # times the mean: of natural documents, most are shorter
 class Intended(Dataset):
     """The sizes, the frequencies of words and the grid of cells; there are no files, and nothing can be trained.
 
-    tokens are those of `documents` documents, over `vocabulary` words by the power law with exponent `zipf`.
+    tokens are those of `documents` documents, over `vocabulary` words by the power law with exponent `zipf`. Where it
+    is a shard there are as many `shards`, alike.
     """
 
-    def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1) -> None:
+    def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1, shards: int = 1) -> None:
         for name, value in (("tokens", tokens), ("documents", documents), ("vocabulary", vocabulary)):
             if value < 1:
                 raise RequestError(f"--{name} {value}: at least 1 is needed")
         self.path, self.identity = Path(), ""
         self.tokens, self.documents, self.vocabulary_size = tokens, documents, vocabulary
         self.samples, self.part_size = tokens, PART_TOKENS
-        self.block_count, self.slice_count = bucket_count(tokens, BLOCK_TOKENS), slice_count(tokens)
+        self.block_count = bucket_count(tokens, BLOCK_TOKENS)
+        self.slice_count = max(slice_count(shards * tokens), least_slices(shards) if shards > 1 else 1)
         self.index = self._index(zipf)
         block = {"documents": -(-documents // self.block_count), "longest": _LONGEST * -(-tokens // documents)}
         self.manifest = {"blocks": [block] * self.block_count}
+        self.whole = Whole(shards * documents, shards * tokens, shards * self.index.frequencies)
+        if shards > 1:
+            self.manifest["shard"] = {"number": 0, "shards": shards}
 
     def _index(self, zipf: float) -> Index:
         """Words dealt to the slices in turn, blocks of equal size."""

@@ -59,6 +59,7 @@ def plan(
             tokens=share,
             documents=round(documents / machines) if documents else max(share // 100, 1),
             vocabulary=round(vocabulary),
+            shards=machines,
         )
     facts = plan_lda(
         dataset,

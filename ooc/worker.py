@@ -80,7 +80,7 @@ def travels(program: Program) -> bool:
 
 def travelling_rooms(dataset: Store, program: Program) -> list[np.ndarray]:
     """For each slice, int64 (P,), the bytes that its parts take at most when they travel."""
-    return [program.rooms(number, unit_parts(dataset, "slice", number)[1]) for number in range(dataset.slice_count)]
+    return [program.rooms(number, slice_parts(dataset, number)) for number in range(dataset.slice_count)]
 
 
 def delta_name(worker: int, name: str) -> str:
@@ -196,7 +196,11 @@ def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
     if order == "block":
         data = dataset.block(unit)
         return data, parts(data.offsets, dataset.part_size)
-    # Parts of a slice are the same at all machines that it comes to.
-    first, last = dataset.index.slice_bounds[unit : unit + 2]
+    return dataset.slice(unit), slice_parts(dataset, unit)
+
+
+def slice_parts(dataset: Store, slice_: int) -> np.ndarray:
+    """The bounds of its parts, which are the same at all machines that it comes to."""
+    first, last = dataset.index.slice_bounds[slice_ : slice_ + 2]
     samples = np.concatenate(([0], np.cumsum(dataset.column_samples()[first:last])))
-    return dataset.slice(unit), parts(samples, dataset.part_size * dataset.shards)
+    return parts(samples, dataset.part_size * dataset.shards)

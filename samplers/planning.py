@@ -15,8 +15,15 @@ from ooc.plan import make_plan
 from samplers.doc_major import SMALL
 from samplers.preparation import MEMORY_SHARE
 from samplers.programs import auto_sampler, sampler_spec
+from samplers.ring_programs import ring_spec
 from samplers.training import DEFAULT_BETA, default_alpha
 from samplers.trial import tokens_per_s
+
+_ASSUMED = (  # of several machines
+    "documents are dealt evenly, and all machines are as fast as the speeds above say",
+    "words follow Zipf's law with exponent 1.1; their topics are at random, as in the first iteration",
+    "slices are sent and received at full speed while others are sampled: the slowest of the three is all there is",
+)
 
 
 def plan_lda(
@@ -33,15 +40,17 @@ def plan_lda(
     network: float = float("inf"),
     directory: Path = Path(),
 ) -> dict[str, Any]:
-    """Facts of a training of `dataset`, one machine's share of the documents; JSON types only.
+    """Facts of a training of `dataset`, one machine's share of the documents, a shard if there are several machines;
+    JSON types only.
 
     speed: tokens a second of a worker; None has the sampler try. disk, network: bytes a second of a machine; the disk
     of `directory` is measured if it matters and is not given. Raises RequestError if the memory will not do.
     """
-    given = {"mh_steps": mh_steps, "proposal": None, "update": None, "start": None}
-    name = auto_sampler(topics, dataset.vocabulary_size, given) if sampler == "auto" else sampler
-    priors = {"alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA}
-    spec = sampler_spec(name, {"topics": topics, **priors, "seed": 0}, given)
+    given = {"mh_steps": mh_steps}
+    auto = "two-phase" if machines > 1 else auto_sampler(topics, dataset.vocabulary_size, given)
+    name = auto if sampler == "auto" else sampler
+    options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
+    spec = (ring_spec if machines > 1 else sampler_spec)(name, options, given)
     available = memory.available()
     budget = memory_bytes or int(MEMORY_SHARE * available)
     program = spec.build(dataset)
@@ -63,7 +72,7 @@ def plan_lda(
         "slices": dataset.slice_count,
         "topics": topics,
         "sampler": name,
-        "why": _why(name, topics, dataset.vocabulary_size) if sampler == "auto" else "as asked for",
+        "why": _why(name, topics, dataset.vocabulary_size, machines) if sampler == "auto" else "as asked for",
         "memory_bytes": plan.bytes,
         "residency": list(plan.reasons),
         "dataset_bytes": dataset.data_bytes,
@@ -75,8 +84,10 @@ def plan_lda(
     }
 
 
-def _why(sampler: str, topics: int, vocabulary: int) -> str:
+def _why(sampler: str, topics: int, vocabulary: int, machines: int) -> str:
     """Why `auto` is the sampler that it is."""
+    if machines > 1:
+        return "on several machines it streams its state, and others do not"
     dense = f"dense rows of all words take {_size(4 * topics * vocabulary)}"
     small = f"the {_size(SMALL)} up to which sparse-gibbs is sooner"
     return f"{dense}, {'within' if sampler == 'sparse-gibbs' else 'more than'} {small}"
@@ -111,6 +122,9 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     if "assumed_network" in facts:
         sent = f"rows of words sent, at most {_size(facts['sent_bytes'])} (fewer once topics are sharp)"
         yield f"           network   {facts['network_s']:,.1f} s: {sent}, at {_size(facts['assumed_network'])}/s"
+    if machines > 1:
+        yield f"rate       {facts['tokens'] / facts['iteration_s'] / 1e6:,.1f}M tokens a second on all machines"
+        yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
 
 
 def _size(size: float) -> str:

@@ -13,9 +13,10 @@ from blocks.from_memory import write_corpus
 from blocks.intended import Intended
 from blocks.synthetic import Synthetic, synthesize
 from ooc.plan import make_plan
+from ooc.ring import LocalRing
 from ooc.run import create_run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.worker import ProgramSpec, travels
 
 ITERATIONS = 4
 
@@ -28,9 +29,15 @@ def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
     with TemporaryDirectory(prefix="ooc-trial-") as directory:
         sample = _sample(dataset, Path(directory) / "data")
         run = create_run(
-            Path(directory) / "run", sample, spec, iterations=ITERATIONS, evaluate_every=ITERATIONS, settings={}
+            Path(directory) / "run",
+            sample,
+            spec,
+            iterations=ITERATIONS,
+            evaluate_every=ITERATIONS,
+            settings={"staleness": 1},
         )
-        train(run, make_plan(sample, spec.build(sample), 1, 1 << 62), quiet=True)
+        program = spec.build(sample)
+        train(run, make_plan(sample, program, 1, 1 << 62), quiet=True, ring=LocalRing() if travels(program) else None)
         return max(sample.tokens / line["sampling_s"] for line in run.metrics())
 
 

@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import new_run, program_spec, small_dataset
+from rings import in_all, tcp_rings
 
 from blocks import Dataset, RequestError
 from blocks.intended import Intended
 from blocks.memory import parse_rate
+from blocks.shards import make_shards
 from blocks.synthetic import Synthetic, synthesize
 from ooc.disk_speed import measure_disk
 from ooc.forecast import Speeds, forecast
 from ooc.plan import Plan, make_plan
+from ooc.run import create_run
 from ooc.training import train
 from samplers.planning import plan_lda, told
+from samplers.ring_programs import ring_spec
+from samplers.travelling_rows import random_bytes
 from samplers.trial import tokens_per_s
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -68,7 +73,8 @@ def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
     assert (found.iteration_s, found.limit) == (pytest.approx(7), "disk")
     found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
     assert found.sent_bytes == 0
-    found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, program.sent_bytes(2) / 9), machines=2)
+    travels = ring_spec("two-phase", {"topics": 9, "alpha": 0.1, "beta": 0.05, "seed": 1}, {}).build(dataset)
+    found = forecast(dataset, travels, streamed(2), Speeds(1e12, 1e12, travels.sent_bytes(2) / 9), machines=2)
     assert (found.iteration_s, found.limit) == (pytest.approx(9), "network")
 
 
@@ -80,13 +86,33 @@ def test_a_dataset_is_read_from_the_disk_unless_the_kernel_can_keep_it(tmp_path:
     assert forecast(dataset, program, streamed(0), SPEEDS, cache=size).data_bytes == 0
 
 
-def test_random_topics_give_words_as_many_topics_as_are_sent(tmp_path: Path) -> None:
-    """Against rows drawn: every token a topic of its own at random, the tokens of two machines."""
-    dataset = small_dataset(tmp_path / "data")
-    program = program_spec(topics=50).build(dataset)
-    rng = np.random.default_rng(1)
-    draws = [sum(np.unique(rng.integers(0, 50, 2 * n)).size for n in dataset.index.frequencies) for _ in range(20)]
-    assert program.sent_bytes(2) == pytest.approx(8 * np.mean(draws), rel=0.01)
+@pytest.mark.parametrize("topics", [6, 300])
+def test_a_ring_sends_the_bytes_that_were_planned(tmp_path: Path, topics: int) -> None:
+    """In an iteration in which topics are still at random."""
+    shards = make_shards(small_dataset(tmp_path / "data").path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
+    spec = ring_spec("two-phase", {"topics": topics, "alpha": 1.0, "beta": 1.0, "seed": 1}, {})
+    length = {"iterations": 3, "evaluate_every": 9, "settings": {"staleness": 1}}
+    runs = [create_run(tmp_path / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]
+    with tcp_rings(3, insecure=True) as rings:
+        pairs = zip(runs, rings, strict=True)
+        in_all([lambda run=run, ring=ring: train(run, streamed(0), quiet=True, ring=ring) for run, ring in pairs])
+    first, second, _ = (line["bytes_sent"] for line in runs[0].metrics())
+    assert 3 * spec.build(shards[0]).sent_bytes(3) == pytest.approx(second - first, rel=0.05)
+
+
+def test_a_ring_on_paper_is_like_one_of_shards(tmp_path: Path, drawn: Dataset) -> None:
+    shards = make_shards(drawn.path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
+    sizes = {"tokens": drawn.tokens // 3, "documents": drawn.documents // 3, "vocabulary": drawn.vocabulary_size}
+    paper = Intended(**sizes, shards=3)
+    assert paper.slice_count == shards[0].slice_count
+    spec = ring_spec("two-phase", {"topics": 500, "alpha": 0.1, "beta": 0.05, "seed": 1}, {})
+    programs = [spec.build(data) for data in (paper, shards[0])]
+    whole = Intended(**{name: 3 * size for name, size in sizes.items()} | {"vocabulary": drawn.vocabulary_size})
+    everything = random_bytes(whole.index.frequencies, 500)
+    assert programs[0].sent_bytes(3) == pytest.approx(everything * 2 / 3, rel=0.01)
+    assert programs[0].sent_bytes(2) == pytest.approx(programs[0].sent_bytes(3) * 3 / 4, rel=0.01)
+    plans = [make_plan(data, program, 2, 1 << 40) for data, program in zip((paper, shards[0]), programs, strict=True)]
+    assert plans[0].bytes == pytest.approx(plans[1].bytes, rel=0.2)
 
 
 def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, intended: Intended) -> None:
@@ -105,19 +131,20 @@ def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, i
 
 def test_the_paper_s_own_job_can_be_planned() -> None:
     """LightLDA's largest: 200 billion tokens, a million words and topics, 8 machines of 20 cores; nothing is tried."""
-    share = Intended(tokens=25_000_000_000, documents=150_000_000, vocabulary=1_000_000)
+    share = Intended(tokens=25_000_000_000, documents=150_000_000, vocabulary=1_000_000, shards=8)
     facts = plan_lda(
         share, topics=1_000_000, workers=20, memory_bytes=256 * 10**9, machines=8, speed=1e6, disk=5e8, network=1.25e8
     )
     assert facts["tokens"] == 200_000_000_000
     assert facts["sampler"] == "two-phase"
-    assert 1 < facts["state_bytes"] / (3 * 4 * 25_000_000_000) < 1.001  # tiles are filled up to whole pages
+    assert 1 < facts["state_bytes"] / (4 * 4 * 25_000_000_000) < 1.01  # tiles are filled up to whole pages
     assert 1250 < facts["sampling_s"] < 1300  # a little of it to move topics and proposals
     assert facts["read_bytes"] == 2 * facts["state_bytes"]  # two phases, streamed
-    assert facts["limit"] == "network"
+    assert facts["limit"] == "disk"
     text = "\n".join(told(facts))
     assert "200,000,000,000 tokens" in text
-    assert "limited by network" in text
+    assert "limited by disk" in text
+    assert "assumes    documents are dealt evenly" in text
 
 
 def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: Intended) -> None:
