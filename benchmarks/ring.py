@@ -7,7 +7,9 @@ Contestants train the same documents, in turn, by the commands that a user would
 ring of one, and rings of several whose totals are stale by one macro-step or not at all, on links of --rate; and on the
 loopback of one machine, TCP, plain TCP, and MPI. All that is said of iterations is from metrics.jsonl; the held-out
 likelihood is that of `ooc evaluate`. A rank has one worker, and a core for all its processes: its memory is what these
-hold, see benchmarks.measure. It takes root, sshd, and ip and tc of iproute2.
+hold, see benchmarks.measure; a ring of four is there for that alone if there are fewer cores. At the end stands what
+was asked for, and what `ooc plan` makes of these speeds for more machines. It takes root, sshd, and ip and tc of
+iproute2. How fast slices go without a link's limit says benchmarks.ring_transport.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ from benchmarks.link import rate_between
 from benchmarks.namespaces import Machines, possible
 from benchmarks.report import describe_machine, machine
 from benchmarks.ring_corpora import Data, real, synthetic
-from benchmarks.ring_report import describe
+from benchmarks.ring_paper import described, extrapolate
+from benchmarks.ring_report import describe, sampling_speed
 from benchmarks.ring_runs import CONTESTANTS, Runs, Settings
 from benchmarks.ring_transport import mpiexec
 from benchmarks.sshd import SSHD
 from blocks.dataset import Dataset
-from samplers.ring_programs import RingTwoPhase
+from samplers.ring_programs import ring_spec
 from samplers.training import DEFAULT_BETA, default_alpha
+from samplers.travelling_rows import random_bytes
 
 
 def options() -> argparse.Namespace:
@@ -79,14 +83,20 @@ def check(args: argparse.Namespace) -> None:
 
 def corpus(args: argparse.Namespace, folder: Path) -> Data:
     if args.real:
-        return real(folder, args.real, args.held_out, args.ranks)
-    return synthetic(folder, round(args.tokens), round(args.vocabulary), args.planted, args.held_out, args.ranks)
+        return real(folder, args.real, args.held_out)
+    return synthetic(folder, round(args.tokens), round(args.vocabulary), args.planted, args.held_out)
 
 
-def planned_bytes(dataset: Dataset, topics: int, ranks: int) -> int:
-    """What the planner expects a rank to send in an iteration, times the ranks."""
-    program = RingTwoPhase(dataset, topics=topics, alpha=default_alpha(topics), beta=DEFAULT_BETA, seed=0)
-    return ranks * program.sent_bytes(ranks)
+def planned_bytes(data: Data, topics: int, ranks: int) -> tuple[int, int]:
+    """What all ranks are expected to send at the start, and in an iteration, while topics are at random.
+
+    At the start a slice goes round with the tokens of the ranks that it has been at.
+    """
+    options = {"topics": topics, "alpha": default_alpha(topics), "beta": DEFAULT_BETA, "seed": 0}
+    dataset = Dataset(Path(data.shards(ranks).format(rank=0)))
+    shares = (dataset.whole.frequencies * been // ranks for been in range(1, ranks))
+    start = sum(random_bytes(share, topics) for share in shares)
+    return start, ranks * ring_spec("two-phase", options, {}).build(dataset).sent_bytes(ranks)
 
 
 def main() -> None:
@@ -96,7 +106,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was begun is undone
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         data = corpus(args, (args.corpus or Path(scratch)).absolute())
-        machines = Machines(Path(scratch), args.ranks)
+        machines = Machines(Path(scratch), max(args.ranks, *(CONTESTANTS[key].ranks for key in args.contestants)))
         with machines.running():
             try:
                 machines.shape(args.rate)
@@ -106,13 +116,17 @@ def main() -> None:
             runs = Runs(machines, data, Settings(args.ranks, args.topics, args.iterations, args.memory))
             rounds = [{key: runs.run(CONTESTANTS[key]) for key in args.contestants} for _ in range(args.rounds)]
         dataset = Dataset(data.whole)
-        planned = planned_bytes(Dataset(data.shards.format(rank=0)), args.topics, args.ranks)
+        several = {result["ranks"] for result in rounds[0].values()} - {1}
+        planned = {ranks: planned_bytes(data, args.topics, ranks) for ranks in several}
     print("\n".join(describe_machine(facts)))
     print(
         f"{dataset.tokens:,} tokens, {dataset.documents:,} documents, {dataset.vocabulary_size:,} words; "
         f"K = {args.topics}, {args.iterations} iterations; links carry {8 * link / 1e9:.2f} Gbit/s"
     )
     print("\n".join(describe(rounds, planned)))
+    if "ring" in args.contestants:
+        paper = extrapolate(dataset, args.topics, sampling_speed(rounds[0]["ring"]), link)
+        print("\n".join(["", *described(paper)]))
     if args.json:
         whole = {"machine": facts, "link": link, "planned_bytes": planned, "rounds": rounds}
         args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

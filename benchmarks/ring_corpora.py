@@ -16,46 +16,52 @@ OOC = [sys.executable, "-m", "cli"]
 
 
 class Data(NamedTuple):
-    """Paths of datasets. shards: with {rank} in it."""
+    """A directory of datasets."""
 
-    whole: Path
-    shards: str
-    held_out: Path
+    folder: Path
+
+    @property
+    def whole(self) -> Path:
+        return self.folder / "whole"
+
+    @property
+    def held_out(self) -> Path:
+        return self.folder / "held-out"
+
+    def shards(self, ranks: int) -> str:
+        """The path of the shard of each of some ranks, with {rank} in it; made unless they are there."""
+        together = self.folder / f"{ranks}-shards"
+        if not together.exists():
+            _ooc("shard", self.whole, together, "--shards", ranks)
+        return f"{together}/shard-{{rank}}"
 
 
-def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int, ranks: int) -> Data:
+def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int) -> Data:
     """Documents drawn from planted topics, and more of the same topics; made unless they are there."""
-    data = _in(folder / f"synthetic-{tokens}-{words}-{topics}", ranks)
+    data = _in(folder / f"synthetic-{tokens}-{words}-{topics}")
     common = ["--vocabulary", words, "--topics", topics, "--length", LENGTH]
     if not data.whole.exists():
         _ooc("ingest", "synthetic", data.whole, "--documents", tokens // LENGTH, *common)
     if not data.held_out.exists():
         more = ["--documents", held_out, "--seed", 1, "--topics-seed", 0]
         _ooc("ingest", "synthetic", data.held_out, *common, *more)
-    return _with_shards(data, ranks)
+    return data
 
 
-def real(folder: Path, source: Path, held_out: int, ranks: int) -> Data:
+def real(folder: Path, source: Path, held_out: int) -> Data:
     """A UCI bag of words but for its last documents, which are held out; made unless they are there."""
-    data = _in(folder / f"{source.name.partition('.txt')[0]}-{held_out}", ranks)
+    data = _in(folder / f"{source.name.partition('.txt')[0]}-{held_out}")
     if not (data.whole.exists() and data.held_out.exists()):
         corpus, vocabulary = corpora.load_any(source, None)
         parts = {data.whole: corpus.head(corpus.documents - held_out), data.held_out: corpus.tail(held_out)}
         for path, part in parts.items():
             write_corpus(path, part.offsets, part.words, vocabulary, overwrite=True)
-    return _with_shards(data, ranks)
-
-
-def _in(folder: Path, ranks: int) -> Data:
-    folder.mkdir(parents=True, exist_ok=True)
-    return Data(folder / "whole", f"{folder}/{ranks}-shards/shard-{{rank}}", folder / "held-out")
-
-
-def _with_shards(data: Data, ranks: int) -> Data:
-    together = Path(data.shards).parent
-    if not together.exists():
-        _ooc("shard", data.whole, together, "--shards", ranks)
     return data
+
+
+def _in(folder: Path) -> Data:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Data(folder)
 
 
 def _ooc(*arguments: object) -> None:

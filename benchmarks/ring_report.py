@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.report import table
@@ -11,6 +11,7 @@ from benchmarks.report import table
 DENSE = 10  # iterations during which the model is dense, and a network has much to do
 
 Result = dict[str, Any]
+Planned = Mapping[int, tuple[int, int]]  # bytes that so many ranks are to send at the start, and in an iteration
 
 
 def seconds(result: Result) -> list[float]:
@@ -30,9 +31,20 @@ def waiting(result: Result) -> list[float]:
     return [line["network_s"] / took for line, took in zip(result["lines"], seconds(result), strict=True)]
 
 
+def s_errors(result: Result) -> list[float]:
+    """Of each iteration, the mean of its macro-steps."""
+    return [line["s_error"] for line in result["lines"]]
+
+
 def speed(result: Result) -> float:
     """Tokens a second, in the median over the iterations without the first, which begins with a start."""
     return statistics.median([line["tokens_per_s"] for line in result["lines"]][1:])
+
+
+def sampling_speed(result: Result) -> float:
+    """Tokens a second of a rank while it samples, in the median likewise."""
+    tokens = result["lines"][0]["samples_processed"] / result["ranks"]
+    return statistics.median([tokens / line["sampling_s"] for line in result["lines"]][1:])
 
 
 def late(values: Sequence[float]) -> Sequence[float]:
@@ -40,8 +52,8 @@ def late(values: Sequence[float]) -> Sequence[float]:
     return values[DENSE:] or values[-1:]
 
 
-def describe(rounds: Sequence[dict[str, Result]], planned: int) -> Iterator[str]:
-    """The report. rounds: the results of all contestants, by their keys. planned: bytes sent in an iteration."""
+def describe(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[str]:
+    """The report. rounds: the results of all contestants, by their keys."""
     yield from table(_rows(rounds))
     yield "Means over rounds, of memory the most. Speeds: the median of the iterations without the first. Network, the"
     yield f"share of an iteration in which ranks wait for it, and s_error: largest after iteration {DENSE}. Held-out:"
@@ -50,7 +62,11 @@ def describe(rounds: Sequence[dict[str, Result]], planned: int) -> Iterator[str]
         if result["ranks"] > 1:
             yield ""
             yield f"{result['name']}, each iteration"
-            yield from table(_iterations(result, planned))
+            yield from table(_iterations(result, *planned[result["ranks"]]))
+    yield ""
+    yield from table([["asked for", "", "found"], *_asked(rounds, planned)])
+    yield "From the least to the most of the rounds. Bytes: in the first iteration and the start before it; what is"
+    yield "planned is of topics at random, and later iterations send less."
 
 
 def _rows(rounds: Sequence[dict[str, Result]]) -> Iterator[list[str]]:
@@ -73,15 +89,47 @@ def _rows(rounds: Sequence[dict[str, Result]]) -> Iterator[list[str]]:
         ]
 
 
+def _asked(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[list[str]]:
+    """What a ring of several has to be like, as far as its contestants are there."""
+    there = rounds[0]
+
+    def ratios(of: str, to: str) -> list[float]:
+        return [speed(turn[of]) / speed(turn[to]) for turn in rounds]
+
+    def row(what: str, asked: str, found: Sequence[float], form: str) -> list[str]:
+        return [what, asked, " to ".join(dict.fromkeys(form.format(each) for each in (min(found), max(found))))]
+
+    if "ring" in there:
+        ring, ranks = [turn["ring"] for turn in rounds], there["ring"]["ranks"]
+        yield row("waiting for the network, share", "< 10%", [max(late(waiting(each))) for each in ring], "{:.1%}")
+        yield row("s_error", "< 0.01", [max(late(s_errors(each))) for each in ring], "{:.5f}")
+        at_first = [sent(each)[0] / sum(planned[ranks]) for each in ring]
+        yield row("bytes sent at first, of planned", "90% to 110%", at_first, "{:.1%}")
+        if "one" in there:
+            yield row(f"speed of {ranks} ranks, of that of one", "", ratios("ring", "one"), "{:.2f}")
+        if "machine" in there:
+            off = [turn["ring"]["held_out"] / turn["machine"]["held_out"] - 1 for turn in rounds]
+            yield row("held-out likelihood, off one machine's", "0.5%", off, "{:+.2%}")
+        if "bulk" in there:
+            yield row("speed with staleness 1, of that with 0", "", ratios("ring", "bulk"), "{:.3f}")
+    if {"tcp", "mpi"} <= there.keys():
+        yield row("speed over MPI, of that over TCP", "90% to 110%", ratios("mpi", "tcp"), "{:.1%}")
+    held = {
+        result["ranks"]: max(result["held_bytes"]) for key, result in there.items() if key in ("one", "ring", "four")
+    }
+    for ranks, size in sorted(held.items()):
+        yield [f"most memory of a rank of {ranks}", "", f"{size / 1e6:,.0f} MB"]
+
+
 def _of_rings(results: Sequence[Result]) -> list[str]:
     if results[0]["ranks"] == 1:
         return ["-", "-"]
     network = statistics.fmean(max(late(waiting(result))) for result in results)
-    errors = [max(late([line["s_error"] for line in result["lines"]])) for result in results]
+    errors = [max(late(s_errors(result))) for result in results]
     return [f"{network:.1%}", f"{statistics.fmean(errors):.5f}"]
 
 
-def _iterations(result: Result, planned: int) -> Iterator[list[str]]:
+def _iterations(result: Result, start: int, planned: int) -> Iterator[list[str]]:
     yield ["iteration", "M tokens/s", "network", "MB sent", "of planned", "s_error"]
     each = zip(result["lines"], waiting(result), sent(result), strict=True)
     for line, share, size in each:
@@ -90,6 +138,6 @@ def _iterations(result: Result, planned: int) -> Iterator[list[str]]:
             f"{line['tokens_per_s'] / 1e6:.2f}",
             f"{share:.1%}",
             f"{size / 1e6:,.1f}",
-            f"{size / planned:.0%}",
+            f"{size / (planned + start * (line is result['lines'][0])):.0%}",
             f"{line['s_error']:.5f}",
         ]

@@ -20,27 +20,33 @@ from benchmarks.ring_transport import mpiexec
 from blocks.memory import held
 
 RUN = "run-{rank}"
+FOUR = 4  # ranks, for what they hold: where there are fewer cores some share one
 
 
 class Contestant(NamedTuple):
-    """way: "train", without a ring; "launch", a machine for each rank; "loopback", all at one machine; or "mpi"."""
+    """way: "train", without a ring; "launch", a machine for each rank; "loopback", all at one machine; or "mpi".
+    ranks: 0 for as many as are asked for."""
 
     name: str
     way: str
-    one: bool = False  # rank
+    ranks: int = 0
     insecure: bool = False
     staleness: int = 1
 
 
 CONTESTANTS = {
-    "machine": Contestant("one machine", "train", one=True),
-    "one": Contestant("a ring of one", "launch", one=True),
+    "machine": Contestant("one machine", "train", ranks=1),
+    "one": Contestant("a ring of one", "launch", ranks=1),
     "ring": Contestant("a ring", "launch"),
+    "four": Contestant("a ring of four", "launch", ranks=FOUR),
     "bulk": Contestant("a ring, staleness 0", "launch", staleness=0),
     "tcp": Contestant("TCP on loopback", "loopback"),
     "plain": Contestant("plain TCP on loopback", "loopback", insecure=True),
     "mpi": Contestant("MPI on loopback", "mpi"),
 }
+
+
+OF_RANK = "OOC_BENCHMARK_RANK"  # in the environment of a rank's processes
 
 
 class Settings(NamedTuple):
@@ -53,40 +59,40 @@ class Settings(NamedTuple):
 
 
 class Runs:
-    """Trainings of the same documents. Rank r is pinned to core r, with all its processes."""
+    """Trainings of the same documents. Each rank is pinned to a core, with all its processes."""
 
     def __init__(self, machines: Machines, data: Data, settings: Settings) -> None:
         self._machines, self._data, self._settings = machines, data, settings
-        self._cores = sorted(os.sched_getaffinity(0))[: settings.ranks]
         self._log = machines.folder / "log.txt"
-        self._pythons = [self._python(core) for core in self._cores]
-        for way in ("launch", "loopback"):
-            self._write_hosts(way)
+        self._pythons = [self._python(rank) for rank in range(machines.count)]
 
-    def _python(self, core: int) -> Path:
-        """An interpreter with these sources that stays on a core."""
-        path = self._machines.folder / f"python-{core}"
-        path.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec taskset -c {core} {sys.executable} "$@"\n')
+    def _python(self, rank: int) -> Path:
+        """An interpreter with these sources that stays on the core of a rank, and tells whose it is."""
+        cores = sorted(os.sched_getaffinity(0))
+        path = self._machines.folder / f"python-{rank}"
+        start = f"PYTHONPATH={ROOT} {OF_RANK}={rank} exec taskset -c {cores[rank % len(cores)]} {sys.executable}"
+        path.write_text(f'#!/bin/sh\n{start} "$@"\n')
         path.chmod(0o755)
         return path
 
-    def _write_hosts(self, way: str) -> None:
+    def _write_hosts(self, way: str, ranks: int) -> Path:
         lines = []
-        for rank, python in enumerate(self._pythons):
+        for rank, python in enumerate(self._pythons[:ranks]):
             number, address = (0, "address=127.0.0.1") if way == "loopback" else (rank, "")
             name, place = self._machines.names[number], self._machines.places[number]
             lines.append(f"{name} python={python} dir={place} {address}\n")
-        for ranks in (1, len(lines)):
-            (self._machines.folder / f"{way}-{ranks}.txt").write_text("".join(lines[:ranks]))
+        path = self._machines.folder / "contestant.txt"
+        path.write_text("".join(lines))
+        return path
 
     def run(self, contestant: Contestant) -> dict[str, Any]:
         """Train and evaluate; returns lines of the metrics, the most that each rank held, the held-out likelihood."""
-        ranks, home = 1 if contestant.one else self._settings.ranks, self._machines.places[0]
+        ranks, home = contestant.ranks or self._settings.ranks, self._machines.places[0]
         with self._log.open("wb") as log:
             command = self._command(contestant, ranks)
             process = subprocess.Popen(command, cwd=home, env=os.environ | ONE_THREAD, stdout=log, stderr=log)
             try:
-                held_bytes = watch_ranks(process, self._cores[:ranks])
+                held_bytes = watch_ranks(process, ranks)
             finally:
                 process.terminate()
                 process.wait()
@@ -106,20 +112,21 @@ class Runs:
         return found
 
     def _command(self, contestant: Contestant, ranks: int) -> list[str]:
-        train = self._train(contestant)
+        train = self._train(contestant, ranks)
         if contestant.way == "train":
             return [str(self._pythons[0]), "-m", "cli", *train]
         if contestant.way == "mpi":
-            each = [["-n", "1", str(python), "-m", "cli", *train, "--transport", "mpi"] for python in self._pythons]
+            pythons = self._pythons[:ranks]
+            each = [["-n", "1", str(python), "-m", "cli", *train, "--transport", "mpi"] for python in pythons]
             return [str(mpiexec()), *each[0], *(word for rank in each[1:] for word in (":", *rank))]
-        folder = self._machines.folder
-        hosts = ["--hosts", str(folder / f"{contestant.way}-{ranks}.txt"), "--ssh-config", str(folder / "config")]
+        config = self._machines.folder / "config"
+        hosts = ["--hosts", str(self._write_hosts(contestant.way, ranks)), "--ssh-config", str(config)]
         secure = ["--insecure"] if contestant.insecure else []
         return [*self._machines.launcher, *OOC, "launch", *hosts, *secure, "--", *train]
 
-    def _train(self, contestant: Contestant) -> list[str]:
+    def _train(self, contestant: Contestant, ranks: int) -> list[str]:
         settings = self._settings
-        data, run = (self._data.whole, RUN.format(rank=0)) if contestant.one else (self._data.shards, RUN)
+        data, run = (self._data.whole, RUN.format(rank=0)) if ranks == 1 else (self._data.shards(ranks), RUN)
         options: dict[str, Any] = {"sampler": "two-phase", "workers": 1, "memory": settings.memory}
         options |= {name: getattr(settings, name) for name in ("topics", "iterations")}
         options["evaluate-every"] = settings.iterations
@@ -134,27 +141,27 @@ class Runs:
         return float(json.loads(told)["predictive_log_likelihood_per_token"])
 
 
-def watch_ranks(process: subprocess.Popen[bytes], cores: list[int]) -> list[int]:
-    """Wait for a process; returns the most bytes that those below this one held which are pinned to each core."""
-    most = [0] * len(cores)
+def watch_ranks(process: subprocess.Popen[bytes], ranks: int) -> list[int]:
+    """Wait for a process; returns the most bytes that the processes of each rank held, of those below this one."""
+    most = [0] * ranks
     while process.poll() is None:
         began = time.monotonic()
-        pinned = _pinned()
-        sizes = [held(pinned.get(core, [])) for core in cores]
-        if pinned == _pinned():  # see benchmarks.measure.watch
+        known = _of_ranks()
+        sizes = [held(known.get(rank, [])) for rank in range(ranks)]
+        if known == _of_ranks():  # see benchmarks.measure.watch
             most = [max(pair) for pair in zip(most, sizes, strict=True)]
         time.sleep(max(SAMPLE_S, 30 * (time.monotonic() - began)))
     return most
 
 
-def _pinned() -> dict[int, list[int]]:
-    """The processes below this one that are pinned to a core, by core."""
+def _of_ranks() -> dict[int, list[int]]:
+    """The processes below this one that an interpreter of a rank began, by rank."""
     found: dict[int, list[int]] = {}
     for process in psutil.Process().children(recursive=True):
         try:
-            cores = process.cpu_affinity()
-            if len(cores) == 1 and process.status() != psutil.STATUS_ZOMBIE:
-                found.setdefault(cores[0], []).append(process.pid)
+            rank = process.environ().get(OF_RANK)
+            if rank is not None and process.status() != psutil.STATUS_ZOMBIE:
+                found.setdefault(int(rank), []).append(process.pid)
         except psutil.Error:
             continue
     return found
