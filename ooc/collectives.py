@@ -35,6 +35,7 @@ class Collectives(ABC):
         self.rank, self.ranks = rank, ranks
         self.previous, self.next = (rank - 1) % ranks, (rank + 1) % ranks
         self._calls = 0
+        self.bytes_summed = 0
 
     @abstractmethod
     def _pass_on(self, frame: bytes) -> None:
@@ -76,6 +77,7 @@ class Collectives(ABC):
     def _pass_chunk(self, flat: np.ndarray, chunk: np.ndarray, summed: bool) -> None:
         header = _HEADER.pack(self._calls, flat.nbytes, flat.dtype.char.encode(), summed)
         self._pass_on(header + chunk.tobytes())
+        self.bytes_summed += chunk.nbytes
 
     def _next_chunk(self, flat: np.ndarray) -> tuple[bool, np.ndarray]:
         """Whether the next chunk that comes of an array is summed up, and its numbers."""

@@ -374,6 +374,7 @@ class StaticEngine:
                 if parts:
                     answers = self._deal(self._message(phase, loaded, stage, parts))
                     self._leave_slice(phase, stage)
+                    self._sum_up(phase, unit, stage)
                     yield answers
             units.release(loaded)
 
@@ -386,6 +387,9 @@ class StaticEngine:
             self._leave_slice(phase, last - 1)
             for stage in range(first, last):
                 yield list(islice(answers, len(stages[stage])))
+
+    def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
+        """Add to the sums that a stage has left those of the other machines."""
 
     def _wait(self, units: Pass) -> None:
         """Nobody has anything to do until more of a streamed phase is in memory."""

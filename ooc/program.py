@@ -153,6 +153,11 @@ class Program(Protocol):
         are made to hold what happened everywhere."""
         ...
 
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
+        """Arrays, float64, that a stage of a unit leaves with sums over the data that is here: on a ring of machines
+        they are made to hold those over all data before the next stage. Only of phases that are staged."""
+        ...
+
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         """int64 (P,), the bytes that each part of what travels of a slice takes at most. bounds: see Job."""
         ...
@@ -267,6 +272,9 @@ class StaticProgram:
         return False
 
     def summed_arrays(self) -> Sequence[str]:
+        return ()
+
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
         return ()
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ class Ring(Protocol):
     rank: int
     ranks: int
     bytes_sent: int  # by `send`
+    bytes_summed: int  # that were passed on by `all_reduce`
 
     def send(self, number: int, data: memoryview) -> None:
         """Send a slice, and a number below 2**64 with it, to the next rank.
@@ -143,7 +144,7 @@ class LocalRing:
     ranks = 1
 
     def __init__(self) -> None:
-        self.bytes_sent = 0
+        self.bytes_sent = self.bytes_summed = 0
         self._packet: tuple[int, bytes] | None = None
         self._changed = threading.Condition()
         self._failure = Failure(["this host"])

@@ -163,6 +163,14 @@ class RingEngine(StaticEngine):
                 self._shelf.close()
             self._shelf, self._following = self._following, None
 
+    def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
+        for sums in self.program.partial_sums(phase, unit, stage, self.arrays):
+            self._add_up(sums)
+
+    def _add_up(self, array: np.ndarray) -> None:
+        """Replace an array by its sum over all ranks."""
+        self._together(lambda ring: ring.all_reduce(array))
+
     def _put_together(self, phase: Phase) -> None:
         if not self._summed:
             return
@@ -211,7 +219,7 @@ class RingEngine(StaticEngine):
             self.program.adapt([unpack_arrays(each) for each in told], arrays)
 
     def told(self) -> Told:
-        self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent
+        self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent + self._ring.bytes_summed
         everybody = [Told(*each) for each in self.gather(super().told())]
         return Told(
             samples=sum(each.samples for each in everybody),
@@ -228,7 +236,7 @@ class RingEngine(StaticEngine):
     def objective(self) -> dict[str, float]:
         mine = self.program.measure(self.sweep, self.arrays)
         sums = np.array(list(mine.values()), np.float64)
-        self._together(lambda ring: ring.all_reduce(sums))
+        self._add_up(sums)
         whole = dict(zip(mine, sums.tolist(), strict=True))
         return self.program.objective(whole, {**self.arrays, **self._totals.exact()})
 

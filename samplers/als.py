@@ -19,7 +19,7 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.factor_rows import dot, penalty_of
 
-_SMALL = 1e-20  # of the square of what is left of b - A w: nothing to gain
+SMALL = 1e-20  # of the square of what is left of b - A w: nothing to gain
 
 
 class Work(NamedTuple):
@@ -32,18 +32,46 @@ class Work(NamedTuple):
 
 @reordered_kernel
 def add(total, weight, row):
-    """total += weight * row, float32 (R,)."""
+    """total += weight * row, float32 (R,); the total may be float64."""
     for k in range(total.size):
         total[k] += weight * row[k]
 
 
 @reordered_kernel
 def multiply(gram, regularization, vector, image):
-    """image = (G + lambda I) vector. gram: float32 (R, R), or (0, 0) for 0."""
+    """image = (G + lambda I) vector. gram: float32 (R, R), or (0, 0) for 0. image: float32 or float64 (R,)."""
     for k in range(vector.size):
         image[k] = regularization * vector[k]
     for k in range(gram.shape[0]):
         add(image, vector[k], gram[k])
+
+
+@reordered_kernel
+def add_errors(columns, values, mean, alpha, row, others, left):
+    """left += sum_j (t_j - e_j w . h_j) h_j over the entries of a row; returns the sum of its squared residuals.
+
+    left: float32 or float64 (R,). The others are as in `solve_rows`.
+    """
+    total, one = 0.0, np.float32(1.0)
+    for j in range(columns.size):
+        other = others[columns[j]]
+        score = dot(other, row)
+        extra = alpha * values[j] if alpha > 0 else one
+        target = one + extra if alpha > 0 else values[j] - mean
+        error = (one if alpha > 0 else target) - score
+        total += np.float64(error) * error
+        add(left, target - extra * score, other)
+    return total
+
+
+@reordered_kernel
+def add_products(columns, values, alpha, vector, others, image):
+    """image += sum_j e_j (h_j . v) h_j over the entries of a row, v being a vector. image: float32 or float64 (R,)."""
+    one = np.float32(1.0)
+    for j in range(columns.size):
+        other = others[columns[j]]
+        extra = alpha * values[j] if alpha > 0 else one
+        add(image, extra * dot(other, vector), other)
 
 
 @reordered_kernel
@@ -55,35 +83,25 @@ def solve_rows(offsets, columns, values, mean, alpha, gram, rows, others, fixed,
     for ratings. rows: float32 (D, R), changed; others: float32 (I, R), which `columns` number. fixed: the place that is
     not changed, or -1. penalty: `factor_rows.Penalty`. Padding stays 0.
     """
-    one, total = np.float32(1.0), 0.0
+    total = 0.0
     left, direction, image = work.left, work.direction, work.image
     for d in range(offsets.size - 1):
-        row, begin, end = rows[d], offsets[d], offsets[d + 1]
-        regularization = penalty_of(penalty, max(end - begin, 1))
+        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        row, regularization = rows[d], penalty_of(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
         for k in range(row.size):
             left[k] = -image[k]
-        for j in range(begin, end):
-            other = others[columns[j]]
-            score = dot(other, row)
-            extra = alpha * values[j] if alpha > 0 else one
-            target = one + extra if alpha > 0 else values[j] - mean
-            error = (one if alpha > 0 else target) - score
-            total += np.float64(error) * error
-            add(left, target - extra * score, other)
+        total += add_errors(mine, of_mine, mean, alpha, row, others, left)
         if fixed >= 0:
             left[fixed] = 0.0
         for k in range(row.size):
             direction[k] = left[k]
         before = dot(left, left)
         for _ in range(steps):
-            if before <= _SMALL:
+            if before <= SMALL:
                 break
             multiply(gram, regularization, direction, image)
-            for j in range(begin, end):
-                other = others[columns[j]]
-                extra = alpha * values[j] if alpha > 0 else one
-                add(image, extra * dot(other, direction), other)
+            add_products(mine, of_mine, alpha, direction, others, image)
             if fixed >= 0:
                 image[fixed] = 0.0
             length = before / dot(direction, image)

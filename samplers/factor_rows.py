@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined_kernel, reordered_kernel
+from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
 from samplers import lanes
 from samplers.lanes import LANE
+from samplers.streams import bits, uniform
 
 BIASES = 2  # places before the factors, if there are biases
 LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bounds them
@@ -30,6 +31,16 @@ class Penalty(NamedTuple):
 def penalty_of(penalty, entries):
     """The weight of the squares of a row with so many entries."""
     return penalty.regularization * np.float32(entries) if penalty.per_entry else penalty.regularization
+
+
+@unmanaged_kernel
+def draw_factors(rows, numbers, key, spread):
+    """Set rows, float32 (D, R), to random numbers between -spread and spread, float32. numbers: integers (D,), of which
+    each names a row: it begins with the same factors wherever it lies. key: uint64, of the stream."""
+    for d in range(rows.shape[0]):
+        mine = bits(key, np.uint64(numbers[d]))
+        for k in range(rows.shape[1]):
+            rows[d, k] = spread * np.float32(2.0 * uniform(mine, np.uint64(k)) - 1.0)
 
 
 @inlined_kernel

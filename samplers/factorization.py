@@ -27,12 +27,11 @@ from ooc.packets import Passage
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.shared import ArraySpec
 from samplers.factor_model import Trained, trained_columns, trained_rows, write_factors
-from samplers.factor_rows import BIASES, Penalty, squared_errors
+from samplers.factor_rows import BIASES, Penalty, draw_factors, squared_errors
 from samplers.lanes import LANE
 from samplers.streams import stream_key
 
 SIDES = ("rows", "columns")
-_DRAWN = 1 << 16  # factors that are drawn at a time
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
 
@@ -95,7 +94,7 @@ class MatrixFactorization(StaticProgram):
         return phase not in self.reading_phases
 
     def scratch_bytes(self) -> int:
-        return 4 * self._longest() + 8 * max(_DRAWN, self.rank)
+        return 4 * self._longest()
 
     def _longest(self) -> int:
         """Entries of the longest row or column, at most."""
@@ -103,17 +102,23 @@ class MatrixFactorization(StaticProgram):
         return max(rows, int(self.dataset.index.column_entries.max()))
 
     def warm_up(self) -> None:
-        """Run every phase but those over the grid once on one entry, with arrays of the real ones' types."""
+        """Run every phase but those over the grid on one entry, with arrays of the real ones' types."""
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
         row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
         for array in (*row, *column):
             array.setflags(write=False)  # as mapped files are; to numba that is another type
-        shared = {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
+        shared = self.tiny_arrays()
         for phase in all_but_grid(self):
             data: Any = row if phase.order == "block" else column
             none = np.zeros((0, 0), np.uint8), np.zeros(1, np.int64)
-            passage = self.tiny_passage(phase)
-            self.update(Job(phase.name, 0, 0, 0, ends, data, *none, shared, {}, (0, 0, 0, 0, 0), passage))
+            for stage in range(len(self.schedule(phase, 0, 1))):
+                stream = (0, 0, 0, stage, 0)
+                passage = self.tiny_passage(phase)
+                self.update(Job(phase.name, 0, stage, 0, ends, data, *none, shared, {}, stream, passage))
+
+    def tiny_arrays(self) -> dict[str, np.ndarray]:
+        """The shared arrays for the one row and the one column that `warm_up` runs on."""
+        return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
 
     def tiny_passage(self, phase: Phase) -> Passage | None:
         """What travels of the one column that `warm_up` runs on, in phases in which something does."""
@@ -121,8 +126,7 @@ class MatrixFactorization(StaticProgram):
 
     def update(self, job: Job) -> Any:
         if job.phase in (self.row_factors.name, self.column_factors.name):
-            shard = [self.dataset.shard] if self.dataset.shards > 1 and isinstance(job.data, RowBlock) else []
-            self.start_factors(job, stream_key(self.seed, *shard, *job.stream))
+            self.start_factors(job)
             return 0.0
         if job.phase == self.squared_errors.name:
             return self._measure(job)
@@ -132,14 +136,11 @@ class MatrixFactorization(StaticProgram):
         """Do a part of a phase of the method; returns the sum of the squared errors that it met."""
         raise NotImplementedError
 
-    def start_factors(self, job: Job, key: np.uint64) -> None:
+    def start_factors(self, job: Job) -> None:
         """Small random factors: at 0 nothing would ever move."""
-        mine, random = self.mine(job), np.random.default_rng(int(key))
-        spread = 0.5 * math.sqrt(self.scale / self.rank)
-        some = max(_DRAWN // self.rank, 1)
-        for first in range(0, len(mine), some):
-            factors = mine[first : first + some, self.first : self.used]
-            factors[:] = random.uniform(-spread, spread, factors.shape)
+        mine, spread = self.mine(job), 0.5 * math.sqrt(self.scale / self.rank)
+        key = stream_key(self.seed, SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns"))
+        draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
         if self.biases:
             mine[:, self.fixed(job)] = 1.0
 
@@ -157,6 +158,13 @@ class MatrixFactorization(StaticProgram):
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
         # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
         return float(self.penalty.regularization) * float(np.sum(weights * squares))
+
+    def numbers(self, job: Job) -> np.ndarray:
+        """The lines that the rows or columns of a part have in rows.txt or columns.txt of the whole: integers (n,)."""
+        if not isinstance(job.data, RowBlock):
+            return self.dataset.index.column_ids[job.within(self.dataset.index.slice_bounds)]
+        lines = job.data.rows[job.first : job.last]
+        return self.dataset.originals()[lines] if self.dataset.shards > 1 else lines
 
     def mine(self, job: Job) -> np.ndarray:
         """The factors of the rows or columns of a part: float32 (n, width)."""
@@ -190,6 +198,26 @@ class MatrixFactorization(StaticProgram):
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
         rmse = math.sqrt(sums["errors"] / self.dataset.whole.entries)
         return {"objective": sums["errors"] + (sums["penalties"] + self.column_penalty(shared)), "rmse": rmse}
+
+    def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
+        """The sum of the squared errors of ratings that were not trained on. `sweep` runs one of `reading_phases`.
+
+        order: int64, the place of the row of each name, or -1, see `factor_model.row_order`.
+        """
+        unknown, errors = self.unknown_row(), 0.0
+        for number in range(held_out.block_count):
+            block = held_out.block(number)
+            work = np.empty(int(np.diff(block.offsets).max()), np.float32)
+            entries = block.offsets, block.columns, block.values
+            factors = shared["rows"], order[block.rows], unknown, shared["columns"]
+            errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors
+
+    def unknown_row(self) -> np.ndarray:
+        """The factors of a user without ratings, float32 (width,): 0."""
+        row = np.zeros(self.width, np.float32)
+        row[1] = self.biases
+        return row
 
     def column_penalty(self, shared: Arrays) -> float:
         """What the factors of the columns add to the objective."""

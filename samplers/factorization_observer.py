@@ -13,25 +13,28 @@ from ooc.engine import StaticEngine
 from ooc.run import Run, remembered_dataset
 from ooc.training import publish_model
 from samplers.factor_model import row_order
-from samplers.factor_rows import squared_errors
-from samplers.factorization import MatrixFactorization
+from samplers.factorization import SIDES, MatrixFactorization
 from samplers.factorization_programs import ImplicitFeedback
-from samplers.rankings import expected_percentile_rank
+from samplers.rankings import summed_percentile_ranks
 
 
 def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
-    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`."""
-    for side in ("rows", "columns"):
-        checksums = [each.manifest["texts"][side]["checksum"] for each in (held_out, matrix)]
-        if checksums[0] != checksums[1]:
-            raise RequestError(
-                f"--held-out {held_out.path} has other users or items than {matrix.path}",
-                f"Ingest the held-out ratings with --names-from {matrix.path}.",
-            )
+    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`: their columns have the same
+    names, ranks and slices, and their rows the same names."""
+    same = [
+        held_out.manifest["texts"][side]["checksum"] == matrix.manifest["texts"][side]["checksum"] for side in SIDES
+    ]
+    same += [np.array_equal(held_out.index.column_ids, matrix.index.column_ids)]
+    same += [np.array_equal(held_out.index.slice_bounds, matrix.index.slice_bounds)]
+    if not all(same):
+        raise RequestError(
+            f"--held-out {held_out.path} has other users or items than {matrix.path}",
+            f"Ingest the held-out ratings with --names-from {matrix.path}.",
+        )
 
 
 class FactorizationObserver:
-    """Of one run."""
+    """Of one run; on a ring each machine has held-out ratings of its own users."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -47,24 +50,16 @@ class FactorizationObserver:
         assert isinstance(program, MatrixFactorization)
         if isinstance(program, ImplicitFeedback):
             factors = arrays["rows"], self._order, arrays["columns"], np.arange(self._held_out.columns)
-            return {"held_out_percentile_rank": expected_percentile_rank(self._held_out, *factors)}
-        return {"held_out_rmse": held_out_rmse(program, arrays, self._held_out, self._order)}
+            ranks = summed_percentile_ranks(self._held_out, *factors)
+            return {"held_out_percentile_rank": _mean_of_all(engine, *ranks)}
+        errors = program.held_out_errors(self._held_out, self._order, engine.sweep, arrays)
+        return {"held_out_rmse": math.sqrt(_mean_of_all(engine, errors, self._held_out.entries))}
 
     def finish(self, engine: StaticEngine) -> None:
         publish_model(self._run, engine)
 
 
-def held_out_rmse(program: MatrixFactorization, arrays: Any, held_out: Matrix, order: np.ndarray) -> float:
-    """The root of the mean squared error of ratings that were not trained on.
-
-    order: int64, the place of the row of each name, or -1, see `row_order`. A user without ratings has factors of 0.
-    """
-    unknown = np.zeros(program.width, np.float32)
-    unknown[1] = program.biases
-    errors = 0.0
-    for number in range(held_out.block_count):
-        block = held_out.block(number)
-        work = np.empty(int(np.diff(block.offsets).max()), np.float32)
-        entries, factors = (block.offsets, block.columns, block.values), (arrays["rows"], order[block.rows], unknown)
-        errors += squared_errors(*entries, np.float32(program.mean), *factors, arrays["columns"], work)
-    return math.sqrt(errors / held_out.entries)
+def _mean_of_all(engine: StaticEngine, total: float, weights: float) -> float:
+    """A sum over the held-out ratings of all machines, divided by that of their weights."""
+    totals, all_weights = zip(*engine.gather([total, weights]), strict=True)
+    return math.fsum(totals) / math.fsum(all_weights)

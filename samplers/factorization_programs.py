@@ -40,8 +40,8 @@ class CoordinateDescent(MatrixFactorization):
             raise RequestError(f"--nonnegative: no value of {dataset.path} is above 0")
         self.least = np.float32(0.0) if nonnegative else LEAST
 
-    def start_factors(self, job: Job, key: np.uint64) -> None:
-        super().start_factors(job, key)
+    def start_factors(self, job: Job) -> None:
+        super().start_factors(job)
         if self.least == 0:
             np.abs(self.mine(job), out=self.mine(job))
 
@@ -193,7 +193,12 @@ METHODS = {
     "als": AlternatingLeastSquares,
     "implicit": ImplicitFeedback,
 }
-ON_RING = {"sgd": "samplers.ring_gradient:RingGradient"}  # of several machines
+ON_RING = {  # on several machines
+    "sgd": "samplers.ring_gradient:RingGradient",
+    "ccd": "samplers.ring_columns:RingDescent",
+    "als": "samplers.ring_columns:RingLeastSquares",
+    "implicit": "samplers.ring_columns:RingImplicitFeedback",
+}
 TAKES = {  # options that only some methods have
     "rate": ("sgd", "bsp"),
     "replicas": ("bsp",),

@@ -7,10 +7,16 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.matrix import Matrix
+from ooc.batch import node_directory
+from ooc.ring import Ring
 from ooc.run import create_run, dataset_entry
+from samplers.factor_rows import BIASES
 from samplers.factorization_observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization_programs import factorization_spec
+from samplers.lanes import LANE
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.ring_checks import check_apart, check_shards
+from samplers.ring_training import GENERATIONS
 
 DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
@@ -46,6 +52,8 @@ def train_mf(
     scratch: Path | None = None,
     overwrite: bool = False,
     quiet: bool = False,
+    ring: Ring | None = None,
+    on_node: bool = False,
 ) -> dict[str, Any]:
     """Factorize the matrix `data` in the new run directory `path`.
 
@@ -53,7 +61,9 @@ def train_mf(
     confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the first
     steps of sgd. schedule: of sgd, rotation or bsp, which takes replicas and combine, see `samplers.gradient_programs`.
     steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
-    biases: None for yes where they are possible.
+    biases: None for yes where they are possible. ring: of machines that do it together, each with its shard and a run
+    of its own, by a method of ON_RING; `held_out` has the users of the shard, and the first machine writes the model.
+    on_node: see `samplers.ring_training.train_lda_on_ring`.
     Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     check_lengths(iterations, evaluate_every)
@@ -68,9 +78,16 @@ def train_mf(
         by_row = implicit or penalty == "row"
         regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
     options = {"rank": rank, "regularization": regularization, "seed": seed}
-    spec = factorization_spec(chosen, options, given)
+    spec = factorization_spec(chosen, options, given, on_ring=ring is not None)
     check_limits(spec, workers, max_time)
+    if on_node:
+        node_directory()
     matrix = Matrix(data)
+    settings: dict[str, Any] = {"held_out": _held_out(held_out, matrix) if held_out else None}
+    if ring:
+        check_shards(ring, matrix)
+        check_apart(ring, path)
+        settings |= {"staleness": 0, "on_node": on_node}  # nothing is stale
     plan = plan_training(matrix, spec, workers, memory_bytes)
     check_dataset(matrix)
     run = create_run(
@@ -79,11 +96,17 @@ def train_mf(
         spec,
         iterations=iterations,
         evaluate_every=evaluate_every,
-        settings={"held_out": _held_out(held_out, matrix) if held_out else None},
+        settings=settings,
         scratch=scratch,
         overwrite=overwrite,
     )
-    return train_planned(run, plan, FactorizationObserver(run), max_time=max_time, quiet=quiet)
+    return train_planned(run, plan, FactorizationObserver(run), max_time=max_time, quiet=quiet, ring=ring)
+
+
+def disk_needed(data: Path, rank: int) -> int:
+    """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
+    matrix = Matrix(data)
+    return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * (matrix.rows + matrix.columns)
 
 
 def _method(method: str | None, schedule: str | None, *, implicit: bool) -> str:

@@ -39,9 +39,9 @@ class GradientDescent(MatrixFactorization):
         leading = min(self.used, sgd.LEADING)
         self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
 
-    def start_factors(self, job: Job, key: np.uint64) -> None:
+    def start_factors(self, job: Job) -> None:
         """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
-        super().start_factors(job, key)
+        super().start_factors(job)
         np.abs(self.mine(job), out=self.mine(job))
 
     def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:

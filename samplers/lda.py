@@ -105,6 +105,9 @@ class Lda(StaticProgram):
     def summed_arrays(self) -> Sequence[str]:
         return ("topic_counts",)
 
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
+        return ()
+
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         return np.zeros(bounds.size - 1, np.int64)
 

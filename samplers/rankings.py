@@ -17,10 +17,10 @@ from blocks.matrix import Matrix
 _SCORES = 1 << 21  # computed at a time
 
 
-def expected_percentile_rank(
+def summed_percentile_ranks(
     held_out: Matrix, rows: np.ndarray, row_places: np.ndarray, columns: np.ndarray, column_places: np.ndarray
-) -> float:
-    """From 0 to 1; users without factors count with 0.5.
+) -> tuple[float, float]:
+    """Those of all held-out items, times their counts, and the sum of these; a user without factors counts with 0.5.
 
     rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64, the place of the factors of each user, by
     its line, -1 where there are none. column_places: those of each item, by its rank.
@@ -38,7 +38,7 @@ def expected_percentile_rank(
             counts = block.values[entries].astype(np.float64)
             total += float(np.sum(ranks * counts))
             weights += float(np.sum(counts))
-    return total / weights
+    return total, weights
 
 
 def _batches(rows: int, columns: int) -> Iterator[slice]:

@@ -9,7 +9,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.matrix import Matrix
 from samplers.factor_model import FactorModel
-from samplers.rankings import expected_percentile_rank
+from samplers.rankings import summed_percentile_ranks
 
 _PRODUCTS = 1 << 22  # of factors that are multiplied at a time
 
@@ -27,8 +27,10 @@ def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
         )
     if model.solver["alpha"]:
         places = np.arange(len(model.rows)), held_out.index.column_ids
-        rank = expected_percentile_rank(held_out, model.rows.factors, places[0], model.columns.factors, places[1])
-        return {"counts": held_out.entries, "percentile_rank": rank}
+        total, counts = summed_percentile_ranks(
+            held_out, model.rows.factors, places[0], model.columns.factors, places[1]
+        )
+        return {"counts": held_out.entries, "percentile_rank": total / counts}
     squares = absolutes = 0.0
     for number in range(held_out.block_count):
         block = held_out.block(number)

@@ -36,6 +36,11 @@ class Choice(NamedTuple):
 
 def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | None = None) -> Iterator[Users]:
     """Users of the training, some at a time. trained_on: its ratings, if what they rated is asked for."""
+    if trained_on and trained_on.identity != model.manifest["dataset"]:
+        raise RequestError(
+            f"--exclude-seen: {trained_on.path} is one of the shards that {model.path} was trained on",
+            "Leave it out: who rated what is on several machines.",
+        )
     order = row_order(trained_on) if trained_on else None
     for some in _batches(names, _SCORES // len(model.columns)):
         places = [model.rows.places[name] for name in some]

@@ -18,6 +18,7 @@ def check_same(ring: Ring, run: Run) -> None:
     """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own."""
     check_shards(ring, run.dataset(open_any))
     told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
+    told["settings"] = told["settings"] | {"held_out": bool(told["settings"].get("held_out"))}  # each has its own
     for rank, other in enumerate(ring.all_gather(json.dumps(told, sort_keys=True).encode())):
         theirs = json.loads(other)
         if different := [name for name, mine in told.items() if theirs[name] != mine]:

@@ -44,8 +44,9 @@ class RingGradient(GatheredRows, GradientDescent):
     row_penalties = Phase("penalties of rows", "block", writes=False)
     column_penalties = Phase("penalties of columns", "slice", writes=False, travels="looked at")
     column_rows = Phase("columns", "slice", writes=False, travels="looked at")
+    shown_columns = Phase("columns of all", "slice", writes=False, travels="shown")
     exported: Sequence[Phase] = (*GatheredRows.exported, column_rows)
-    reading_phases: Sequence[Phase] = (squared_errors, row_penalties, column_penalties, *exported)
+    reading_phases: Sequence[Phase] = (squared_errors, shown_columns, row_penalties, column_penalties, *exported)
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -97,13 +98,13 @@ class RingGradient(GatheredRows, GradientDescent):
         made = job.phase == self.column_factors.name
         return self.columns(job.passage.leaving if made else job.passage.arrived).factors
 
-    def start_factors(self, job: Job, key: np.uint64) -> None:
+    def start_factors(self, job: Job) -> None:
         """Those of columns are made alike by every machine that they come to."""
         if job.passage:
             job.passage.leaving[:] = 0
             self.columns(job.passage.leaving).squares[:] = self.first_squares
             job.passage.left[0] = job.passage.leaving.size
-        super().start_factors(job, key)
+        super().start_factors(job)
 
     def update(self, job: Job) -> Any:
         if job.phase == self.squared_errors.name:
@@ -114,6 +115,8 @@ class RingGradient(GatheredRows, GradientDescent):
             return self._column_penalties(job)
         if job.phase == self.column_rows.name:
             return (self.mine(job).reshape(-1).copy(),)
+        if job.phase == self.shown_columns.name:
+            return job.unit, job.first, self.mine(job).copy()
         return super().update(job)
 
     def update_factors(self, job: Job) -> float:
@@ -150,6 +153,23 @@ class RingGradient(GatheredRows, GradientDescent):
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         penalties = [*sweep(self.row_penalties), *sweep(self.column_penalties)]
         return {"errors": math.fsum(sweep(self.squared_errors)), "penalties": math.fsum(penalties)}
+
+    def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
+        """By columns, as they come; `held_out` has the same in each of its slices."""
+        lines = np.concatenate([held_out.block(number).rows for number in range(held_out.block_count)])
+        places, unknown, errors = order[lines], self.unknown_row()[None], 0.0
+        for unit, first, columns in sweep(self.shown_columns):
+            offsets, of_rows, values = held_out.slice(unit)
+            offsets = offsets[first : first + len(columns) + 1]
+            mine = slice(int(offsets[0]), int(offsets[-1]))
+            rows, values = places[of_rows[mine]], values[mine]
+            for chosen, factors in ((rows >= 0, shared["rows"]), (rows < 0, unknown)):
+                ends = np.concatenate(([0], np.cumsum(chosen)))[offsets - offsets[0]]
+                entries = ends, np.maximum(rows[chosen], 0).astype(np.uint32), values[chosen]
+                work = np.empty(int(np.diff(ends).max()), np.float32)
+                all_of = columns, np.arange(len(columns)), columns[0]
+                errors += squared_errors(*entries, np.float32(self.mean), *all_of, factors, work)
+        return errors
 
     def column_penalty(self, shared: Arrays) -> float:
         """Nothing: `measure` has it, each machine that of the columns that rest with it."""

@@ -195,8 +195,6 @@ def check_ring(run: Run, ring: Ring | None) -> None:
 def _observer(run: Run, program: Program, plan: Plan, *, first: bool) -> Observer | None:
     if isinstance(program, Lda):
         return LdaObserver(run, plan.workers, first=first)
-    if "staleness" in run.config["settings"]:
-        return None
     return FactorizationObserver(run) if isinstance(program, MatrixFactorization) else None
 
 
