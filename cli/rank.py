@@ -96,7 +96,6 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     from blocks.kinds import open_any
     from ooc.roll_call import Hello, own_python, own_version
     from ooc.run import Run
-    from samplers.ring_training import disk_needed
 
     data: Path | None = None
     state, needed = run, 0
@@ -106,7 +105,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     elif not chosen.ingests:
         state = placed(chosen.parameters["scratch"] or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])
-        needed = disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
+        needed = _disk_needed(chosen, data)
     there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
     return Hello(
         version=own_version(),
@@ -122,6 +121,15 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
         data=str(data or ""),
         shard=open_any(data).manifest.get("shard") if data else None,
     )._asdict()
+
+
+def _disk_needed(chosen: Chosen, data: Path) -> int:
+    """Bytes that a new run takes at most."""
+    from samplers import factorization_training, ring_training
+
+    if chosen.name == "train mf":
+        return factorization_training.disk_needed(data, chosen.parameters["rank"])
+    return ring_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
 
 
 def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:

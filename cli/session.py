@@ -20,10 +20,19 @@ Transport = Annotated[
     str | None,
     typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
 ]
-_REFUSED = {  # options that no ring can take, their values that do no harm, and what to do
-    "update": ((None, "delayed"), "Rows take in what was sampled cell by cell, as with delayed; leave it out."),
-    "start": ((None, "random"), "Topics are random at first; leave it out."),
-    "chains": ((1,), "Train them one after the other, each with a --seed of its own."),
+_LEAVE = "Leave it out."
+# Options of commands that no ring can take: their values that do no harm, and what to do.
+_REFUSED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {
+    "train lda": {
+        "update": ((None, "delayed"), "Rows take in what was sampled cell by cell, as with delayed; leave it out."),
+        "start": ((None, "random"), "Topics are random at first; leave it out."),
+        "chains": ((1,), "Train them one after the other, each with a --seed of its own."),
+    },
+    "train mf": {
+        "schedule": ((None, "rotation"), _LEAVE),
+        "replicas": ((None,), _LEAVE),
+        "combine": ((None,), _LEAVE),
+    },
 }
 
 
@@ -101,9 +110,9 @@ def session(transport: str | None) -> Iterator[Session]:
         ring.close()
 
 
-def refuse_on_ring(parameters: Mapping[str, Any]) -> None:
-    """Raise RequestError for an option of `train lda` that no ring can take."""
-    for name, (harmless, remedy) in _REFUSED.items():
+def refuse_on_ring(command: str, parameters: Mapping[str, Any]) -> None:
+    """Raise RequestError for an option of a training that no ring can take. command: "train lda" or "train mf"."""
+    for name, (harmless, remedy) in _REFUSED[command].items():
         if parameters[name] not in harmless:
             raise RequestError(f"--{name} {parameters[name]} cannot be used on several machines", remedy)
 
@@ -134,6 +143,7 @@ def choose(arguments: Sequence[str]) -> Chosen:
 
     words, app = list(arguments), typer.Typer()
     app.command("train lda")(train.train_lda)
+    app.command("train mf")(train.train_mf)
     app.command("resume")(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
         app.command(kind.__name__.replace("_", " "))(kind)
@@ -142,8 +152,8 @@ def choose(arguments: Sequence[str]) -> Chosen:
         if words[: len(name.split())] == name.split():
             rest = words[len(name.split()) :]
             parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
-            if name == "train lda":
-                refuse_on_ring(parameters)
+            if name in _REFUSED:
+                refuse_on_ring(name, parameters)
             if parameters.get("transport"):
                 raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
             return Chosen(name, command, rest, parameters)

@@ -142,7 +142,7 @@ def train_lda(
         if here.ring:
             from samplers.ring_training import DEFAULT_STALENESS, train_lda_on_ring
 
-            refuse_on_ring(context.params)
+            refuse_on_ring("train lda", context.params)
             common["staleness"] = DEFAULT_STALENESS if staleness is None else staleness
             if scratch == Path("node"):
                 common |= {"scratch": None, "on_node": True}
@@ -165,6 +165,7 @@ def train_lda(
 
 @app.command("mf")
 def train_mf(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A matrix made by `ooc ingest ratings`.")],
     run: RunPath,
     rank: Annotated[int, typer.Option(help="Factors of each user and item.")],
@@ -215,6 +216,7 @@ def train_mf(
     held_out: Annotated[
         Path | None, typer.Option(help="Ratings to evaluate on, ingested with --names-from DATA.")
     ] = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Seed = 0,
@@ -230,35 +232,42 @@ def train_mf(
     """
     from samplers.factorization_training import train_mf as train
 
-    last = train(
-        data,
-        run,
-        rank=rank,
-        iterations=iterations,
-        method=method,
-        regularization=regularization,
-        penalty=penalty,
-        biases=biases,
-        center=center,
-        nonnegative=nonnegative,
-        implicit=implicit,
-        alpha=alpha,
-        rate=rate,
-        schedule=schedule,
-        replicas=replicas,
-        combine=combine,
-        steps=steps,
-        evaluate_every=evaluate_every,
-        held_out=held_out,
-        workers=workers,
-        memory_bytes=_bytes(memory),
-        seed=seed,
-        max_time=max_time,
-        scratch=scratch,
-        overwrite=overwrite,
-        quiet=quiet,
-    )
-    _tell(run, last, as_json=json)
+    with session(transport) as here:
+        on_node = here.ring is not None and scratch == Path("node")
+        if here.ring:
+            refuse_on_ring("train mf", context.params)
+        last = train(
+            here.place(data),
+            here.place(run),
+            rank=rank,
+            iterations=iterations,
+            method=method,
+            regularization=regularization,
+            penalty=penalty,
+            biases=biases,
+            center=center,
+            nonnegative=nonnegative,
+            implicit=implicit,
+            alpha=alpha,
+            rate=rate,
+            schedule=schedule,
+            replicas=replicas,
+            combine=combine,
+            steps=steps,
+            evaluate_every=evaluate_every,
+            held_out=held_out and here.place(held_out),
+            workers=here.workers or workers,
+            memory_bytes=here.memory or _bytes(memory),
+            seed=seed,
+            max_time=here.limit(max_time),
+            scratch=here.place(scratch) if scratch and not on_node else None,
+            overwrite=overwrite,
+            quiet=quiet or here.quiet,
+            ring=here.ring,
+            on_node=on_node,
+        )
+    if here.is_first:
+        _tell(here.place(run), last, as_json=json)
 
 
 def resume(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,10 +19,14 @@ import pytest
 from corpora import model_bytes, names_of_words, random_documents
 from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
 from rings import mpiexec, until
+from test_factorization import planted, written
+from test_ring_factorization import new_runs, train_all
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import RequestError, WorkFailed, write_corpus
 from blocks.dataset import Dataset
+from blocks.matrix import Matrix
+from blocks.shards import make_shards
 from ooc.hosts import Host, read_hosts
 from ooc.launch import Report, cause
 from ooc.roll_call import Hello, check, own_version
@@ -87,7 +92,9 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["ingest", "synthetic", "b"], "cannot run on several machines"),
         (["ingest", "jsonl", "a"], "Missing argument"),
         (["topics", "run"], "cannot run on several machines"),
-        (["train", "mf", "data", "run", "--rank", "3"], "cannot run on several machines"),
+        (["train", "softmax", "data", "run"], "cannot run on several machines"),
+        (["train", "mf", "data", "run", "--rank", "3", "--schedule", "bsp"], "--schedule bsp"),
+        (["train", "mf", "data", "run", "--rank", "3", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run", "--topics", "3", "--update", "rotation"], "--update rotation"),
         (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
         (["train", "lda", "data", "run", "--topics", "3", "--start", "scvb0"], "--start"),
@@ -426,6 +433,85 @@ def test_each_rank_ingests_files_of_its_own(place):
     assert failed.returncode == 2
     assert "rank 1 (one): in-1.txt" in failed.stderr
     assert not list(place.glob("*lost-*"))
+
+
+@pytest.fixture(scope="module")
+def ratings(place) -> list[Matrix]:
+    """Shards of ratings in ratings-0 and ratings-1; others by the same users in others-0, others-1, and others."""
+    dense, known = planted(60, 30, 2, 0.5)
+    dense -= dense.min() - 0.1
+    whole = written(place, dense, known, grid=3)
+    shards = make_shards(whole.path, str(place / "ratings-{rank}"), 2, workers=1)
+    for base, name in zip([whole, *shards], ["others", "others-0", "others-1"], strict=True):
+        (place / "new").mkdir()
+        written(place / "new", dense, ~known, names_from=str(base.path)).path.rename(place / name)
+        shutil.rmtree(place / "new")
+    return shards  # type: ignore[return-value]
+
+
+def factors(place: Path, shards: list[Matrix], method: str, iterations: int = 4) -> dict[str, bytes]:
+    """The factorization that engines in one process come to."""
+    runs = new_runs(place / f"expected-{method}", shards, method, iterations=iterations)
+    train_all(runs)
+    return model_bytes(runs[0].path)
+
+
+_RATINGS = ("train", "mf", "ratings-{rank}")
+FACTORIZE = (*_RATINGS, "--rank", "6", "--regularization", "0.02", "--seed", "7", "--workers", "1")
+
+
+def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
+    """The model is of all users, and is used as any; what is told of held-out ratings is told of it afterwards, too."""
+    held_out = ["--held-out", "others-{rank}", "--iterations", 4]
+    done = Launch(place, "--", *FACTORIZE, "rated-{rank}", "--method", "ccd", *held_out).done()
+    assert done.returncode == 0, done.stderr
+    assert "RMSE" in done.stdout
+    assert model_bytes(place / "rated-0") == factors(place, ratings, "CoordinateDescent")
+    told = Run(place / "rated-0").metrics()[-1]["held_out_rmse"]
+    ooc = ooc_in(place)
+    evaluated = json.loads(ooc("evaluate", "rated-0", "others", "--json").stdout)
+    assert evaluated["rmse"] == pytest.approx(told, rel=1e-4)
+    assert len(ooc("recommend", "rated-0", "--top", 3).stdout.splitlines()) == 3 * 60
+    assert len(ooc("similar-items", "rated-0", "--item", 7, "--top", 3).stdout.splitlines()) == 3
+    (place / "pairs").write_text("3,4\n59,29\n")
+    for command in ("predict rated-0 pairs predicted", "export rated-0 out.npz", "verify rated-0"):
+        assert ooc(*command.split()).returncode == 0
+    refused = ooc("recommend", "rated-0", "--exclude-seen")
+    assert refused.returncode == 2
+    assert "one of the shards" in refused.stderr
+
+
+def test_a_factorization_goes_on_after_a_kill(place, ratings):
+    """To fewer iterations than were planned."""
+    with nobody_left(place):
+        launch = Launch(place, "--", *FACTORIZE, "rating-{rank}", "--method", "als", "--iterations", 9**6)
+        launch.until_trained(place / "rating-0")
+        rank_in(place).kill()
+        done = launch.done()
+    assert done.returncode == 1
+    assert "(one) was killed by SIGKILL" in done.stderr
+    iterations = max(len(Run(place / f"rating-{rank}").metrics()) for rank in range(2)) + 2
+    done = Launch(place, "--", "resume", "rating-{rank}", "--iterations", iterations).done()
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(place / "rating-0") == factors(place, ratings, "AlternatingLeastSquares", iterations)
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+def test_ranks_that_mpi_starts_factorize(place, ratings, monkeypatch):
+    pytest.importorskip("mpi4py")
+    monkeypatch.setenv("TMPDIR", str(place))
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *FACTORIZE]
+    options = ["--iterations", "4", "--transport", "mpi", "--scratch", "node"]
+    common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run([*command, "mpi-rated-{rank}", *options], check=False, **common)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("4 iterations") == 1
+    assert model_bytes(place / "mpi-rated-0") == factors(place, ratings, "StochasticGradient")
+    assert not (place / "mpi-rated-0" / "slices").exists()
+    refused = subprocess.run([*command, "refused-{rank}", *options, "--held-out", "others"], check=False, **common)
+    assert refused.returncode != 0
+    assert "--names-from" in refused.stderr
+    assert not list(place.glob("refused-*"))
 
 
 def test_who_cannot_be_reached_is_named(place):
