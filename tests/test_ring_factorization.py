@@ -68,10 +68,15 @@ def train_all(runs: list[Run], workers: int = 1, *, mapped: bool = False) -> Non
 
 
 def new_runs(
-    root: Path, datasets: list[Matrix], method: str, iterations: int = 4, held_out: Sequence[Matrix] = ()
+    root: Path,
+    datasets: list[Matrix],
+    method: str,
+    iterations: int = 4,
+    held_out: Sequence[Matrix] = (),
+    **options: object,
 ) -> list[Run]:
     root.mkdir(exist_ok=True)
-    spec = ProgramSpec(PROGRAMS[method], options_of(method))
+    spec = ProgramSpec(PROGRAMS[method], options_of(method) | options)
     length = {"iterations": iterations, "evaluate_every": 1}
     entries = list(map(dataset_entry, held_out)) or [None] * len(datasets)
     return [
@@ -80,8 +85,8 @@ def new_runs(
     ]
 
 
-def one_machine(path: Path, matrix: Matrix, method: str, iterations: int) -> Run:
-    spec = ProgramSpec(f"samplers.factorization_programs:{method}", options_of(method))
+def one_machine(path: Path, matrix: Matrix, method: str, iterations: int, **options: object) -> Run:
+    spec = ProgramSpec(f"samplers.factorization_programs:{method}", options_of(method) | options)
     run = create_run(path, matrix, spec, iterations=iterations, evaluate_every=1)
     train(run, plan(), quiet=True)
     return run
@@ -119,6 +124,29 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
     for run in runs[1:]:
         assert not (run.path / "model").exists()
         assert told(run, "objective") == told(runs[0], "objective")
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("CoordinateDescent", {"biases": False, "nonnegative": True}),
+        ("CoordinateDescent", {"rank": 35, "penalty": "row", "regularization": 1.0}),
+        ("AlternatingLeastSquares", {"biases": False, "penalty": "row", "steps": 1}),
+        ("ImplicitFeedback", {"rank": 20, "regularization": 1.0}),
+    ],
+)
+def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
+    """More factors than are taken together, other penalties, and none below 0."""
+    dense, known = planted(60, 30, 2, 0.5)
+    matrix = written(tmp_path, dense - dense.min() + 0.1, known, grid=3)
+    parts = make_shards(matrix.path, str(tmp_path / "shards"), 2, workers=1)
+    runs = new_runs(tmp_path / "ring", parts, method, iterations=2, **options)  # type: ignore[arg-type]
+    train_all(runs)
+    one = one_machine(tmp_path / "one", matrix, method, 2, **options)
+    assert told(runs[0], "objective") == pytest.approx(told(one, "objective"), rel=1e-5)
+    assert told(runs[0], "bytes_sent")[-1] > 0
+    if options.get("nonnegative"):
+        assert FactorModel(runs[0].path / "model").columns.factors.min() >= 0
 
 
 @pytest.mark.parametrize("method", PROGRAMS)
