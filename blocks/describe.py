@@ -53,6 +53,7 @@ def _of_design(design: Design) -> dict[str, Any]:
         "rows": design.rows,
         "columns": design.columns,
         "entries": design.entries,
+        "missing": design.missing,
         "form": design.form,
         "y": y,
         "empty_columns": int(np.count_nonzero(design.norms == 0)),
@@ -126,7 +127,8 @@ def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
     constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of these all 0"
     yield f"rows        {facts['rows']:,}"
     yield f"columns     {facts['columns']:,} ({constant})"
-    yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}"
+    missing = f"; {facts['missing']:,} values are missing" if facts["missing"] else ""
+    yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}{missing}"
     y = facts["y"]
     yield f"y           {y['low']:g} to {y['high']:g}, mean {y['mean']:g}" if y else "y           none"
 

@@ -55,9 +55,9 @@ class DesignIndex(NamedTuple):
 class Design(Store):
     """A design matrix opened for reading.
 
-    Attributes besides those of every store: `rows` and `columns`, their numbers; `entries`, other than zero; `form`, a
-    key of `FORMS`; `index`, of which `means`, `norms`, `deviations` and `block_bounds` are attributes, too; `y` float64
-    (n,), or None if there are no labels. A sample is an entry.
+    Attributes besides those of every store: `rows` and `columns`, their numbers; `entries`, values other than zero;
+    `missing`, values that count as means; `form`, a key of `FORMS`; `index`, of which `means`, `norms`, `deviations`
+    and `block_bounds` are attributes, too; `y` float64 (n,), or None if there are no labels. A sample is an entry.
     """
 
     kind = "design matrix"
@@ -70,6 +70,7 @@ class Design(Store):
         self.rows: int = self.manifest["rows"]
         self.columns: int = self.manifest["columns"]
         self.entries: int = self.manifest["entries"]
+        self.missing: int = self.manifest["missing"]
         self.form: str = self.manifest["form"]
         self.samples = self.entries
         self.index = DesignIndex(**self.map(self.manifest["index"]))

@@ -72,6 +72,7 @@ def ingest_design(
         with Workers("blocks.design_worker:start", DesignReading(str(target.spill), room), count) as pool:
             read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
             _check_labels(request, read)
+            names_bytes(memory, count, 2 * max(request.block_bytes, _column_bytes(read)))
             bounds = _block_bounds(read, request.block_bytes)
             messages = list(_messages(request, target, read, bounds))
             progress = bar("writing", len(messages), "block")
@@ -132,7 +133,7 @@ def _counts(files: Sequence[Path], columns: int) -> np.ndarray:
     """uint32 (p,): the sum of what the workers have counted."""
     counts = np.zeros(columns, np.uint32)
     for file in files:
-        found = np.fromfile(file, np.uint32)
+        found = np.fromfile(file, np.uint32, columns)
         counts[: found.size] += found
     return counts
 
@@ -165,11 +166,19 @@ def _check_labels(request: DesignRequest, read: Read) -> None:
 def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
     """int64 (B+1,): the first column of each block; it depends on nothing but the design."""
     if read.form in (SPARSE, ONES) and read.counts is not None:
-        cost = np.cumsum(read.counts * np.int64(_ITEM[read.form]) + 8)
-        return parts(np.concatenate(([0], cost)), block_bytes)
-    cell = _ITEM[read.form] if read.form in (FLOATS, GENOTYPES) else _ITEM[FLOATS]
-    width = max(block_bytes // (cell * read.rows), 1)
+        cost = np.zeros(read.columns + 1, np.int64)
+        np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
+        cost[1:] += 8  # an offset
+        return parts(np.cumsum(cost, out=cost), block_bytes)
+    width = max(block_bytes // _column_bytes(read), 1)
     return np.append(np.arange(0, read.columns, width), read.columns)
+
+
+def _column_bytes(read: Read) -> int:
+    """Of the longest column while it is written."""
+    if read.form in (SPARSE, ONES) and read.counts is not None:
+        return _ITEM[SPARSE] * int(read.counts.max())
+    return read.rows * (_ITEM[GENOTYPES] if read.form == GENOTYPES else _ITEM[FLOATS])
 
 
 def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:

@@ -37,6 +37,7 @@ from blocks.rows import DenseRows, SparseRows, checked, facts_of
 from blocks.runs import Run
 from blocks.transposition import ENTRY
 
+_BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
 _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
     Svmlight: svmlight.read,
     Market: market.read,
@@ -102,12 +103,14 @@ class DesignWorker:
 
     def _count(self, columns: np.ndarray, width: int) -> None:
         if width > self._counts.size:
-            if 4 * width > self._counts_bytes:
+            if _BYTES_OF_COUNT * width > self._counts_bytes:
                 raise RequestError(
                     f"{width} columns are too many to count in the memory there is",
                     "Raise --memory, or use fewer --workers.",
                 )
-            self._counts = np.concatenate((self._counts, np.zeros(width - self._counts.size, np.uint32)))
+            grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
+            grown[: self._counts.size] = self._counts
+            self._counts = grown
         count_columns(columns, self._counts)
 
     def _report(self, _: Report) -> str:
@@ -118,7 +121,8 @@ class DesignWorker:
 
     def _write(self, message: BlockToWrite) -> dict[str, Any]:
         block = _gathered(message)
-        np.array(moments(block, message.rows)).tofile(self._spill / moments_file(message.number))
+        file = self._spill / moments_file(message.number)
+        file.write_bytes(np.array(moments(block, message.rows)).data)
         return write_block(Path(message.root), message.number, block)
 
 

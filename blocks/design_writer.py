@@ -21,14 +21,12 @@ MOMENTS = ("means", "norms", "deviations")
 def write_block(root: Path, number: int, block: SparseBlock | DenseBlock) -> dict[str, Any]:
     """Publish some columns; returns the manifest entry."""
     arrays = {name: array.reshape(-1) for name, array in block._asdict().items()}
-    entries = block.rows.size if isinstance(block, SparseBlock) else _entries(block)
+    if isinstance(block, SparseBlock):
+        columns, entries, missing = block.offsets.size - 1, block.rows.size, 0
+    else:
+        columns, entries, missing = len(block.values), int(np.count_nonzero(block.values)), block.missing_rows.size
     entry = write_arrays(root, f"blocks/{number:05}.h5", arrays)
-    first = block.offsets if isinstance(block, SparseBlock) else block.missing_offsets
-    return {**entry, "columns": first.size - 1, "entries": entries}
-
-
-def _entries(block: DenseBlock) -> int:
-    return int(np.count_nonzero(block.values)) + block.missing_rows.size
+    return {**entry, "columns": columns, "entries": entries, "missing": missing}
 
 
 def write_index(
@@ -77,6 +75,7 @@ def finish_design(
             "rows": rows,
             "columns": sum(entry["columns"] for entry in blocks),
             "entries": sum(entry["entries"] for entry in blocks),
+            "missing": sum(entry["missing"] for entry in blocks),
             "form": form,
             "labels": labels,
             "first_column": first_column,

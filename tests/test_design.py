@@ -97,7 +97,7 @@ def test_missing_genotypes_count_as_the_mean(tmp_path_factory, inline, data):
     check_moments(design, read_back(design))
     assert np.array_equal(design.y, y)
     assert design.column_names() == [f"rs{v}" for v in range(shape[1])]
-    assert (design.form, problems(design)) == ("int8", [])
+    assert (design.form, design.missing, problems(design)) == ("int8", np.isnan(x).sum(), [])
 
 
 @settings(deadline=None)
