@@ -1,0 +1,141 @@
+"""The dependency checker: of some candidates those that can be updated at once, |x_j' x_k| < rho for every two of them.
+
+x_j is column j of a design matrix in a sample of its rows, scaled there to norm 1 and, if columns are centred, shifted
+to mean 0: x_j' x_k is their correlation, else their cosine. A column that is constant, or 0, in the sample depends on
+none. Candidates are taken in their order: of two that depend on each other the first is kept (STRADS draws lots).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
+
+NOBODY = np.int32(-1)
+
+
+@unmanaged_kernel
+def unit_vectors(values, columns, rows, centred, vectors):
+    """Fill vectors, float32 (k, s), with some columns, integers (k,), of values (p, n), in a sample of rows (s,)."""
+    for i in range(columns.size):
+        column, vector = values[columns[i]], vectors[i]
+        total, squares = 0.0, 0.0
+        for place in range(rows.size):
+            total += column[rows[place]]
+        mean = total / rows.size if centred else 0.0
+        for place in range(rows.size):
+            vector[place] = column[rows[place]] - mean
+            squares += np.float64(vector[place]) ** 2
+        scale = 1.0 / math.sqrt(squares) if is_more(squares, total * mean) else 0.0
+        for place in range(rows.size):
+            vector[place] *= scale
+
+
+@inlined
+def is_more(squares, lost):
+    """Whether a sum of squares is more than what rounding leaves of 0 when so much is taken off."""
+    return squares > 1e-12 * lost
+
+
+@reordered_kernel
+def independent_vectors(vectors, rho, chosen):
+    """Choose as many of the candidates as `chosen` has room for; returns how many there are.
+
+    vectors: float32 (k, s), see `unit_vectors`. Filled: chosen int64 (l,), places of candidates in their order.
+    """
+    count = 0
+    for candidate in range(len(vectors)):
+        free = count < chosen.size
+        for place in range(count if free else 0):
+            other, product = vectors[chosen[place]], np.float32(0.0)
+            for i in range(other.size):
+                product += vectors[candidate, i] * other[i]
+            if abs(product) >= rho:
+                free = False
+                break
+        if free:
+            chosen[count] = candidate
+            count += 1
+    return count
+
+
+class Entries(NamedTuple):
+    """The entries in sampled rows of the columns chosen so far, as a list for each row."""
+
+    last: np.ndarray  # int32 (n,), the entry of each row that came last, or NOBODY
+    before: np.ndarray  # int32 (N,), which entry of its row came before it, or NOBODY
+    owners: np.ndarray  # int32 (N,), the place of its column among those chosen
+    values: np.ndarray  # float32 (N,)
+
+
+@kernel
+def independent_columns(begins, ends, rows, values, columns, sampled, centred, rho, last, chosen):
+    """The same for sparse columns, by the rows in which they meet.
+
+    begins, ends: integers (p,), of the entries of each column; rows: uint32 (N,) and values: float32 (N,) of all.
+    columns: integers (k,), the candidates in their order. sampled: bool (n,). last: int32 (n,), NOBODY everywhere,
+    before and afterwards. Filled: chosen int64 (l,), places of candidates. Returns how many there are.
+    """
+    room = np.sum(ends[columns] - begins[columns])
+    entries = Entries(last, np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32))
+    products, totals, norms = np.zeros(chosen.size), np.empty(chosen.size), np.empty(chosen.size)
+    sample, count, filled = np.count_nonzero(sampled), 0, 0
+    for candidate in range(columns.size):
+        if count == chosen.size:
+            break
+        mine = slice(begins[columns[candidate]], ends[columns[candidate]])
+        total, squares = add_products(entries, rows[mine], values[mine], sampled, products)
+        share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
+        norms[count] = math.sqrt(squares - share * total) if is_more(squares - share * total, squares) else 0.0
+        totals[count] = total
+        if are_small(products[:count], share, totals, norms, rho):
+            filled = append(entries, filled, rows[mine], values[mine], sampled, count)
+            chosen[count] = candidate
+            count += 1
+        products[:count] = 0.0
+    for column in columns[chosen[:count]]:
+        for entry in range(begins[column], ends[column]):
+            last[rows[entry]] = NOBODY
+    return count
+
+
+@unmanaged_kernel
+def add_products(entries, rows, values, sampled, products):
+    """Add to `products` those of a column with the columns chosen; returns its sum and its sum of squares."""
+    total, squares = 0.0, 0.0
+    for i in range(rows.size):
+        if not sampled[rows[i]]:
+            continue
+        value = np.float64(values[i])
+        total += value
+        squares += value * value
+        entry = entries.last[rows[i]]
+        while entry != NOBODY:
+            products[entries.owners[entry]] += value * entries.values[entry]
+            entry = entries.before[entry]
+    return total, squares
+
+
+@unmanaged_kernel
+def are_small(products, share, totals, norms, rho):
+    """Whether a column, the last of which there are totals and norms, depends on none of the columns before it."""
+    mine = norms[products.size]
+    for place in range(products.size):
+        bound = rho * mine * norms[place]
+        if bound > 0 and abs(products[place] - share * totals[place]) >= bound:
+            return False
+    return True
+
+
+@unmanaged_kernel
+def append(entries, filled, rows, values, sampled, owner):
+    """Add the entries of a column to the lists, `filled` of which are there; returns how many are then."""
+    for i in range(rows.size):
+        if sampled[rows[i]]:
+            entries.values[filled], entries.owners[filled] = values[i], owner
+            entries.before[filled], entries.last[rows[i]] = entries.last[rows[i]], filled
+            filled += 1
+    return filled

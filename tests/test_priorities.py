@@ -1,0 +1,90 @@
+"""The priority sampler against draws from the whole distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from ooc.priorities import GROUP, add_up, add_up_changed, draw, empty_sums
+
+SETTINGS = settings(deadline=None)
+PRIORITIES = arrays.arrays(
+    np.float64,
+    st.integers(1, 5 * GROUP),
+    elements=st.sampled_from([0.0, 1e-30, 0.25, 1.0, 3.0, 1e6]),
+    fill=st.sampled_from([0.0, 0.5]),
+)
+
+
+def summed(priorities):
+    sums = empty_sums(priorities.size)
+    add_up(priorities, sums)
+    return sums
+
+
+def reference(priorities, eta, uniforms):
+    """Draw by cumulated probabilities, one parameter after the other."""
+    left, drawn = np.arange(priorities.size), []
+    for uniform in uniforms[: priorities.size]:
+        cumulated = np.cumsum(priorities[left] + eta)
+        place = min(int(np.searchsorted(cumulated, uniform * cumulated[-1], "right")), left.size - 1)
+        drawn.append(int(left[place]))
+        left = np.delete(left, place)
+    return drawn
+
+
+@SETTINGS
+@given(st.data())
+def test_draws_are_those_of_cumulated_probabilities(data):
+    """Priorities and eta are whole, so that sums in any order are exact."""
+    sizes = st.integers(1, 5 * GROUP)
+    priorities = data.draw(arrays.arrays(np.float64, sizes, elements=st.integers(0, 1000), fill=st.just(0)))
+    uniforms = data.draw(arrays.arrays(np.float64, st.integers(0, 20), elements=st.floats(0, 1, exclude_max=True)))
+    eta, sums, drawn = float(data.draw(st.integers(1, 9))), summed(priorities), np.zeros(uniforms.size, np.int64)
+    count = draw(priorities, sums, eta, uniforms, drawn)
+    assert drawn[:count].tolist() == reference(priorities, eta, uniforms)
+
+
+@SETTINGS
+@given(PRIORITIES, st.sampled_from([0.0, 1e-12, 0.1]), st.integers(0, 30), st.randoms(use_true_random=False))
+def test_none_is_drawn_twice_and_nothing_else_changes(priorities, eta, count, random):
+    sums, before = summed(priorities), priorities.copy()
+    kept = [array.copy() for array in sums]
+    uniforms = np.array([random.random() for _ in range(count)])
+    drawn = np.zeros(count, np.int64)
+    found = draw(priorities, sums, eta, uniforms, drawn)
+    assert found == min(count, priorities.size)
+    assert len(set(drawn[:found].tolist())) == found
+    assert priorities.tobytes() == before.tobytes()
+    assert all(np.array_equal(array, old) for array, old in zip(sums, kept, strict=True))
+
+
+@SETTINGS
+@given(PRIORITIES, st.data())
+def test_sums_depend_on_the_priorities_alone(priorities, data):
+    sums = summed(priorities)
+    places = data.draw(st.lists(st.integers(0, priorities.size - 1), max_size=9))
+    priorities[places] = data.draw(st.floats(0, 1e9))
+    add_up_changed(priorities, sums, np.array(places, np.int64))
+    assert all(np.array_equal(array, new) for array, new in zip(sums, summed(priorities), strict=True))
+    assert sums.left[1] == priorities.size
+
+
+def test_parameters_are_drawn_as_often_as_priority_and_eta_say():
+    random = np.random.default_rng(1)
+    priorities = np.where(random.random(300) < 0.9, 0.0, random.random(300) ** 2)
+    eta, times, sums = 0.01, 200_000, summed(priorities)
+    drawn, counts = np.zeros(1, np.int64), np.zeros(300)
+    for uniform in random.random(times):
+        draw(priorities, sums, eta, np.array([uniform]), drawn)
+        counts[drawn[0]] += 1
+    expected = times * (priorities + eta) / (priorities + eta).sum()
+    assert np.sum((counts - expected) ** 2 / expected) < 299 + 6 * np.sqrt(2 * 299)
+
+
+def test_without_priorities_and_eta_some_are_drawn():
+    drawn = np.zeros(3, np.int64)
+    assert draw(np.zeros(2), summed(np.zeros(2)), 0.0, np.full(3, 0.5), drawn) == 2
+    assert sorted(drawn[:2]) == [0, 1]
