@@ -104,7 +104,7 @@ def find(priorities, sums, eta, rest):
         if sums.left[node] == 0 or (rest >= below and sums.left[node + 1] > 0):
             rest -= below
             node += 1
-    found = np.int64(-1)
+    found = -1
     for parameter in range(GROUP * (node - groups), min(GROUP * (node - groups + 1), priorities.size)):
         if is_drawn(priorities[parameter]):
             continue
