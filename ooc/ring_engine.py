@@ -77,6 +77,7 @@ class RingEngine(StaticEngine):
         self._keeps_slices = any(phase.travels for phase in self.program.initial)
         self._was: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
         self._sent_before = 0  # bytes, before this process
+        self._sums_sent = 0  # bytes of partial sums, by this one
 
     def _close_shelves(self) -> None:
         for shelf in (self._shelf, self._following):
@@ -164,8 +165,10 @@ class RingEngine(StaticEngine):
             self._shelf, self._following = self._following, None
 
     def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
+        before = self._ring.bytes_summed
         for sums in self.program.partial_sums(phase, unit, stage, self.arrays):
             self._add_up(sums)
+        self._sums_sent += self._ring.bytes_summed - before
 
     def _add_up(self, array: np.ndarray) -> None:
         """Replace an array by its sum over all ranks."""
@@ -219,7 +222,7 @@ class RingEngine(StaticEngine):
             self.program.adapt([unpack_arrays(each) for each in told], arrays)
 
     def told(self) -> Told:
-        self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent + self._ring.bytes_summed
+        self.cursor.bytes_sent = self._sent_before + self._ring.bytes_sent + self._sums_sent
         everybody = [Told(*each) for each in self.gather(super().told())]
         return Told(
             samples=sum(each.samples for each in everybody),
