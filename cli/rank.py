@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -56,6 +57,7 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
 def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring: Ring | None, run: Path | None) -> int:
     from ooc.ring import RingFailed
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop that others call for now changes nothing
     what, remedy, code = explained(error)
     if ring:
         ring.fail(what)
