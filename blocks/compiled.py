@@ -50,18 +50,17 @@ def prepare(name: str, run: Callable[[], object]) -> None:
     here is always what the cache holds.
     """
     marker = cache_directory() / f"{name}.compiled"
-    with _hidden("scipy"):  # numba imports it for its BLAS, which no kernel needs: 0.25 s
-        if not marker.exists():
-            print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
-            child = os.fork()
-            if child == 0:
-                try:
-                    run()
-                    marker.touch()
-                finally:
-                    os._exit(0)
-            os.waitpid(child, 0)
-        run()
+    if not marker.exists():
+        print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
+        child = os.fork()
+        if child == 0:
+            try:
+                run()
+                marker.touch()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    run()
 
 
 @contextmanager
@@ -79,8 +78,9 @@ def _hidden(module: str) -> Iterator[None]:
 
 os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
 
-with _hidden("scipy"):  # it is imported for its version alone, and could not be hidden any more
+with _hidden("scipy"):  # only its version is asked for, and whether it has a BLAS: 0.25 s, for np.correlate
     import numba
+    import numba.np.arraymath
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,20 @@ def test_kernels_are_loaded_without_scipy():
     """Numba would import it, for 0.25 s, when the first kernel is called."""
     code = "import sys\nfrom blocks.ingest_worker import load\nload()\nassert 'scipy' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
+
+
+def test_kernels_that_users_write_may_multiply_matrices(tmp_path):
+    """Which Numba does by the BLAS of scipy."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "from blocks.compiled import kernel, prepare\n"
+        "@kernel\n"
+        "def product(a, b):\n"
+        "    return a @ b\n"
+        "prepare('product', lambda: product(np.eye(2), np.ones(2)))\n"
+        "assert product(2 * np.eye(2), np.ones(2)).tolist() == [2, 2]\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
