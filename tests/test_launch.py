@@ -334,6 +334,7 @@ def test_a_killed_rank_is_named(place, model):
     assert model_bytes(place / "killed-0") == model
 
 
+@pytest.mark.long
 def test_a_killed_rank_goes_on_to_the_same_average(place):
     """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""
     offsets, words = random_documents(np.random.default_rng(3), 40, WORDS, 60)

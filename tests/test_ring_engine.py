@@ -111,7 +111,10 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, s
     assert models[0] == models[1] == models[2]
 
 
-@pytest.mark.parametrize("sampler", [name for name in RING_SAMPLERS if name != "two-phase"])
+ALIKE = [name for name in RING_SAMPLERS if name not in {"two-phase", "lightlda"}]
+
+
+@pytest.mark.parametrize("sampler", ["lightlda", *(pytest.param(name, marks=pytest.mark.long) for name in ALIKE)])
 def test_document_major_samplers_go_round(tmp_path, whole, shards, sampler):
     """Rows that come to rest count every token of their words, wherever it is; the model does not depend on workers or
     memory, nor on a stop; it fits as well as that of one machine."""
