@@ -1,0 +1,131 @@
+"""The worker's side of the dynamic engine: messages to gather, survey and scan columns, and to run rounds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from blocks.compiled import prepare
+from blocks.design import Design
+from blocks.errors import WorkFailed
+from ooc.dynamic_program import DynamicProgram, Scan
+from ooc.held_columns import Gathering, Room, gather, held, held_specs
+from ooc.round_loop import RoundLoop, Shape, round_specs
+from ooc.round_trial import try_rounds
+from ooc.schedules import Rule
+from ooc.shared import ArraySpec, SharedArrays
+from ooc.worker import ProgramSpec
+
+_PATIENT = 200  # times that a process that waits gives the processor away before it begins to sleep
+_NAP = 50e-6  # seconds
+_LOOK_ROUND = 1000  # naps after which it looks whether the coordinator is there
+
+
+class DynamicAttachment(NamedTuple):
+    """What the workers need to know before they are forked."""
+
+    design: str
+    program: ProgramSpec
+    rule: Rule
+    room: Room
+    workers: int
+    coordinator: int  # process
+    descriptor: int  # of the shared arrays
+
+
+class Number(NamedTuple):
+    """The first message: which worker this is."""
+
+    number: int
+
+
+class Stretch(NamedTuple):
+    """The rounds from `first` to `last` (exclusive), over so many parameters. The answer is the samples read."""
+
+    first: int
+    last: int
+    parameters: int
+
+
+class Surveying(NamedTuple):
+    """The parameters from `first` to `last` (exclusive). The answer is the samples read."""
+
+    first: int
+    last: int
+
+
+class Scanning(NamedTuple):
+    """A block. The answer is the program's."""
+
+    block: int
+
+
+def all_specs(design: Design, program: DynamicProgram, attachment: Any) -> dict[str, ArraySpec]:
+    """All that the processes share. attachment: a DynamicAttachment, or what has as much of it as is known."""
+    shape = Shape(attachment.workers, attachment.room.columns)
+    specs = program.shared_arrays() | held_specs(design, attachment.room)
+    return specs | round_specs(design, program, attachment.rule, shape)
+
+
+def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
+    """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
+    design = Design(Path(attachment.design))
+    spec, rule = attachment.program, attachment.rule
+    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+    checked = "checked" if rule.rho is not None else "unchecked"
+    prepare(f"{spec.target}-{design.form}-{rule.schedule}-{checked}", lambda: try_rounds(spec, design.form, rule))
+    return RoundWorker(design, program, attachment)
+
+
+class RoundWorker:
+    """Handles the messages of one worker."""
+
+    def __init__(self, design: Design, program: DynamicProgram, attachment: DynamicAttachment) -> None:
+        self._design, self._program, self._attachment = design, program, attachment
+        self._shared = SharedArrays(all_specs(design, program, attachment), attachment.descriptor)
+        self._do: dict[type, Callable[[Any], Any]] = {
+            Number: self._number,
+            Gathering: self._gather,
+            Stretch: self._run,
+            Surveying: lambda message: self._loop.survey(message.first, message.last),
+            Scanning: self._scan,
+        }
+
+    def __call__(self, message: Any) -> Any:
+        """Do what a message asks."""
+        return self._do[type(message)](message)
+
+    def _number(self, message: Number) -> None:
+        shape = Shape(self._attachment.workers, self._attachment.room.columns)
+        self._loop = RoundLoop(self._program, self._attachment.rule, shape, message.number, self._shared)
+
+    def _gather(self, gathering: Gathering) -> None:
+        gather(self._design, gathering, held(self._design, self._shared))
+
+    def _scan(self, message: Scanning) -> Any:
+        first = int(self._design.block_bounds[message.block])
+        return self._program.scan(Scan(first, self._design.block(message.block), self._shared))
+
+    def _run(self, stretch: Stretch) -> int:
+        before = self._loop.samples
+        wait_out(self._loop.run(*stretch), self._attachment.coordinator)
+        return self._loop.samples - before
+
+
+def wait_out(waits: Iterator[int], coordinator: int) -> None:
+    """Do something to its end that yields how often it has waited for the same when it has to wait for others.
+
+    coordinator: the process that has started them all. Raises WorkFailed once it is gone.
+    """
+    for spell in waits:
+        if spell < _PATIENT:
+            os.sched_yield()
+            continue
+        time.sleep(_NAP)
+        if spell % _LOOK_ROUND == 0 and not psutil.pid_exists(coordinator):
+            raise WorkFailed("the process that had started this worker is gone")

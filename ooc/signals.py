@@ -1,0 +1,78 @@
+"""Counters in shared memory by which processes wait for each other without a message.
+
+A counter belongs to one process, which only ever raises it; what this process has written before is seen by whoever
+has seen the counter. Waiting is done in short spells: in between, the caller can look whether it still makes sense.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from blocks.compiled import unmanaged_kernel
+from ooc.shared import ArraySpec
+
+_LINE = 8  # numbers in a line of the cache: two counters in one would slow each other down
+_WORD = 8  # bytes
+
+
+def counters_spec(count: int) -> ArraySpec:
+    """The array that holds so many counters, in its first column."""
+    return ArraySpec((count, _LINE), "int64")
+
+
+def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    return builder.gep(data, [builder.mul(arguments[1], ir.Constant(arguments[1].type, _LINE))])
+
+
+@intrinsic
+def _acquire(typing_context: Any, counters: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_place(context, builder, signature, arguments), "acquire", _WORD)
+
+    return types.int64(counters, types.intp), generate
+
+
+@intrinsic
+def _release(typing_context: Any, counters: Any, index: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _place(context, builder, signature, arguments), "release", _WORD)
+        return context.get_dummy_value()
+
+    return types.void(counters, types.intp, types.int64), generate
+
+
+def _read(counters: np.ndarray, index: int) -> int:
+    return int(counters[index, 0])
+
+
+def _write(counters: np.ndarray, index: int, value: int) -> None:
+    counters[index, 0] = value
+
+
+_compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+_value: Any = _acquire if _compiled else _read
+_set: Any = _release if _compiled else _write
+
+
+@unmanaged_kernel
+def raise_to(counters, index, value):
+    """Let others know that a counter, int64 (c, _LINE), has reached a value."""
+    _set(counters, index, value)
+
+
+@unmanaged_kernel
+def have_reached(counters, first, last, value, looks):
+    """Whether the counters from `first` to `last` (exclusive) reach a value while they are looked at so many times."""
+    for index in range(first, last):
+        while _value(counters, index) < value:
+            looks -= 1
+            if looks <= 0:
+                return False
+    return True

@@ -1,0 +1,173 @@
+"""Rounds of the dynamic engine, in one process: any interleaving of workers, against rounds written down plainly."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from designs import Inline, ingested, read_back, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocks import Design, design_ingestion
+from ooc import held_columns
+from ooc.held_columns import band_bounds, gather, gatherings, held, held_specs, make_room, whole_room
+from ooc.priorities import add_up, empty_sums
+from ooc.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
+from ooc.rounds import Pipeline
+from ooc.schedules import Rule, Turn
+from samplers.lasso_rounds import LassoRounds
+from samplers.logistic_rounds import LogisticRounds
+
+SPARSE, DENSE, ONES, GENOTYPES = "sparse", "float32", "ones", "int8"
+PENALTY = 0.3
+
+
+def made(path, form: str, rows: int, columns: int) -> Design:
+    random = np.random.default_rng(rows)
+    x = random.integers(-9, 9, (rows, columns)) + 0.5
+    if form in (SPARSE, ONES):
+        x[random.random(x.shape) < 0.8] = 0
+        x[x != 0] = 1 if form == ONES else x[x != 0]
+    if form == GENOTYPES:
+        x = np.rint(x)
+    x[:, 3] = x[0, 3]
+    y = np.where(random.random(rows) < 0.5, 1.0, -1.0)
+    path.mkdir()
+    source, options = write("npz-C", x, y, path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(design_ingestion, "Workers", Inline)
+        design = ingested("npz", source, path / "design", block_bytes=200, **options)
+    assert design.form == form
+    assert design.block_count > 2
+    return design
+
+
+@pytest.fixture(scope="module")
+def designs(tmp_path_factory) -> dict[str, Design]:
+    path = tmp_path_factory.mktemp("designs")
+    shapes = {SPARSE: (60, 23), DENSE: (40, 17), ONES: (80, 19), GENOTYPES: (30, 21)}
+    return {form: made(path / form, form, *shape) for form, shape in shapes.items()}
+
+
+class Rounds:
+    """Loops of all workers over arrays of this process."""
+
+    def __init__(self, design: Design, program: Any, rule: Rule, workers: int, columns: np.ndarray) -> None:
+        room, shape = whole_room(design), Shape(workers, design.columns)
+        specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
+        self.shared = {name: np.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
+        make_room(design, room, columns, self.shared)
+        for gathering in gatherings(design, columns):
+            gather(design, gathering, held(design, self.shared))
+        program.begin(self.shared, columns, PENALTY)
+        self.shared[PRIORITIES][: columns.size] = 1.0
+        self.loops = [RoundLoop(program, rule, shape, number, self.shared) for number in range(workers)]
+        self.parameters = columns.size
+
+    def run(self, first: int, last: int, random: Random) -> None:
+        runs = [loop.run(first, last, self.parameters) for loop in self.loops]
+        while runs:
+            run = runs[random.randrange(len(runs))]
+            for _ in run:
+                break
+            else:
+                runs.remove(run)
+
+
+def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, stretches: list[int]) -> Any:
+    """The coefficients and priorities after rounds as `ooc.rounds` describes them, each state kept as a whole."""
+    x = read_back(design)[:, columns]
+    lasso = isinstance(program, LassoRounds)
+    x = x - x.mean(axis=0) if lasso else x
+    scales = np.linalg.norm(x, axis=0)
+    x = x / np.where(scales > 1e-9, scales, np.inf)
+    y = design.y - design.y.mean() if lasso else design.y
+    depth, schedulers, waves = rule.pipeline
+    parts = np.arange(schedulers + 1) * columns.size // schedulers
+    b, priorities, number = np.zeros(columns.size), np.ones(columns.size), 0
+    products = np.abs(x.T @ x)
+    for stretch in stretches:
+        begin, states, left = number, {}, {}
+        for number in range(begin, begin + stretch):
+            scheduler = number % schedulers
+            mine = slice(*parts[scheduler : scheduler + 2])
+            sums = empty_sums(priorities[mine].size)
+            # Rounds of the same scheduler are over; those of others in between have not touched these priorities.
+            done = priorities[mine].copy()
+            add_up(done, sums)
+            turn = Turn(number, number // schedulers, mine.start, mine.stop, done, sums, rule)
+            chosen: list[int] = []
+            for j in program.schedule(turn):
+                if len(chosen) < rule.parallel and (rule.rho is None or all(products[j, k] < rule.rho for k in chosen)):
+                    chosen.append(j)
+            for wave in range(waves):
+                some = chosen[len(chosen) * wave // waves : len(chosen) * (wave + 1) // waves]
+                oldest = number - depth + 1
+                before = (number, 0) if depth == 1 else (oldest, wave)
+                seen = max((key for key in states if key < before), default=None)
+                state = states[seen] if seen is not None else left.get("b", b)
+                left.setdefault("b", b.copy())
+                residual = y - x @ state if lasso else y / (1 + np.exp(y * (x @ state)))
+                curvature = 1.0 if lasso else 0.25
+                for j in some:
+                    goal = b[j] + x[:, j] @ residual / curvature
+                    after = np.sign(goal) * max(abs(goal) - PENALTY / curvature, 0)
+                    priorities[j] = (after - b[j]) ** 2
+                    b[j] = after
+                states[number, wave] = b.copy()
+        number = begin + stretch
+    return b, priorities
+
+
+RULES = [
+    Rule("priority", 3, 5, 0.301, True, 0.2, Pipeline(1, 1, 1), seed=1),
+    Rule("priority", 4, 6, 0.501, False, 0.2, Pipeline(2, 3, 2), seed=2),
+    Rule("priority", 3, 6, None, True, 0.2, Pipeline(3, 3, 3), seed=3),
+    Rule("random", 2, 2, None, True, 1.0, Pipeline(3, 4, 2), seed=4),
+    Rule("cyclic", 2, 3, 0.401, True, 1.0, Pipeline(2, 2, 1), seed=5),
+]
+
+
+@pytest.mark.parametrize("form", [SPARSE, DENSE, ONES, GENOTYPES])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("program", [LassoRounds, LogisticRounds])
+def test_rounds_are_those_written_down_plainly(designs, monkeypatch, form, rule, program):
+    monkeypatch.setattr(held_columns, "_BAND_ENTRIES", 3)
+    design = designs[form]
+    rule = rule._replace(centred=program is LassoRounds)
+    columns = np.delete(np.arange(design.columns), [1, 8])
+    rounds = Rounds(design, program(design), rule, 1, columns)
+    assert band_bounds(design).size > 3
+    stretches = [7, 1, 6]
+    for last, stretch in zip(np.cumsum(stretches).tolist(), stretches, strict=True):
+        for _ in rounds.loops[0].run(last - stretch, last, columns.size):
+            raise AssertionError("a worker alone need not wait")
+    b, priorities = plain_rounds(design, program(design), rule, columns, stretches)
+    assert np.allclose(rounds.shared["coefficients"][: columns.size], b, rtol=1e-9, atol=1e-12)
+    assert np.allclose(rounds.shared[PRIORITIES][: columns.size], priorities, rtol=1e-9, atol=1e-12)
+    assert np.count_nonzero(b) > 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    form=st.sampled_from([SPARSE, DENSE]),
+    rule=st.sampled_from(RULES),
+    workers=st.integers(2, 4),
+    seed=st.integers(0, 1 << 32),
+)
+def test_workers_and_their_speed_do_not_matter(designs, form, rule, workers, seed):
+    random = Random(seed)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(held_columns, "_BAND_ENTRIES", 3)
+        design, found = designs[form], []
+        for count in (1, workers):
+            rounds = Rounds(design, LassoRounds(design), rule, count, np.arange(design.columns))
+            rounds.run(0, 9, random)
+            rounds.run(9, 16, random)
+            samples = sum(loop.samples for loop in rounds.loops)
+            names = ("coefficients", "residual", PRIORITIES)
+            found.append((samples, *(rounds.shared[name].tobytes() for name in names)))
+    assert found[0] == found[1]

@@ -1,0 +1,97 @@
+"""The steps of the dynamic engine: whatever order processes come to them in, what a step sees is the same."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ooc.rounds import Pipeline, Step
+
+
+class Machine:
+    """Workers that do their steps in any order that the counters allow, and what each step has seen."""
+
+    def __init__(self, pipeline: Pipeline, workers: int, first: int, last: int) -> None:
+        self.pipeline, self.workers = pipeline, workers
+        mine = [{s for s in range(pipeline.schedulers) if s % workers == worker} for worker in range(workers)]
+        self.left = [list(pipeline.steps(first, last, mine[worker])) for worker in range(workers)]
+        self.done: list[set[Step]] = [set() for _ in range(workers)]
+        self.slots: dict[int, int] = {}
+        self.seen: dict[tuple[int, Step], frozenset[Step]] = {}
+
+    def everywhere(self) -> set[Step]:
+        return set.union(*self.done)
+
+    def may_do(self, step: Step) -> bool:
+        what, number, wave = step
+        if what == "update":
+            return Step("schedule", number) in self.everywhere()
+        if what == "aggregate":
+            return all(Step("update", number, wave) in done for done in self.done)
+        return what == "schedule" or Step("aggregate", number, wave) in self.everywhere()
+
+    def ready(self) -> list[int]:
+        return [worker for worker in range(self.workers) if self.left[worker] and self.may_do(self.left[worker][0])]
+
+    def advance(self, worker: int) -> None:
+        step = self.left[worker].pop(0)
+        slot = step.round % self.pipeline.slots
+        if step.what == "schedule":
+            self.free(slot)
+            self.slots[slot] = step.round
+            same = {s for s in self.everywhere() if s.round % self.pipeline.schedulers == self.scheduler(step)}
+            self.seen[0, step] = frozenset(s for s in same if s.what == "aggregate")
+        assert self.slots[slot] == step.round
+        if step.what == "update":
+            self.seen[worker, step] = frozenset(s for s in self.done[worker] if s.what == "apply")
+        self.done[worker].add(step)
+
+    def scheduler(self, step: Step) -> int:
+        return step.round % self.pipeline.schedulers
+
+    def free(self, slot: int) -> None:
+        """Nobody needs any more what is in a slot."""
+        assert not any(step.round == self.slots.get(slot) for steps in self.left for step in steps)
+
+
+@st.composite
+def pipelines(draw) -> Pipeline:
+    depth = draw(st.integers(1, 4))
+    return Pipeline(depth, draw(st.integers(depth, depth + 3)), draw(st.integers(1, 3)))
+
+
+@settings(deadline=None)
+@given(pipelines(), st.integers(1, 4), st.integers(0, 5), st.integers(0, 12), st.data())
+def test_every_interleaving_ends_and_sees_the_same(pipeline, workers, first, rounds, data):
+    last = first + rounds
+    machine = Machine(pipeline, workers, first, last)
+    while ready := machine.ready():
+        machine.advance(data.draw(st.sampled_from(ready)))
+    assert not any(machine.left)
+    for worker in range(workers):
+        for number in range(first, last):
+            for wave in range(pipeline.waves):
+                seen = machine.seen[worker, Step("update", number, wave)]
+                assert seen == frozenset(expected(pipeline, first, number, wave))
+                assert Step("apply", number, wave) in machine.done[worker]
+    for number in range(first, last):
+        before = range(number - pipeline.schedulers, first - 1, -pipeline.schedulers)
+        aggregated = {Step("aggregate", other, wave) for other in before for wave in range(pipeline.waves)}
+        assert machine.seen[0, Step("schedule", number)] == frozenset(aggregated)
+
+
+def expected(pipeline: Pipeline, first: int, number: int, wave: int) -> set[Step]:
+    """What an update sees: rounds at least `depth` before, and waves of the one that follows these if it is another."""
+    oldest = number - pipeline.depth + 1
+    whole = {Step("apply", r, w) for r in range(first, min(oldest, number)) for w in range(pipeline.waves)}
+    some = oldest if pipeline.depth > 1 and oldest >= first else None
+    return whole | ({Step("apply", some, w) for w in range(wave)} if some is not None else set())
+
+
+def test_rounds_in_the_making_are_of_different_schedulers():
+    steps = list(Pipeline(3, 3, 1).steps(0, 5, {0, 1, 2}))
+    assert [(s.what[0], s.round) for s in steps] == [
+        ("s", 0), ("s", 1), ("s", 2), ("u", 0), ("u", 1), ("u", 2),
+        ("a", 0), ("s", 3), ("a", 0), ("u", 3), ("a", 1), ("s", 4), ("a", 1), ("u", 4),
+        ("a", 2), ("a", 2), ("a", 3), ("a", 3), ("a", 4), ("a", 4),
+    ]  # fmt: skip
