@@ -2,7 +2,8 @@
 
 x_j is column j of a design matrix in a sample of its rows, scaled there to norm 1 and, if columns are centred, shifted
 to mean 0: x_j' x_k is their correlation, else their cosine. A column that is constant, or 0, in the sample depends on
-none. Candidates are taken in their order: of two that depend on each other the first is kept (STRADS draws lots).
+none. Candidates are taken in their order: of two that depend on each other the first is kept. Before them come columns
+that are being updated already, of which none is asked whether it depends on another.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ def is_more(squares, lost):
 
 
 @reordered_kernel
-def independent_vectors(vectors, rho, chosen):
-    """Choose as many of the candidates as `chosen` has room for; returns how many there are.
+def independent_vectors(vectors, taken, rho, chosen):
+    """Choose candidates until `chosen` is full; returns how many it holds then.
 
-    vectors: float32 (k, s), see `unit_vectors`. Filled: chosen int64 (l,), places of candidates in their order.
+    vectors: float32 (k, s), see `unit_vectors`; the first `taken` are chosen anyway. Filled: chosen int64 (l,), places
+    of vectors in their order.
     """
     count = 0
     for candidate in range(len(vectors)):
         free = count < chosen.size
-        for place in range(count if free else 0):
+        for place in range(count if free and candidate >= taken else 0):
             other, product = vectors[chosen[place]], np.float32(0.0)
             for i in range(other.size):
                 product += vectors[candidate, i] * other[i]
@@ -72,12 +74,12 @@ class Entries(NamedTuple):
 
 
 @kernel
-def independent_columns(begins, ends, rows, values, columns, sampled, centred, rho, last, chosen):
+def independent_columns(begins, ends, rows, values, columns, taken, sampled, centred, rho, last, chosen):
     """The same for sparse columns, by the rows in which they meet.
 
     begins, ends: integers (p,), of the entries of each column; rows: uint32 (N,) and values: float32 (N,) of all.
-    columns: integers (k,), the candidates in their order. sampled: bool (n,). last: int32 (n,), NOBODY everywhere,
-    before and afterwards. Filled: chosen int64 (l,), places of candidates. Returns how many there are.
+    columns: integers (k,); the first `taken` are chosen anyway. sampled: bool (n,). last: int32 (n,), NOBODY
+    everywhere, before and afterwards. Filled: chosen int64 (l,), places in `columns`. Returns how many it holds then.
     """
     room = np.sum(ends[columns] - begins[columns])
     entries = Entries(last, np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32))
@@ -91,7 +93,7 @@ def independent_columns(begins, ends, rows, values, columns, sampled, centred, r
         share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
         norms[count] = math.sqrt(squares - share * total) if is_more(squares - share * total, squares) else 0.0
         totals[count] = total
-        if are_small(products[:count], share, totals, norms, rho):
+        if candidate < taken or are_small(products[:count], share, totals, norms, rho):
             filled = append(entries, filled, rows[mine], values[mine], sampled, count)
             chosen[count] = candidate
             count += 1

@@ -32,8 +32,8 @@ class DynamicEngine:
     """Runs rounds of a program over columns of a design that are held in memory, and scans of its blocks.
 
     Use as a context manager. Attributes: `program`; `arrays`, its shared arrays; `columns` int64 (m,), those that are
-    held, and `priorities` float64 (m,); `round`, how many there have been; `samples` processed in them and in surveys;
-    `bytes_read` of blocks. Raises RequestError for a rule that makes no sense.
+    held; `round`, how many there have been; `samples` processed in them and in surveys; `bytes_read` of blocks. Raises
+    RequestError for a rule that makes no sense.
 
     The result of a run depends on its rounds, and on how they are split into runs, but not on the workers.
     """
@@ -76,8 +76,15 @@ class DynamicEngine:
 
     @property
     def priorities(self) -> np.ndarray:
-        """float64 (m,), of the parameters of the columns that are held."""
-        return self._shared[PRIORITIES][: self.columns.size]
+        """float64 (m,), a copy of those of the parameters of the columns that are held."""
+        return self._shared[PRIORITIES].T.reshape(-1)[: self.columns.size]
+
+    @priorities.setter
+    def priorities(self, priorities: np.ndarray) -> None:
+        schedulers = len(self._shared[PRIORITIES])
+        for scheduler, mine in enumerate(self._shared[PRIORITIES]):
+            some = priorities[scheduler::schedulers]
+            mine[: some.size] = some
 
     def hold(self, columns: np.ndarray | None = None) -> None:
         """Hold some columns, int64 (m,), ascending, instead of others; None for all. Their priorities are all 1.
@@ -89,12 +96,17 @@ class DynamicEngine:
         self.columns = columns
         for _ in self._workers.map_unordered(gatherings(self._design, columns)):
             pass
-        self.priorities[:] = 1.0
+        self.priorities = np.ones(columns.size)
 
     def survey(self) -> None:
         """Have the program set the priorities of all parameters by the present state."""
-        count = self.columns.size
-        chunks = (Surveying(first, min(first + _SURVEYED, count)) for first in range(0, count, _SURVEYED))
+        schedulers = len(self._shared[PRIORITIES])
+        chunks = (
+            Surveying(scheduler, first, min(first + _SURVEYED, count))
+            for scheduler in range(schedulers)
+            for count in [len(range(scheduler, self.columns.size, schedulers))]
+            for first in range(0, count, _SURVEYED)
+        )
         self.samples += sum(samples for _, samples in self._workers.map_unordered(chunks))
 
     def run(self, rounds: int) -> None:

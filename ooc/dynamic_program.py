@@ -24,7 +24,7 @@ class Wave(NamedTuple):
 
     parameters: int64 (c,), in order of priority. columns: all that are held. bands: the first, and the one after the
     last, of this worker. sums: float64 (c, B, `sums`), over the rows of each band. changes: float64 (c,), what
-    `aggregate` found, for `apply`. priorities: float64 (m,), of all parameters.
+    `aggregate` found, for `apply`. priorities: float64 (c,), for `aggregate` to fill.
     """
 
     parameters: np.ndarray
@@ -37,10 +37,9 @@ class Wave(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All parameters, from `first` to `last` (exclusive), with all rows: see Wave."""
+    """Some parameters, int64 (c,), between rounds. priorities: float64 (c,), to be filled. See Wave."""
 
-    first: int
-    last: int
+    parameters: np.ndarray
     columns: SparseColumns | DenseColumns
     priorities: np.ndarray
     shared: Arrays
@@ -75,7 +74,7 @@ class DynamicProgram:
         return tuple(self.shared_arrays())
 
     def schedule(self, turn: Turn) -> np.ndarray:
-        """Candidates for a round, int64 in the order of their priority; the engine drops what depends on others."""
+        """Candidates for a round, int64; the engine drops what depends on one before it, and orders by priority."""
         return SCHEDULES[turn.rule.schedule](turn)
 
     def update(self, wave: Wave) -> int:
@@ -84,7 +83,7 @@ class DynamicProgram:
 
     def aggregate(self, wave: Wave) -> None:
         """In the worker of the scheduler: add up the sums in the order of the bands, change the parameters, fill
-        `wave.changes`, and set the parameters' priorities. Other parameters may not be read."""
+        `wave.changes` and `wave.priorities`. Other parameters may not be read."""
         raise NotImplementedError
 
     def apply(self, wave: Wave) -> None:
@@ -92,8 +91,9 @@ class DynamicProgram:
         raise NotImplementedError
 
     def survey(self, survey: Survey) -> int:
-        """In a worker, between rounds: set priorities. Returns how many samples it read. Default: all the same."""
-        survey.priorities[survey.first : survey.last] = 1.0
+        """In a worker, between rounds: fill `survey.priorities` by the present state. Returns how many samples it
+        read. Default: all the same."""
+        survey.priorities[:] = 1.0
         return 0
 
     def scan(self, scan: Scan) -> Any:

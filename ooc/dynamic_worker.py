@@ -53,8 +53,9 @@ class Stretch(NamedTuple):
 
 
 class Surveying(NamedTuple):
-    """The parameters from `first` to `last` (exclusive). The answer is the samples read."""
+    """Parameters, from number `first` to `last` (exclusive) of a scheduler. The answer is the samples read."""
 
+    scheduler: int
     first: int
     last: int
 
@@ -92,7 +93,7 @@ class RoundWorker:
             Number: self._number,
             Gathering: self._gather,
             Stretch: self._run,
-            Surveying: lambda message: self._loop.survey(message.first, message.last),
+            Surveying: lambda message: self._loop.survey(*message),
             Scanning: self._scan,
         }
 

@@ -15,6 +15,7 @@ import numpy as np
 from blocks.compiled import inlined, unmanaged_kernel
 
 GROUP = 64  # priorities summed up one after the other; a draw reads one group and a pair of sums on each level above
+_LARGEST = 1e200
 
 
 class Sums(NamedTuple):
@@ -37,6 +38,22 @@ def add_up(priorities, sums):
     groups = sums.left.size // 2
     for node in range(2 * groups - 1, 0, -1):
         add_up_node(priorities, sums, node, groups)
+
+
+@unmanaged_kernel
+def bound(priorities):
+    """Make numbers, float64 (k,), priorities: none is below 0, or too large to be summed up, or not a number."""
+    for place in range(priorities.size):
+        number = abs(priorities[place])
+        priorities[place] = min(number, _LARGEST) if number >= 0 else 0.0
+
+
+@unmanaged_kernel
+def change(priorities, sums, parameters, changed):
+    """Give some parameters, integers (k,), other priorities, float64 (k,), and bring `sums` up to date."""
+    for place in range(parameters.size):
+        priorities[parameters[place]] = changed[place]
+    add_up_changed(priorities, sums, parameters)
 
 
 @unmanaged_kernel

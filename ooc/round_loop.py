@@ -10,13 +10,13 @@ import numpy as np
 from blocks.design import Design
 from ooc.dynamic_program import DynamicProgram, Survey, Wave
 from ooc.held_columns import band_bounds, held
-from ooc.priorities import Sums, add_up, add_up_changed, empty_sums
+from ooc.priorities import Sums, add_up, bound, change, empty_sums
 from ooc.rounds import Step
 from ooc.schedules import Checker, Rule, Turn
 from ooc.shared import ArraySpec
 from ooc.signals import counters_spec, have_reached, raise_to
 
-PRIORITIES = "rounds.priorities"
+PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of scheduler j % S
 COUNTERS = "rounds.counters"  # of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; stop
 _PARAMETERS, _COUNTS, _SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "sums", "changes"))
 _TREES = ("rounds.tree_priorities", "rounds.tree_left")
@@ -34,14 +34,15 @@ def round_specs(design: Design, program: DynamicProgram, rule: Rule, shape: Shap
     """The shared arrays of a `RoundLoop`, besides the program's and those of the columns held."""
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
-    tree = empty_sums(-(-shape.most // schedulers)).left.size
+    most = -(-shape.most // schedulers)
+    tree = empty_sums(most).left.size
     return {
         COUNTERS: counters_spec(2 * schedulers + shape.workers + 1),
         _PARAMETERS: ArraySpec((slots, rule.parallel), "int64"),
         _COUNTS: ArraySpec((slots,), "int64"),
         _SUMS: ArraySpec((slots, rule.parallel, bands, program.sums), "float64"),
         _CHANGES: ArraySpec((slots, rule.parallel), "float64"),
-        PRIORITIES: ArraySpec((shape.most,), "float64"),
+        PRIORITIES: ArraySpec((schedulers, most), "float64"),
         _TREES[0]: ArraySpec((schedulers, tree), "float64"),
         _TREES[1]: ArraySpec((schedulers, tree), "int64"),
     }
@@ -72,7 +73,7 @@ class RoundLoop:
         self._trees = [Sums(*trees) for trees in zip(*(shared[name] for name in _TREES), strict=True)]
         rows, columns = program.design.rows, program.design.columns
         self._checker = Checker(rule, rows, rows if program.design.dense else program.design.entries / columns)
-        self._parts = np.zeros(rule.pipeline.schedulers + 1, np.int64)
+        self._first = self._held = 0
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[int]:
@@ -80,8 +81,7 @@ class RoundLoop:
 
         While it has to wait for others it yields how often it has looked for what it waits for. Raises Stopped.
         """
-        schedulers = self._pipeline.schedulers
-        self._parts = np.arange(schedulers + 1) * parameters // schedulers
+        self._first, self._held = first, parameters
         for scheduler in self._mine:
             add_up(self._priorities_of(scheduler), self._trees[scheduler])
         do = {"schedule": self._schedule, "update": self._update, "aggregate": self._aggregate, "apply": self._apply}
@@ -90,40 +90,55 @@ class RoundLoop:
             do[step.what](step)
 
     def _wait(self, step: Step) -> Iterator[int]:
-        schedulers, mark = self._pipeline.schedulers, self._mark(step)
-        scheduler = step.round % schedulers
-        counters = {
-            "schedule": range(0),
-            "update": range(scheduler, scheduler + 1),
-            "aggregate": range(2 * schedulers, 2 * schedulers + self._workers),
-            "apply": range(schedulers + scheduler, schedulers + scheduler + 1),
-        }[step.what]
-        value = step.round + 1 if step.what == "update" else mark
         looked = 0
-        while not have_reached(self._counters, counters.start, counters.stop, value, _LOOKS):
-            if have_reached(self._counters, len(self._counters) - 1, len(self._counters), 1, 1):
-                raise Stopped
-            looked += 1
-            yield looked
+        for first, last, value in self._needed(step):
+            while not have_reached(self._counters, first, last, value, _LOOKS):
+                if have_reached(self._counters, len(self._counters) - 1, len(self._counters), 1, 1):
+                    raise Stopped
+                looked += 1
+                yield looked
+
+    def _needed(self, step: Step) -> list[tuple[int, int, int]]:
+        """Which counters, from the first to the last (exclusive), must reach which value before a step is done."""
+        schedulers = self._pipeline.schedulers
+        scheduler, mark = step.round % schedulers, self._mark(step)
+        if step.what == "schedule":
+            before = self._pipeline.in_the_making(step.round, self._first)
+            return [(other % schedulers, other % schedulers + 1, other + 1) for other in before]
+        if step.what == "update":
+            return [(scheduler, scheduler + 1, step.round + 1)]
+        if step.what == "aggregate":
+            return [(2 * schedulers, 2 * schedulers + self._workers, mark)]
+        return [(schedulers + scheduler, schedulers + scheduler + 1, mark)]
 
     def _mark(self, step: Step) -> int:
         """What counts waves, from 1 on."""
         return step.round * self._pipeline.waves + step.wave + 1
 
     def _priorities_of(self, scheduler: int) -> np.ndarray:
-        return self._shared[PRIORITIES][self._parts[scheduler] : self._parts[scheduler + 1]]
+        return self._shared[PRIORITIES][scheduler, : len(self._parameters_of(scheduler))]
+
+    def _parameters_of(self, scheduler: int) -> range:
+        return range(scheduler, self._held, self._pipeline.schedulers)
 
     def _schedule(self, step: Step) -> None:
         turn, scheduler = divmod(step.round, self._pipeline.schedulers)
         slot, chosen = step.round % self._pipeline.slots, np.empty(0, np.int64)
-        first, last = self._parts[scheduler : scheduler + 2].tolist()
-        if first < last:
+        if parameters := self._parameters_of(scheduler):
             priorities, sums = self._priorities_of(scheduler), self._trees[scheduler]
-            candidates = self._program.schedule(Turn(step.round, turn, first, last, priorities, sums, self._rule))
-            chosen = self._checker.independent(self._columns, candidates)
+            candidates = self._program.schedule(Turn(step.round, turn, parameters, priorities, sums, self._rule))
+            chosen = self._checker.independent(self._columns, candidates, self._updated(step.round))
+            chosen = chosen[np.argsort(-priorities[chosen // self._pipeline.schedulers], kind="stable")]
         self._parameters[slot, : chosen.size] = chosen
         self._counts[slot] = chosen.size
         raise_to(self._counters, scheduler, step.round + 1)
+
+    def _updated(self, number: int) -> np.ndarray:
+        """int64: the parameters of the rounds that are in the making when a round is computed."""
+        slots = [other % self._pipeline.slots for other in self._pipeline.in_the_making(number, self._first)]
+        return np.concatenate(
+            [self._parameters[slot, : self._counts[slot]] for slot in slots] or [np.empty(0, np.int64)]
+        )
 
     def _wave(self, step: Step) -> Wave:
         slot, waves = step.round % self._pipeline.slots, self._pipeline.waves
@@ -135,7 +150,7 @@ class RoundLoop:
             bands=self._bands,
             sums=self._shared[_SUMS][slot, mine],
             changes=self._shared[_CHANGES][slot, mine],
-            priorities=self._shared[PRIORITIES],
+            priorities=np.empty(mine.stop - mine.start),
             shared=self._shared,
         )
 
@@ -146,13 +161,20 @@ class RoundLoop:
     def _aggregate(self, step: Step) -> None:
         wave, scheduler = self._wave(step), step.round % self._pipeline.schedulers
         self._program.aggregate(wave)
-        places = wave.parameters - self._parts[scheduler]
-        add_up_changed(self._priorities_of(scheduler), self._trees[scheduler], places)
+        bound(wave.priorities)
+        places = wave.parameters // self._pipeline.schedulers
+        change(self._priorities_of(scheduler), self._trees[scheduler], places, wave.priorities)
         raise_to(self._counters, self._pipeline.schedulers + scheduler, self._mark(step))
 
     def _apply(self, step: Step) -> None:
         self._program.apply(self._wave(step))
 
-    def survey(self, first: int, last: int) -> int:
-        """Set the priorities of some parameters; returns how many samples that took."""
-        return self._program.survey(Survey(first, last, self._columns, self._shared[PRIORITIES], self._shared))
+    def survey(self, scheduler: int, first: int, last: int) -> int:
+        """Set the priorities of parameters, from number `first` to `last` (exclusive) of a scheduler; returns how many
+        samples that took."""
+        schedulers = self._pipeline.schedulers
+        parameters = scheduler + schedulers * np.arange(first, last)
+        priorities = self._shared[PRIORITIES][scheduler, first:last]
+        samples = self._program.survey(Survey(parameters, self._columns, priorities, self._shared))
+        bound(priorities)
+        return samples

@@ -1,8 +1,9 @@
 """What the workers of the dynamic engine do, step by step: rounds of schedule, update, aggregate, apply, overlapping.
 
-The parameters are split among some schedulers, of whom each has every so many rounds. A round is scheduled by what its
-scheduler's parameters were like after the scheduler's last round, and computed from the state as it was `depth` rounds
-before: meanwhile so many rounds are in the making, of different schedulers, so that no parameter is in two of them.
+The parameters are dealt to some schedulers, each of whom has every so many rounds. A round is scheduled by what its
+scheduler's parameters were like after the scheduler's last round, and by what the rounds in the making update, and
+computed from the state as it was `depth` rounds before: meanwhile so many rounds are in the making, of different
+schedulers, so that no parameter is in two of them.
 
 The parameters of a round are in order of priority and go in waves. With a depth above 1 each wave sees what the waves
 before it have changed in the oldest round in the making, too: the sooner, the higher their priority (STRADS, 3.4).
@@ -43,6 +44,10 @@ class Pipeline(NamedTuple):
         summed up, and before they did, they had applied what lies `depth` rounds further back.
         """
         return self.schedulers + self.depth
+
+    def in_the_making(self, number: int, first: int) -> range:
+        """The rounds that are not over when round `number` is computed; round `first` was the first to begin."""
+        return range(max(number - self.depth + 1, first), number)
 
     def steps(self, first: int, last: int, schedulers: Collection[int]) -> Iterator[Step]:
         """What a worker that has these schedulers does in the rounds from `first` to `last` (exclusive), in order."""

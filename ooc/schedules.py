@@ -35,18 +35,26 @@ class Rule(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A round that is to be scheduled, of the parameters from `first` to `last` (exclusive).
+    """A round that is to be scheduled: the `turn`-th of its scheduler, which has the parameters of a range.
 
-    turn: which of the scheduler's rounds it is. priorities: float64 (last - first,), and `sums`, see `ooc.priorities`.
+    priorities: float64 (k,), of these parameters, and `sums`, see `ooc.priorities`.
     """
 
     number: int
     turn: int
-    first: int
-    last: int
+    parameters: range
     priorities: np.ndarray
     sums: Sums
     rule: Rule
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates are wanted; there are no more than parameters."""
+        return min(self.rule.candidates, len(self.parameters))
+
+    def numbered(self, places: np.ndarray) -> np.ndarray:
+        """int64: the parameters at some places of the range."""
+        return self.parameters.start + self.parameters.step * places
 
     def random(self) -> np.random.Generator:
         """Random numbers that depend on the seed and the round only."""
@@ -54,26 +62,24 @@ class Turn(NamedTuple):
 
 
 def by_priority(turn: Turn) -> np.ndarray:
-    """int64: parameters drawn with p(j) ~ priority_j + eta, those of the highest priority first."""
+    """int64: parameters drawn one after the other with p(j) ~ priority_j + eta."""
     mean = turn.sums.priorities[1] / turn.priorities.size
     eta = turn.rule.eta * mean if mean > 0 else 1.0
-    drawn = np.empty(turn.rule.candidates, np.int64)
-    drawn = drawn[: draw(turn.priorities, turn.sums, eta, turn.random().random(drawn.size), drawn)]
-    return turn.first + drawn[np.argsort(-turn.priorities[drawn], kind="stable")]
+    drawn = np.empty(turn.candidates, np.int64)
+    draw(turn.priorities, turn.sums, eta, turn.random().random(drawn.size), drawn)
+    return turn.numbered(drawn)
 
 
 def at_random(turn: Turn) -> np.ndarray:
     """int64: all have the same chance (Shotgun)."""
-    count = min(turn.rule.candidates, turn.last - turn.first)
-    return turn.first + turn.random().choice(turn.last - turn.first, count, replace=False)
+    return turn.numbered(turn.random().choice(len(turn.parameters), turn.candidates, replace=False))
 
 
 def in_turn(turn: Turn) -> np.ndarray:
     """int64: one after the other. Each time round they begin one further, so that none always meets the same others
     in a round, and before it."""
-    count = min(turn.rule.candidates, turn.last - turn.first)
-    passed = turn.turn * count
-    return turn.first + (passed + passed // (turn.last - turn.first) + np.arange(count)) % (turn.last - turn.first)
+    passed, size = turn.turn * turn.candidates, len(turn.parameters)
+    return turn.numbered((passed + passed // size + np.arange(turn.candidates)) % size)
 
 
 SCHEDULES: dict[str, Callable[[Turn], np.ndarray]] = {
@@ -110,28 +116,24 @@ class Checker:
         self._sampled[self._rows] = True
         self._last = np.full(rows, NOBODY)
 
-    def independent(self, columns: SparseColumns | DenseColumns, candidates: np.ndarray) -> np.ndarray:
-        """Those of the candidates, integers (k,), that are kept, in the same order: as many as a round may have."""
-        rule = self._rule
+    def independent(
+        self, columns: SparseColumns | DenseColumns, candidates: np.ndarray, updated: np.ndarray
+    ) -> np.ndarray:
+        """Those of the candidates, int64 (k,), that are kept, in the same order: as many as a round may have.
+
+        updated: int64, parameters that others depend on, too, as they are being updated.
+        """
+        rule, taken = self._rule, updated.size
         if rule.rho is None:
             return candidates[: rule.parallel]
-        chosen = np.empty(rule.parallel, np.int64)
+        chosen, together = np.empty(taken + rule.parallel, np.int64), np.concatenate((updated, candidates))
         if isinstance(columns, DenseColumns):
-            vectors = np.empty((candidates.size, self._rows.size), np.float32)
-            unit_vectors(columns.values, candidates, self._rows, rule.centred, vectors)
-            count = independent_vectors(vectors, rule.rho, chosen)
+            vectors = np.empty((together.size, self._rows.size), np.float32)
+            unit_vectors(columns.values, together, self._rows, rule.centred, vectors)
+            count = independent_vectors(vectors, taken, rule.rho, chosen)
         else:
             bounds = columns.bounds
-            count = independent_columns(
-                bounds[:, 0],
-                bounds[:, -1],
-                columns.rows,
-                columns.values,
-                candidates,
-                self._sampled,
-                rule.centred,
-                rule.rho,
-                self._last,
-                chosen,
-            )
-        return candidates[chosen[:count]]
+            entries = bounds[:, 0], bounds[:, -1], columns.rows, columns.values
+            sample = self._sampled, rule.centred, rule.rho, self._last
+            count = independent_columns(*entries, together, taken, *sample, chosen)
+        return together[chosen[taken:count]]

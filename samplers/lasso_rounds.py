@@ -72,14 +72,13 @@ class LassoRounds(DynamicProgram):
 
     def survey(self, survey: Survey) -> int:
         """The priority of a parameter is what its update would change it by, squared."""
-        shared = survey.shared
-        parameters, bands = np.arange(survey.first, survey.last), shared["totals"].size
-        sums = np.empty((parameters.size, bands, 1))
+        shared, parameters = survey.shared, survey.parameters
         state, means, totals = (shared[name] for name in ("residual", "means", "totals"))
-        samples = column_sums(survey.columns, parameters, (0, bands), state, means, totals, sums)
-        arrays = (shared[name] for name in ("scales", "penalties", "ridges"))
-        coefficients = shared["coefficients"][: survey.last].copy()
-        lasso_changes(parameters, sums, *arrays, coefficients, np.empty(parameters.size), survey.priorities)
+        sums, own = np.empty((parameters.size, totals.size, 1)), np.arange(parameters.size)
+        samples = column_sums(survey.columns, parameters, (0, totals.size), state, means, totals, sums)
+        names = ("scales", "penalties", "ridges", "coefficients")
+        copies = (shared[name][parameters] for name in names)
+        lasso_changes(own, sums, *copies, np.empty(own.size), survey.priorities)
         return samples
 
 
@@ -88,8 +87,8 @@ def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, cha
     """Update some coefficients by the products of their columns with the residual.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales,
-    penalties, ridges; coefficients and priorities, changed. Filled: changes float64 (c,), to be added to the residual
-    times the columns as they are held.
+    penalties, ridges; coefficients, changed. Filled: priorities float64 (c,), and changes float64 (c,), to be added to
+    the residual times the columns as they are held.
     """
     for i in range(parameters.size):
         j = parameters[i]
@@ -98,7 +97,7 @@ def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, cha
         after = shrunk(goal, penalties[j]) / (1.0 + ridges[j])
         coefficients[j] = after
         changes[i] = (before - after) / scales[j]
-        priorities[j] = (after - before) ** 2
+        priorities[i] = (after - before) ** 2
 
 
 @inlined

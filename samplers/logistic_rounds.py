@@ -75,13 +75,11 @@ class LogisticRounds(DynamicProgram):
 
     def survey(self, survey: Survey) -> int:
         """The priority of a parameter is what its update would change it by, squared."""
-        shared, bands = survey.shared, self._band_bounds.size - 1
-        parameters = np.arange(survey.first, survey.last)
-        sums = np.empty((parameters.size, bands, 1))
+        shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
+        sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
         samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
-        coefficients = shared["coefficients"][: survey.last].copy()
-        arrays = shared["scales"], shared["penalties"], coefficients
-        logistic_changes(parameters, sums, *arrays, np.empty(parameters.size), survey.priorities)
+        copies = (shared[name][parameters] for name in ("scales", "penalties", "coefficients"))
+        logistic_changes(own, sums, *copies, np.empty(own.size), survey.priorities)
         return samples
 
 
@@ -90,8 +88,8 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, changes,
     """Update some coefficients by the products of their columns with the pulls.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales and
-    penalties; coefficients and priorities, changed. Filled: changes float64 (c,), to be added to the margins times the
-    columns as they are held.
+    penalties; coefficients, changed. Filled: priorities float64 (c,), and changes float64 (c,), to be added to the
+    margins times the columns as they are held.
     """
     for i in range(parameters.size):
         j = parameters[i]
@@ -99,7 +97,7 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, changes,
         after = shrunk(before + sums[i, :, 0].sum() / (scales[j] * _CURVATURE), penalties[j] / _CURVATURE)
         coefficients[j] = after
         changes[i] = (after - before) / scales[j]
-        priorities[j] = (after - before) ** 2
+        priorities[i] = (after - before) ** 2
 
 
 @unmanaged_kernel

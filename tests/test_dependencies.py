@@ -20,26 +20,27 @@ def dependence(x, centred):
     return np.abs(x.T @ x) / np.outer(norms, norms)
 
 
-def reference(x, order, rho, most, centred):
+def reference(x, order, taken, rho, most, centred):
     products, chosen = dependence(x, centred), []
     for place, column in enumerate(order):
-        if len(chosen) < most and all(products[column, order[other]] < rho for other in chosen):
+        independent = place < taken or all(products[column, order[other]] < rho for other in chosen)
+        if len(chosen) < most and independent:
             chosen.append(place)
     return chosen
 
 
-def of_dense(x, order, rows, rho, most, centred):
+def of_dense(x, order, taken, rows, rho, most, centred):
     vectors, chosen = np.empty((order.size, rows.size), np.float32), np.empty(most, np.int64)
     unit_vectors(np.ascontiguousarray(x.T, np.float32), order, rows, centred, vectors)
-    return chosen[: independent_vectors(vectors, rho, chosen)].tolist()
+    return chosen[: independent_vectors(vectors, taken, rho, chosen)].tolist()
 
 
-def of_sparse(x, order, rows, rho, most, centred):
+def of_sparse(x, order, taken, rows, rho, most, centred):
     matrix = scipy.sparse.csc_array(x.astype(np.float32))
     sampled, last, chosen = np.zeros(len(x), bool), np.full(len(x), NOBODY), np.empty(most, np.int64)
     sampled[rows] = True
     offsets, held = matrix.indptr.astype(np.int64), (matrix.indices.astype(np.uint32), matrix.data)
-    count = independent_columns(offsets[:-1], offsets[1:], *held, order, sampled, centred, rho, last, chosen)
+    count = independent_columns(offsets[:-1], offsets[1:], *held, order, taken, sampled, centred, rho, last, chosen)
     assert (last == NOBODY).all()
     return chosen[:count].tolist()
 
@@ -56,15 +57,17 @@ def test_the_same_are_chosen_as_by_the_matrix_of_correlations(checker, data):
     order = np.array(data.draw(st.permutations(range(x.shape[1]))))
     # Correlations of small whole numbers do not come so near to these that rounding could decide.
     rho, centred = data.draw(st.sampled_from([0.0501, 0.301, 0.7011, 0.999])), data.draw(st.booleans())
-    most = data.draw(st.integers(1, 10))
-    assert checker(x, order, rows, rho, most, centred) == reference(x[rows], order, rho, most, centred)
+    most, taken = data.draw(st.integers(1, 10)), data.draw(st.integers(0, 3))
+    expected = reference(x[rows], order, taken, rho, most, centred)
+    assert checker(x, order, taken, rows, rho, most, centred) == expected
 
 
 def test_copies_depend_and_constant_columns_do_not():
     x = np.array([[1.0, 2, 5, 0, 1], [2, 4, 5, 0, 0], [4, 8, 5, 0, 0]])
     for checker in (of_dense, of_sparse):
-        assert checker(x, np.arange(5), np.arange(3), 0.99, 5, True) == [0, 2, 3, 4]
-        assert checker(x, np.array([1, 0]), np.arange(3), 0.99, 5, True) == [0]
+        assert checker(x, np.arange(5), 0, np.arange(3), 0.99, 5, True) == [0, 2, 3, 4]
+        assert checker(x, np.array([1, 0]), 0, np.arange(3), 0.99, 5, True) == [0]
+        assert checker(x, np.array([1, 0, 4]), 2, np.arange(3), 0.99, 5, True) == [0, 1, 2]
 
 
 def test_a_sample_finds_most_of_what_all_rows_tell():
@@ -72,4 +75,4 @@ def test_a_sample_finds_most_of_what_all_rows_tell():
     x = random.normal(size=(20_000, 40))
     x[:, 1::2] = 0.8 * x[:, ::2] + 0.6 * x[:, 1::2]
     rows = np.sort(random.permutation(20_000)[:500])
-    assert of_dense(x, np.arange(40), rows, 0.5, 40, True) == list(range(0, 40, 2))
+    assert of_dense(x, np.arange(40), 0, rows, 0.5, 40, True) == list(range(0, 40, 2))

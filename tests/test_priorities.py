@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ooc.priorities import GROUP, add_up, add_up_changed, draw, empty_sums
+from ooc.priorities import GROUP, add_up, bound, change, draw, empty_sums
 
 SETTINGS = settings(deadline=None)
 PRIORITIES = arrays.arrays(
@@ -66,8 +66,9 @@ def test_none_is_drawn_twice_and_nothing_else_changes(priorities, eta, count, ra
 def test_sums_depend_on_the_priorities_alone(priorities, data):
     sums = summed(priorities)
     places = data.draw(st.lists(st.integers(0, priorities.size - 1), max_size=9))
-    priorities[places] = data.draw(st.floats(0, 1e9))
-    add_up_changed(priorities, sums, np.array(places, np.int64))
+    values = np.array(data.draw(st.lists(st.floats(0, 1e9), min_size=len(places), max_size=len(places))))
+    change(priorities, sums, np.array(places, np.int64), values)
+    assert all(priorities[place] == values[len(places) - 1 - places[::-1].index(place)] for place in places)
     assert all(np.array_equal(array, new) for array, new in zip(sums, summed(priorities), strict=True))
     assert sums.left[1] == priorities.size
 
@@ -88,3 +89,13 @@ def test_without_priorities_and_eta_some_are_drawn():
     drawn = np.zeros(3, np.int64)
     assert draw(np.zeros(2), summed(np.zeros(2)), 0.0, np.full(3, 0.5), drawn) == 2
     assert sorted(drawn[:2]) == [0, 1]
+
+
+def test_a_model_that_diverges_has_priorities_all_the_same():
+    priorities = np.array([np.nan, -np.nan, np.inf, -0.0, -2.0, 1e308, 3.0])
+    bound(priorities)
+    assert priorities.tolist() == [0, 0, 1e200, 0, 2, 1e200, 3]
+    assert not np.signbit(priorities).any()
+    drawn = np.zeros(7, np.int64)
+    assert draw(priorities, summed(priorities), 0.1, np.linspace(0, 0.99, 7), drawn) == 7
+    assert sorted(drawn) == list(range(7))

@@ -63,7 +63,7 @@ class Rounds:
         for gathering in gatherings(design, columns):
             gather(design, gathering, held(design, self.shared))
         program.begin(self.shared, columns, PENALTY)
-        self.shared[PRIORITIES][: columns.size] = 1.0
+        self.shared[PRIORITIES][:] = 1.0
         self.loops = [RoundLoop(program, rule, shape, number, self.shared) for number in range(workers)]
         self.parameters = columns.size
 
@@ -86,30 +86,32 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
     x = x / np.where(scales > 1e-9, scales, np.inf)
     y = design.y - design.y.mean() if lasso else design.y
     depth, schedulers, waves = rule.pipeline
-    parts = np.arange(schedulers + 1) * columns.size // schedulers
     b, priorities, number = np.zeros(columns.size), np.ones(columns.size), 0
     products = np.abs(x.T @ x)
     for stretch in stretches:
-        begin, states, left = number, {}, {}
+        begin, states, at_first = number, {}, b.copy()
+        rounds: list[list[int]] = []
         for number in range(begin, begin + stretch):
+            # The rounds in between are of other schedulers: these priorities are as the last of the same left them.
             scheduler = number % schedulers
-            mine = slice(*parts[scheduler : scheduler + 2])
-            sums = empty_sums(priorities[mine].size)
-            # Rounds of the same scheduler are over; those of others in between have not touched these priorities.
-            done = priorities[mine].copy()
-            add_up(done, sums)
-            turn = Turn(number, number // schedulers, mine.start, mine.stop, done, sums, rule)
-            chosen: list[int] = []
+            own, sums = priorities[scheduler::schedulers].copy(), empty_sums(columns.size)
+            add_up(own, sums)
+            parameters = range(scheduler, columns.size, schedulers)
+            turn = Turn(number, number // schedulers, parameters, own, sums, rule)
+            others, chosen = [j for some in rounds[1 - depth :] for j in some] if depth > 1 else [], []
             for j in program.schedule(turn):
-                if len(chosen) < rule.parallel and (rule.rho is None or all(products[j, k] < rule.rho for k in chosen)):
-                    chosen.append(j)
+                if len(chosen) < rule.parallel and (
+                    rule.rho is None or all(products[j, k] < rule.rho for k in [*others, *chosen])
+                ):
+                    chosen.append(int(j))
+            chosen.sort(key=lambda j: -priorities[j])
+            rounds.append(chosen)
             for wave in range(waves):
                 some = chosen[len(chosen) * wave // waves : len(chosen) * (wave + 1) // waves]
                 oldest = number - depth + 1
                 before = (number, 0) if depth == 1 else (oldest, wave)
                 seen = max((key for key in states if key < before), default=None)
-                state = states[seen] if seen is not None else left.get("b", b)
-                left.setdefault("b", b.copy())
+                state = at_first if seen is None else states[seen]
                 residual = y - x @ state if lasso else y / (1 + np.exp(y * (x @ state)))
                 curvature = 1.0 if lasso else 0.25
                 for j in some:
@@ -147,7 +149,8 @@ def test_rounds_are_those_written_down_plainly(designs, monkeypatch, form, rule,
             raise AssertionError("a worker alone need not wait")
     b, priorities = plain_rounds(design, program(design), rule, columns, stretches)
     assert np.allclose(rounds.shared["coefficients"][: columns.size], b, rtol=1e-9, atol=1e-12)
-    assert np.allclose(rounds.shared[PRIORITIES][: columns.size], priorities, rtol=1e-9, atol=1e-12)
+    found = rounds.shared[PRIORITIES].T.reshape(-1)[: columns.size]
+    assert np.allclose(found, priorities, rtol=1e-9, atol=1e-12)
     assert np.count_nonzero(b) > 0
 
 

@@ -12,7 +12,7 @@ class Machine:
     """Workers that do their steps in any order that the counters allow, and what each step has seen."""
 
     def __init__(self, pipeline: Pipeline, workers: int, first: int, last: int) -> None:
-        self.pipeline, self.workers = pipeline, workers
+        self.pipeline, self.workers, self.first = pipeline, workers, first
         mine = [{s for s in range(pipeline.schedulers) if s % workers == worker} for worker in range(workers)]
         self.left = [list(pipeline.steps(first, last, mine[worker])) for worker in range(workers)]
         self.done: list[set[Step]] = [set() for _ in range(workers)]
@@ -28,7 +28,10 @@ class Machine:
             return Step("schedule", number) in self.everywhere()
         if what == "aggregate":
             return all(Step("update", number, wave) in done for done in self.done)
-        return what == "schedule" or Step("aggregate", number, wave) in self.everywhere()
+        if what == "schedule":
+            before = self.pipeline.in_the_making(number, self.first)
+            return all(Step("schedule", other) in self.everywhere() for other in before)
+        return Step("aggregate", number, wave) in self.everywhere()
 
     def ready(self) -> list[int]:
         return [worker for worker in range(self.workers) if self.left[worker] and self.may_do(self.left[worker][0])]
@@ -37,6 +40,8 @@ class Machine:
         step = self.left[worker].pop(0)
         slot = step.round % self.pipeline.slots
         if step.what == "schedule":
+            for other in self.pipeline.in_the_making(step.round, self.first):
+                assert self.slots[other % self.pipeline.slots] == other
             self.free(slot)
             self.slots[slot] = step.round
             same = {s for s in self.everywhere() if s.round % self.pipeline.schedulers == self.scheduler(step)}

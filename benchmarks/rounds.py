@@ -1,0 +1,128 @@
+"""Running rules of the dynamic engine: objective against the data processed, and against time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks import Design
+from ooc.dynamic_engine import DynamicEngine
+from ooc.rounds import Pipeline
+from ooc.schedules import Rule
+from ooc.worker import ProgramSpec
+
+LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
+_LOOKS = 4  # at the objective, in a pass over the data
+
+
+class Problem(NamedTuple):
+    """A design, the program that is run on it, and the penalty. best: the least objective, as far as known."""
+
+    design: Design
+    spec: ProgramSpec
+    penalty: float
+    best: float = 0.0
+
+    @property
+    def samples(self) -> int:
+        """Of one pass over the data."""
+        return self.design.rows * self.design.columns if self.design.dense else self.design.entries
+
+
+class Curve(NamedTuple):
+    """Passes over the data, seconds, and objectives, before the first round and some times after that."""
+
+    passes: list[float]
+    seconds: list[float]
+    objectives: list[float]
+
+    def to_excess(self, problem: Problem, excess: float) -> tuple[float, float] | None:
+        """Passes and seconds until so much of what there is to gain is left; None if it never was so little."""
+        for passes, seconds, left in zip(self.passes, self.seconds, self.excess(problem), strict=True):
+            if left <= excess:
+                return passes, seconds
+        return None
+
+    def excess(self, problem: Problem) -> list[float]:
+        """What is left to gain, as a share of what there was at first."""
+        whole = self.objectives[0] - problem.best
+        return [(objective - problem.best) / whole for objective in self.objectives]
+
+    @property
+    def passes_per_second(self) -> float:
+        return self.passes[-1] / self.seconds[-1]
+
+
+def shotgun(parallel: int, seed: int) -> Rule:
+    """Parameters at random, without a check, and no round before the one before it is done."""
+    return Rule("random", parallel, parallel, None, pipeline=Pipeline(1, 1, 1), seed=seed)
+
+
+def penalised(design: Design, spec: ProgramSpec, ratio: float, workers: int) -> Problem:
+    """The penalty is so much of the least for which all coefficients are 0."""
+    with DynamicEngine(design, spec, Rule(), workers) as engine:
+        engine.hold()
+        begin(engine, 0.0)
+        engine.survey()  # without a penalty, an update is a product with the labels
+        most = float(np.sqrt(engine.priorities.max())) * (0.25 if spec == LOGISTIC else 1.0)
+    return Problem(design, spec, ratio * most)
+
+
+def begin(engine: DynamicEngine, penalty: float) -> None:
+    """Start from coefficients of 0."""
+    engine.program.begin(engine.arrays, engine.columns, penalty)  # type: ignore[attr-defined]
+
+
+def run(
+    problem: Problem,
+    rule: Rule,
+    passes: float,
+    workers: int,
+    each: Callable[[np.ndarray], object] = lambda coefficients: None,
+    *,
+    least: float = 0.0,
+) -> Curve:
+    """Do rounds of a rule for so many passes over the data, unless the excess falls below `least` or the objective
+    doubles. each: called with the coefficients, float64 (p,), whenever the objective is looked at."""
+    rounds = max(int(problem.design.columns / rule.parallel / _LOOKS), 1)
+    curve = Curve([0.0], [0.0], [])
+    with DynamicEngine(problem.design, problem.spec, rule, workers) as engine:
+        engine.hold()
+        begin(engine, problem.penalty)
+        seconds = timed(engine.survey) if rule.schedule == "priority" else 0.0
+        look(engine, curve, each)
+        while curve.passes[-1] < passes and not is_over(curve, problem, least):
+            seconds += timed(lambda: engine.run(rounds))
+            curve.passes.append(engine.samples / problem.samples)
+            curve.seconds.append(seconds)
+            look(engine, curve, each)
+    return curve
+
+
+def look(engine: DynamicEngine, curve: Curve, each: Callable[[np.ndarray], object]) -> None:
+    program: Any = engine.program
+    curve.objectives.append(program.objective(engine.arrays, engine.columns.size))
+    each(engine.arrays["coefficients"][: engine.columns.size])
+
+
+def is_over(curve: Curve, problem: Problem, least: float) -> bool:
+    """Whether no more is to be learnt: it has converged, or diverged."""
+    last = curve.objectives[-1]
+    return not last < 2 * curve.objectives[0] or curve.excess(problem)[-1] < least
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def solved(problem: Problem, rule: Rule, passes: float, workers: int) -> Problem:
+    """The same problem, with the least objective that a long run without overlapping rounds finds."""
+    careful = rule._replace(pipeline=Pipeline(1, 4, 1))
+    return problem._replace(best=min(run(problem, careful, passes, workers).objectives))

@@ -1,0 +1,193 @@
+"""The dynamic engine with real workers: the same bits whatever their number, the optimum, and failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from designs import ingested, read_back, write
+from sklearn.linear_model import Lasso, LogisticRegression
+
+from blocks import Design, RequestError, WorkFailed
+from ooc.dynamic_engine import DynamicEngine
+from ooc.dynamic_program import DynamicProgram, Scan
+from ooc.held_columns import Room
+from ooc.rounds import Pipeline
+from ooc.schedules import Rule
+from ooc.worker import ProgramSpec
+
+LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
+RULE = Rule(parallel=8, candidates=16, rho=0.3, seed=5)
+
+
+class Broken(DynamicProgram):
+    """Fails in the third round; scans answer what they were given."""
+
+    def shared_arrays(self) -> dict[str, Any]:
+        return {}
+
+    def update(self, wave: Any) -> int:
+        wave.sums[:] = 1.0
+        return 0
+
+    def aggregate(self, wave: Any) -> None:
+        wave.priorities[wave.parameters] += 1.0
+        if wave.priorities.sum() > 120 + 3 * 8:
+            raise ValueError("no more")
+
+    def apply(self, wave: Any) -> None:
+        pass
+
+    def scan(self, scan: Scan) -> Any:
+        return scan.first, len(scan.block.values)
+
+
+@pytest.fixture(scope="module", params=["sparse", "dense"])
+def design(request, tmp_path_factory) -> Design:
+    path = tmp_path_factory.mktemp(request.param)
+    random = np.random.default_rng(3)
+    x = random.normal(size=(90, 120)).cumsum(axis=1) / 3
+    if request.param == "sparse":
+        x[random.random(x.shape) < 0.7] = 0
+    y = np.where(x @ np.where(random.random(120) < 0.1, random.normal(size=120), 0) > 0, 1.0, -1.0)
+    source, _ = write("npz-C", x, y, path)
+    design = ingested("npz", source, path / "design", block_bytes=3000)
+    assert (design.block_count > 4, design.dense) == (True, request.param == "dense")
+    return design
+
+
+def solved(design: Design, spec: ProgramSpec, rule: Rule, penalty: float, rounds: list[int], workers: int) -> Any:
+    with DynamicEngine(design, spec, rule, workers) as engine:
+        engine.hold()
+        engine.program.begin(engine.arrays, engine.columns, penalty)
+        engine.survey()
+        for some in rounds:
+            engine.run(some)
+        assert engine.round == sum(rounds)
+        objective = engine.program.objective(engine.arrays, engine.columns.size)
+        return objective, engine.samples, {name: array.copy() for name, array in engine.arrays.items()}
+
+
+def standardised(design: Design, *, centred: bool) -> np.ndarray:
+    x = read_back(design)
+    x = x - x.mean(axis=0) if centred else x
+    return x / np.linalg.norm(x, axis=0)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_lasso_comes_to_the_optimum_of_scikit_learn(design, depth):
+    rule = RULE._replace(pipeline=Pipeline(depth, 4, 2))
+    x, y = standardised(design, centred=True), design.y - design.y.mean()
+    penalty = np.abs(x.T @ y).max() / 10
+    best = Lasso(alpha=penalty / len(y), fit_intercept=False, tol=1e-12, max_iter=100_000).fit(x, y).coef_
+    objective, _, arrays = solved(design, LASSO, rule, penalty, [1500, 1500], 2)
+    optimum = np.sum((y - x @ best) ** 2) / 2 + penalty * np.abs(best).sum()
+    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-6)
+    residual = y - x @ arrays["coefficients"]
+    assert np.allclose(arrays["residual"] - arrays["residual"].mean(), residual, atol=1e-9)
+
+
+def test_logistic_comes_to_the_optimum_of_scikit_learn(design):
+    x, y = standardised(design, centred=False), design.y
+    penalty = np.abs(x.T @ y).max() / 2 / 10
+    options = {"solver": "liblinear", "fit_intercept": False, "tol": 1e-12, "max_iter": 100_000}
+    best = LogisticRegression(l1_ratio=1, C=1 / penalty, **options).fit(x, y).coef_[0]
+    objective, _, _ = solved(design, LOGISTIC, RULE._replace(centred=False), penalty, [4000, 4000], 2)
+    optimum = np.logaddexp(0, -y * (x @ best)).sum() + penalty * np.abs(best).sum()
+    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["priority", "random", "cyclic"])
+def test_the_same_bits_whatever_the_workers(design, schedule):
+    rule = RULE._replace(schedule=schedule)
+    found = [solved(design, LASSO, rule, 1.0, [40, 25], workers) for workers in (1, 2, 3)]
+    for _, samples, arrays in found[1:]:
+        assert samples == found[0][1]
+        assert {name: array.tobytes() for name, array in arrays.items()} == {
+            name: array.tobytes() for name, array in found[0][2].items()
+        }
+    assert psutil.Process().children() == []
+
+
+def test_blocks_that_are_not_asked_for_are_not_read(design):
+    spec = ProgramSpec(f"{__name__}:Broken", {})
+    blocks = design.manifest["blocks"]
+    with DynamicEngine(design, spec, RULE, 2) as engine:
+        asked = [3, 1, 2]
+        answers = list(engine.scan(asked))
+        assert [first for first, _ in answers] == design.block_bounds[asked].tolist()
+        assert engine.bytes_read == sum(blocks[number]["bytes"] for number in asked)
+
+
+def test_there_must_be_room_for_what_is_held(design):
+    with DynamicEngine(design, LASSO, RULE, 1, Room(5, 5 * design.rows)) as engine:
+        engine.hold(np.array([1, 2, 50, 60, 119]))
+        with pytest.raises(RequestError, match="6 columns with .* entries are to be held, but there is room for 5"):
+            engine.hold(np.arange(6))
+
+
+def test_a_program_that_fails_is_told(design):
+    with DynamicEngine(design, ProgramSpec(f"{__name__}:Broken", {}), RULE, 2) as engine:
+        engine.hold()
+        with pytest.raises(WorkFailed, match="a worker failed: ValueError"):
+            engine.run(1000)
+    assert psutil.Process().children() == []
+
+
+def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
+    with DynamicEngine(design, LASSO, RULE, 3) as engine:
+        engine.hold()
+        engine.program.begin(engine.arrays, engine.columns, 1.0)
+        threading.Timer(0.3, os.kill, (engine.pids[2], signal.SIGKILL)).start()
+        with pytest.raises(WorkFailed, match="died: killed by SIGKILL; it was at Stretch"):
+            engine.run(1_000_000)
+    assert psutil.Process().children() == []
+
+
+def test_workers_that_wait_end_with_their_coordinator(design, tmp_path):
+    code = f"""
+import os, signal, threading, numpy as np
+from blocks import Design
+from ooc.dynamic_engine import DynamicEngine
+from ooc.schedules import Rule
+from ooc.worker import ProgramSpec
+engine = DynamicEngine(Design({str(design.path)!r}), ProgramSpec("samplers.lasso_rounds:LassoRounds", {{}}), Rule(), 2)
+engine.hold()
+print(*engine.pids, flush=True)
+os.kill(engine.pids[1], signal.SIGSTOP)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+engine.run(1_000_000)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pids = [int(pid) for pid in told.stdout.split()]
+    waiting = psutil.Process(pids[2])
+    waiting.wait(30)
+    os.kill(pids[1], signal.SIGKILL)
+    while any(map(psutil.pid_exists, pids)):
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"schedule": "greedy"}, "there is no schedule 'greedy'; there are priority, random, cyclic"),
+        ({"parallel": 0}, "0 parameters in a round"),
+        ({"candidates": 7}, "7 candidates for rounds of 8 parameters"),
+        ({"rho": 0.0}, "rho 0.0 is not above 0"),
+        ({"eta": 0.0}, "eta 0.0 is not above 0"),
+        ({"pipeline": Pipeline(0, 1, 1)}, "a pipeline of depth 0"),
+        ({"pipeline": Pipeline(3, 2, 1)}, "2 schedulers for a pipeline of depth 3"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(design, changes, told):
+    with pytest.raises(RequestError, match=told):
+        DynamicEngine(design, LASSO, RULE._replace(**changes), 1)
