@@ -146,7 +146,7 @@ def convergence(laboratory: Laboratory) -> Found:
         kept: list[np.ndarray] = []
         problem = penalised(design, LASSO, ratio, args.workers)
         rule = laboratory.rule(schedule="cyclic", candidates=args.parallel, pipeline=Pipeline(1, 1, 1))
-        curve = run(problem, rule, args.passes, args.workers, lambda b, kept=kept: kept.append(b.copy()))
+        curve = run(problem, rule, args.passes, args.workers, kept)
         away = np.abs(np.array(kept) - kept[-1]) > 1e-3 * np.abs(kept[-1]).max()
         last = np.max(np.where(away, np.arange(len(kept))[:, None], -1), axis=0) + 1  # 0 if it never was elsewhere
         shares = [float(np.mean(last <= look)) for look in range(len(kept))]

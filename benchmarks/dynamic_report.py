@@ -78,11 +78,8 @@ def draw(found: Found, folder: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    drawn = {name: {"": found[name]} for name in ("parallelism", "depth") if name in found}
-    if "schedules" in found:
-        drawn["schedules"] = found["schedules"]
-    for name, groups in drawn.items():
-        draw_curves(groups, folder / f"{name}.png")
+    for name in found.keys() & {"parallelism", "schedules", "depth"}:
+        draw_curves(found[name] if name == "schedules" else {"lasso": found[name]}, folder / f"{name}.png")
     if "convergence" in found:
         draw_convergence(found["convergence"], folder / "convergence.png")
 

@@ -16,7 +16,7 @@ from ooc.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
 LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
-_LOOKS = 4  # at the objective, in a pass over the data
+_LOOKS = 10  # at the objective, in a pass over the data
 
 
 class Problem(NamedTuple):
@@ -82,31 +82,32 @@ def run(
     rule: Rule,
     passes: float,
     workers: int,
-    each: Callable[[np.ndarray], object] = lambda coefficients: None,
+    kept: list[np.ndarray] | None = None,
     *,
     least: float = 0.0,
 ) -> Curve:
     """Do rounds of a rule for so many passes over the data, unless the excess falls below `least` or the objective
-    doubles. each: called with the coefficients, float64 (p,), whenever the objective is looked at."""
+    doubles. kept: gets the coefficients, float64 (p,), whenever the objective is looked at."""
     rounds = max(int(problem.design.columns / rule.parallel / _LOOKS), 1)
     curve = Curve([0.0], [0.0], [])
     with DynamicEngine(problem.design, problem.spec, rule, workers) as engine:
         engine.hold()
         begin(engine, problem.penalty)
         seconds = timed(engine.survey) if rule.schedule == "priority" else 0.0
-        look(engine, curve, each)
+        look(engine, curve, kept)
         while curve.passes[-1] < passes and not is_over(curve, problem, least):
             seconds += timed(lambda: engine.run(rounds))
             curve.passes.append(engine.samples / problem.samples)
             curve.seconds.append(seconds)
-            look(engine, curve, each)
+            look(engine, curve, kept)
     return curve
 
 
-def look(engine: DynamicEngine, curve: Curve, each: Callable[[np.ndarray], object]) -> None:
+def look(engine: DynamicEngine, curve: Curve, kept: list[np.ndarray] | None) -> None:
     program: Any = engine.program
     curve.objectives.append(program.objective(engine.arrays, engine.columns.size))
-    each(engine.arrays["coefficients"][: engine.columns.size])
+    if kept is not None:
+        kept.append(engine.arrays["coefficients"][: engine.columns.size].copy())
 
 
 def is_over(curve: Curve, problem: Problem, least: float) -> bool:

@@ -46,7 +46,7 @@ class DynamicEngine:
         self.program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
-        attachment = DynamicAttachment(str(design.path), spec, rule, self._room, workers, os.getpid(), -1)
+        attachment = DynamicAttachment(str(design.path), spec, rule, self._room, workers, -1)
         with ExitStack() as stack:
             self._shared = stack.enter_context(closing(SharedArrays(all_specs(design, self.program, attachment))))
             self.arrays = {name: self._shared[name] for name in self.program.shared_arrays()}

@@ -23,7 +23,7 @@ from ooc.worker import ProgramSpec
 
 _PATIENT = 200  # times that a process that waits gives the processor away before it begins to sleep
 _NAP = 50e-6  # seconds
-_LOOK_ROUND = 1000  # naps after which it looks whether the coordinator is there
+_LOOK_ROUND = 0.5  # seconds after which it looks whether the coordinator is there
 
 
 class DynamicAttachment(NamedTuple):
@@ -34,7 +34,6 @@ class DynamicAttachment(NamedTuple):
     rule: Rule
     room: Room
     workers: int
-    coordinator: int  # process
     descriptor: int  # of the shared arrays
 
 
@@ -80,14 +79,17 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
     program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
     checked = "checked" if rule.rho is not None else "unchecked"
     prepare(f"{spec.target}-{design.form}-{rule.schedule}-{checked}", lambda: try_rounds(spec, design.form, rule))
-    return RoundWorker(design, program, attachment)
+    return RoundWorker(design, program, attachment, os.getppid())
 
 
 class RoundWorker:
-    """Handles the messages of one worker."""
+    """Handles the messages of one worker. coordinator: the process that has started the interpreter of all workers."""
 
-    def __init__(self, design: Design, program: DynamicProgram, attachment: DynamicAttachment) -> None:
+    def __init__(
+        self, design: Design, program: DynamicProgram, attachment: DynamicAttachment, coordinator: int
+    ) -> None:
         self._design, self._program, self._attachment = design, program, attachment
+        self._coordinator = coordinator
         self._shared = SharedArrays(all_specs(design, program, attachment), attachment.descriptor)
         self._do: dict[type, Callable[[Any], Any]] = {
             Number: self._number,
@@ -114,19 +116,22 @@ class RoundWorker:
 
     def _run(self, stretch: Stretch) -> int:
         before = self._loop.samples
-        wait_out(self._loop.run(*stretch), self._attachment.coordinator)
+        go_on(self._loop.run(*stretch), self._coordinator)
         return self._loop.samples - before
 
 
-def wait_out(waits: Iterator[int], coordinator: int) -> None:
-    """Do something to its end that yields how often it has waited for the same when it has to wait for others.
+def go_on(looks: Iterator[int], coordinator: int) -> None:
+    """Go through what yields how often it has looked for what it waits for, and 0 if it does not wait.
 
-    coordinator: the process that has started them all. Raises WorkFailed once it is gone.
+    Raises WorkFailed once the coordinator is gone: nobody would stop this worker.
     """
-    for spell in waits:
-        if spell < _PATIENT:
+    last = time.monotonic()
+    for looked in looks:
+        if looked > _PATIENT:
+            time.sleep(_NAP)
+        elif looked:
             os.sched_yield()
-            continue
-        time.sleep(_NAP)
-        if spell % _LOOK_ROUND == 0 and not psutil.pid_exists(coordinator):
-            raise WorkFailed("the process that had started this worker is gone")
+        if (now := time.monotonic()) - last > _LOOK_ROUND:
+            last = now
+            if psutil.Process(os.getppid()).ppid() != coordinator:
+                raise WorkFailed("the process that had started this worker is gone")

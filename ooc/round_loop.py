@@ -79,7 +79,7 @@ class RoundLoop:
     def run(self, first: int, last: int, parameters: int) -> Iterator[int]:
         """Do the rounds from `first` to `last` (exclusive) over so many parameters.
 
-        While it has to wait for others it yields how often it has looked for what it waits for. Raises Stopped.
+        Yields how often it has looked for what it waits for from others; 0 after each step. Raises Stopped.
         """
         self._first, self._held = first, parameters
         for scheduler in self._mine:
@@ -88,6 +88,7 @@ class RoundLoop:
         for step in self._pipeline.steps(first, last, self._mine):
             yield from self._wait(step)
             do[step.what](step)
+            yield 0
 
     def _wait(self, step: Step) -> Iterator[int]:
         looked = 0

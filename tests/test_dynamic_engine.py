@@ -26,7 +26,7 @@ from ooc.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
 LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
-RULE = Rule(parallel=8, candidates=16, rho=0.3, seed=5)
+RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
 class Broken(DynamicProgram):
@@ -89,7 +89,7 @@ def test_lasso_comes_to_the_optimum_of_scikit_learn(design, depth):
     x, y = standardised(design, centred=True), design.y - design.y.mean()
     penalty = np.abs(x.T @ y).max() / 10
     best = Lasso(alpha=penalty / len(y), fit_intercept=False, tol=1e-12, max_iter=100_000).fit(x, y).coef_
-    objective, _, arrays = solved(design, LASSO, rule, penalty, [1500, 1500], 2)
+    objective, _, arrays = solved(design, LASSO, rule, penalty, [2000, 1000], 2)
     optimum = np.sum((y - x @ best) ** 2) / 2 + penalty * np.abs(best).sum()
     assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-6)
     residual = y - x @ arrays["coefficients"]
@@ -131,7 +131,7 @@ def test_blocks_that_are_not_asked_for_are_not_read(design):
 def test_there_must_be_room_for_what_is_held(design):
     with DynamicEngine(design, LASSO, RULE, 1, Room(5, 5 * design.rows)) as engine:
         engine.hold(np.array([1, 2, 50, 60, 119]))
-        with pytest.raises(RequestError, match="6 columns with .* entries are to be held, but there is room for 5"):
+        with pytest.raises(RequestError, match=r"6 columns with .* entries are to be held, but there is room for 5"):
             engine.hold(np.arange(6))
 
 
