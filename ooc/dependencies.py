@@ -18,19 +18,21 @@ from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 NOBODY = np.int32(-1)
 
 
-@unmanaged_kernel
+@reordered_kernel
 def unit_vectors(values, columns, rows, centred, vectors):
     """Fill vectors, float32 (k, s), with some columns, integers (k,), of values (p, n), in a sample of rows (s,)."""
+    size = np.float32(rows.size)
     for i in range(columns.size):
         column, vector = values[columns[i]], vectors[i]
-        total, squares = 0.0, 0.0
+        total, squares = np.float32(0.0), np.float32(0.0)
         for place in range(rows.size):
-            total += column[rows[place]]
-        mean = total / rows.size if centred else 0.0
+            vector[place] = column[rows[place]]
+            total += vector[place]
+        mean = total / size if centred else np.float32(0.0)
         for place in range(rows.size):
-            vector[place] = column[rows[place]] - mean
-            squares += np.float64(vector[place]) ** 2
-        scale = 1.0 / math.sqrt(squares) if is_more(squares, total * mean) else 0.0
+            vector[place] -= mean
+            squares += vector[place] * vector[place]
+        scale = np.float32(1.0 / math.sqrt(squares)) if is_more(squares, total * mean) else np.float32(0.0)
         for place in range(rows.size):
             vector[place] *= scale
 
@@ -38,7 +40,7 @@ def unit_vectors(values, columns, rows, centred, vectors):
 @inlined
 def is_more(squares, lost):
     """Whether a sum of squares is more than what rounding leaves of 0 when so much is taken off."""
-    return squares > 1e-12 * lost
+    return squares > 1e-10 * lost
 
 
 @reordered_kernel

@@ -12,7 +12,7 @@ from ooc.dynamic_program import DynamicProgram, Survey, Wave
 from ooc.held_columns import band_bounds, held
 from ooc.priorities import Sums, add_up, bound, change, empty_sums
 from ooc.rounds import Step
-from ooc.schedules import Checker, Rule, Turn
+from ooc.schedules import Checker, Rule, Turn, generator
 from ooc.shared import ArraySpec
 from ooc.signals import counters_spec, have_reached, raise_to
 
@@ -74,6 +74,7 @@ class RoundLoop:
         rows, columns = program.design.rows, program.design.columns
         self._checker = Checker(rule, rows, rows if program.design.dense else program.design.entries / columns)
         self._first = self._held = 0
+        self._random: dict[int, np.random.Generator] = {}
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[int]:
@@ -82,6 +83,7 @@ class RoundLoop:
         Yields how often it has looked for what it waits for from others; 0 after each step. Raises Stopped.
         """
         self._first, self._held = first, parameters
+        self._random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
         for scheduler in self._mine:
             add_up(self._priorities_of(scheduler), self._trees[scheduler])
         do = {"schedule": self._schedule, "update": self._update, "aggregate": self._aggregate, "apply": self._apply}
@@ -127,7 +129,8 @@ class RoundLoop:
         slot, chosen = step.round % self._pipeline.slots, np.empty(0, np.int64)
         if parameters := self._parameters_of(scheduler):
             priorities, sums = self._priorities_of(scheduler), self._trees[scheduler]
-            candidates = self._program.schedule(Turn(step.round, turn, parameters, priorities, sums, self._rule))
+            random = self._random[scheduler]
+            candidates = self._program.schedule(Turn(turn, parameters, priorities, sums, random, self._rule))
             chosen = self._checker.independent(self._columns, candidates, self._updated(step.round))
             chosen = chosen[np.argsort(-priorities[chosen // self._pipeline.schedulers], kind="stable")]
         self._parameters[slot, : chosen.size] = chosen

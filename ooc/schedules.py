@@ -13,7 +13,7 @@ from ooc.held_columns import DenseColumns, SparseColumns
 from ooc.priorities import Sums, draw
 from ooc.rounds import Pipeline
 
-_SAMPLED = 1024  # entries of a column, on average, in the rows that the checker looks at, if there are more
+_SAMPLED = 512  # entries of a column, on average, in the rows that the checker looks at, if there are more
 
 
 class Rule(NamedTuple):
@@ -37,14 +37,14 @@ class Rule(NamedTuple):
 class Turn(NamedTuple):
     """A round that is to be scheduled: the `turn`-th of its scheduler, which has the parameters of a range.
 
-    priorities: float64 (k,), of these parameters, and `sums`, see `ooc.priorities`.
+    priorities: float64 (k,), of these parameters, and `sums`, see `ooc.priorities`. random: of the scheduler.
     """
 
-    number: int
     turn: int
     parameters: range
     priorities: np.ndarray
     sums: Sums
+    random: np.random.Generator
     rule: Rule
 
     @property
@@ -56,9 +56,10 @@ class Turn(NamedTuple):
         """int64: the parameters at some places of the range."""
         return self.parameters.start + self.parameters.step * places
 
-    def random(self) -> np.random.Generator:
-        """Random numbers that depend on the seed and the round only."""
-        return np.random.Generator(np.random.Philox(key=[self.rule.seed, self.number]))
+
+def generator(seed: int, first: int, scheduler: int) -> np.random.Generator:
+    """The random numbers of a scheduler for the rounds from number `first` on that are done together."""
+    return np.random.Generator(np.random.Philox(key=[seed, (first << 16) + scheduler]))
 
 
 def by_priority(turn: Turn) -> np.ndarray:
@@ -66,13 +67,13 @@ def by_priority(turn: Turn) -> np.ndarray:
     mean = turn.sums.priorities[1] / turn.priorities.size
     eta = turn.rule.eta * mean if mean > 0 else 1.0
     drawn = np.empty(turn.candidates, np.int64)
-    draw(turn.priorities, turn.sums, eta, turn.random().random(drawn.size), drawn)
+    draw(turn.priorities, turn.sums, eta, turn.random.random(drawn.size), drawn)
     return turn.numbered(drawn)
 
 
 def at_random(turn: Turn) -> np.ndarray:
     """int64: all have the same chance (Shotgun)."""
-    return turn.numbered(turn.random().choice(len(turn.parameters), turn.candidates, replace=False))
+    return turn.numbered(turn.random.choice(len(turn.parameters), turn.candidates, replace=False))
 
 
 def in_turn(turn: Turn) -> np.ndarray:

@@ -17,7 +17,7 @@ from ooc.held_columns import band_bounds, gather, gatherings, held, held_specs, 
 from ooc.priorities import add_up, empty_sums
 from ooc.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
 from ooc.rounds import Pipeline
-from ooc.schedules import Rule, Turn
+from ooc.schedules import Rule, Turn, generator
 from samplers.lasso_rounds import LassoRounds
 from samplers.logistic_rounds import LogisticRounds
 
@@ -90,6 +90,7 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
     products = np.abs(x.T @ x)
     for stretch in stretches:
         begin, states, at_first = number, {}, b.copy()
+        randoms = [generator(rule.seed, begin, scheduler) for scheduler in range(schedulers)]
         rounds: list[list[int]] = []
         for number in range(begin, begin + stretch):
             # The rounds in between are of other schedulers: these priorities are as the last of the same left them.
@@ -97,7 +98,7 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
             own, sums = priorities[scheduler::schedulers].copy(), empty_sums(columns.size)
             add_up(own, sums)
             parameters = range(scheduler, columns.size, schedulers)
-            turn = Turn(number, number // schedulers, parameters, own, sums, rule)
+            turn = Turn(number // schedulers, parameters, own, sums, randoms[scheduler], rule)
             others, chosen = [j for some in rounds[1 - depth :] for j in some] if depth > 1 else [], []
             for j in program.schedule(turn):
                 if len(chosen) < rule.parallel and (
