@@ -40,6 +40,7 @@ class ToyDesign(Design):
 def try_rounds(spec: ProgramSpec, form: str, rule: Rule) -> None:
     """Do everything once that a worker does between and in rounds, but scans."""
     design = ToyDesign(form)
+    spec = spec._replace(options={**spec.options, "most": _COLUMNS})
     program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
     room, shape = whole_room(design), Shape(1, _COLUMNS)
     specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)

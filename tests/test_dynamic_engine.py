@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 from designs import ingested, read_back, write
+from processes import gone, until
 from sklearn.linear_model import Lasso, LogisticRegression
 
 from blocks import Design, RequestError, WorkFailed
@@ -163,17 +163,17 @@ from ooc.worker import ProgramSpec
 engine = DynamicEngine(Design({str(design.path)!r}), ProgramSpec("samplers.lasso_rounds:LassoRounds", {{}}), Rule(), 2)
 engine.hold()
 print(*engine.pids, flush=True)
-os.kill(engine.pids[1], signal.SIGSTOP)
+os.kill(engine.pids[0], signal.SIGSTOP)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
 engine.run(1_000_000)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    pids = [int(pid) for pid in told.stdout.split()]
-    waiting = psutil.Process(pids[2])
-    waiting.wait(30)
-    os.kill(pids[1], signal.SIGKILL)
-    while any(map(psutil.pid_exists, pids)):
-        time.sleep(0.05)
+    told = tmp_path / "pids"
+    with told.open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=False)  # a pipe would be open in the workers too
+    stopped, waiting = map(int, told.read_text().split())
+    until(lambda: gone([waiting]))
+    os.kill(stopped, signal.SIGKILL)
+    until(lambda: gone([stopped]))
 
 
 @pytest.mark.parametrize(

@@ -9,33 +9,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import PATIENCE, gone, until
 
 from blocks import RequestError, WorkFailed, workers
 from blocks.workers import WorkerDied, Workers
-
-PATIENCE = 300.0  # seconds until something that must happen is taken not to
-
-
-def gone(pids: list[int]) -> bool:
-    def ended(pid: int) -> bool:
-        try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    return all(map(ended, pids))
-
-
-def until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

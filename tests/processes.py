@@ -1,0 +1,30 @@
+"""What tests of processes that end share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+PATIENCE = 300.0  # seconds until something that must happen is taken not to
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether all of them have ended, be it that nobody has asked how."""
+
+    def ended(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return all(map(ended, pids))
+
+
+def until(happens: Callable[[], bool]) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
