@@ -66,7 +66,7 @@ class DynamicEngine:
 
     @property
     def pids(self) -> list[int]:
-        """Processes of the workers."""
+        """Processes: the interpreter that the workers are forked from, then the workers."""
         return self._workers.pids
 
     @property

@@ -21,7 +21,6 @@ from ooc.schedules import Rule
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.worker import ProgramSpec
 
-_PATIENT = 200  # times that a process that waits gives the processor away before it begins to sleep
 _NAP = 50e-6  # seconds
 _LOOK_ROUND = 0.5  # seconds after which it looks whether the coordinator is there
 
@@ -123,14 +122,13 @@ class RoundWorker:
 def go_on(looks: Iterator[int], coordinator: int) -> None:
     """Go through what yields how often it has looked for what it waits for, and 0 if it does not wait.
 
+    Who waits sleeps: where others need the processor, it comes back to who has slept sooner than to who has yielded.
     Raises WorkFailed once the coordinator is gone: nobody would stop this worker.
     """
     last = time.monotonic()
     for looked in looks:
-        if looked > _PATIENT:
+        if looked:
             time.sleep(_NAP)
-        elif looked:
-            os.sched_yield()
         if (now := time.monotonic()) - last > _LOOK_ROUND:
             last = now
             if psutil.Process(os.getppid()).ppid() != coordinator:

@@ -30,7 +30,9 @@ RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
 class Broken(DynamicProgram):
-    """Fails in the third round; scans answer what they were given."""
+    """Fails in a later round than a trial has; scans answer what they were given."""
+
+    aggregated = 0
 
     def shared_arrays(self) -> dict[str, Any]:
         return {}
@@ -40,8 +42,9 @@ class Broken(DynamicProgram):
         return 0
 
     def aggregate(self, wave: Any) -> None:
-        wave.priorities[wave.parameters] += 1.0
-        if wave.priorities.sum() > 120 + 3 * 8:
+        wave.priorities[:] = 1.0
+        self.aggregated += 1
+        if self.aggregated > 20:
             raise ValueError("no more")
 
     def apply(self, wave: Any) -> None:
@@ -55,7 +58,8 @@ class Broken(DynamicProgram):
 def design(request, tmp_path_factory) -> Design:
     path = tmp_path_factory.mktemp(request.param)
     random = np.random.default_rng(3)
-    x = random.normal(size=(90, 120)).cumsum(axis=1) / 3
+    x = random.normal(size=(90, 121))
+    x = x[:, 1:] + 0.7 * x[:, :-1]  # neighbours are correlated, but so little that few rounds are enough
     if request.param == "sparse":
         x[random.random(x.shape) < 0.7] = 0
     y = np.where(x @ np.where(random.random(120) < 0.1, random.normal(size=120), 0) > 0, 1.0, -1.0)
@@ -87,23 +91,23 @@ def standardised(design: Design, *, centred: bool) -> np.ndarray:
 def test_lasso_comes_to_the_optimum_of_scikit_learn(design, depth):
     rule = RULE._replace(pipeline=Pipeline(depth, 4, 2))
     x, y = standardised(design, centred=True), design.y - design.y.mean()
-    penalty = np.abs(x.T @ y).max() / 10
+    penalty = np.abs(x.T @ y).max() / 5
     best = Lasso(alpha=penalty / len(y), fit_intercept=False, tol=1e-12, max_iter=100_000).fit(x, y).coef_
-    objective, _, arrays = solved(design, LASSO, rule, penalty, [2000, 1000], 2)
+    objective, _, arrays = solved(design, LASSO, rule, penalty, [400, 200], 2)
     optimum = np.sum((y - x @ best) ** 2) / 2 + penalty * np.abs(best).sum()
-    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-6)
+    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-9)
     residual = y - x @ arrays["coefficients"]
     assert np.allclose(arrays["residual"] - arrays["residual"].mean(), residual, atol=1e-9)
 
 
 def test_logistic_comes_to_the_optimum_of_scikit_learn(design):
     x, y = standardised(design, centred=False), design.y
-    penalty = np.abs(x.T @ y).max() / 2 / 10
+    penalty = np.abs(x.T @ y).max() / 2 / 5
     options = {"solver": "liblinear", "fit_intercept": False, "tol": 1e-12, "max_iter": 100_000}
     best = LogisticRegression(l1_ratio=1, C=1 / penalty, **options).fit(x, y).coef_[0]
-    objective, _, _ = solved(design, LOGISTIC, RULE._replace(centred=False), penalty, [4000, 4000], 2)
+    objective, _, _ = solved(design, LOGISTIC, RULE._replace(centred=False), penalty, [500, 300], 2)
     optimum = np.logaddexp(0, -y * (x @ best)).sum() + penalty * np.abs(best).sum()
-    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-6)
+    assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("schedule", ["priority", "random", "cyclic"])
@@ -162,8 +166,9 @@ from ooc.schedules import Rule
 from ooc.worker import ProgramSpec
 engine = DynamicEngine(Design({str(design.path)!r}), ProgramSpec("samplers.lasso_rounds:LassoRounds", {{}}), Rule(), 2)
 engine.hold()
-print(*engine.pids, flush=True)
-os.kill(engine.pids[0], signal.SIGSTOP)
+interpreter, stopped, waiting = engine.pids
+print(stopped, waiting, flush=True)
+os.kill(stopped, signal.SIGSTOP)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
 engine.run(1_000_000)
 """
