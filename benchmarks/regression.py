@@ -1,0 +1,238 @@
+"""Sparse regression in memory: ooc beside celer, skglm, adelie, scikit-learn and LIBLINEAR in one run.
+
+    python -m benchmarks.regression --data DIRECTORY
+    python -m benchmarks.regression --cells sparse/100 correlated/100 --scale 0.2
+
+A cell is a problem and a lambda, as a share of the largest, or a path of 100 down to a hundredth. What counts is the
+time until the duality gap is a share of that of zero coefficients (for paths: of their loss). For each contestant the
+loosest of its tolerances that gets so far is looked for first; then all take turns. A gap is that of the residual,
+scaled to a dual point, or what the contestant itself knows, if that is less. Times are without loading and compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import regression_problems
+from benchmarks.measure import ONE_THREAD, ROOT
+from benchmarks.regression_contestants import gap, largest_slope, residual_and_loss
+from benchmarks.report import describe_machine, machine, table
+
+PATH = "path"
+CLOCKS = ("seconds", "processor_seconds")
+LEVELS, LEAST = 100, 0.01  # of a path
+PEERS = {
+    ("squared", "sparse"): ("scikit-learn", "celer64", "celer", "skglm64", "skglm"),
+    ("squared", "dense"): ("scikit-learn", "celer", "celer64", "skglm", "skglm64", "adelie", "adelie64"),
+    ("logistic", "sparse"): ("liblinear64", "celer64", "celer", "skglm64", "skglm"),
+    ("logistic", "dense"): ("liblinear64", "celer64", "celer", "skglm64", "adelie64"),
+}
+CELLS = (
+    *(f"{name}/{ratio}" for name in ("sparse", "correlated") for ratio in ("10", "100", PATH)),
+    *(f"dense/{ratio}" for ratio in ("10", PATH)),
+    *("abstracts/100", "20news/100", "20news/path"),
+    *("mice/10", "mice/100", "mice/path", "singh/10", "singh/100", "singh/path"),
+)
+_STEP = 0.3  # from one tolerance to the next
+_TRIED = 24
+
+
+class Contestant:
+    """A process that solves. limit: seconds that an answer may take; after one that took longer it is ended."""
+
+    def __init__(self, name: str, directory: Path, workers: int, limit: float) -> None:
+        self.name, self._limit = name, limit
+        self.tolerance = math.nan
+        self.records: list[dict[str, Any]] = []
+        self.best = math.inf
+        command = [sys.executable, "-m", "benchmarks.regression_contestants", name, str(directory), str(workers)]
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | ONE_THREAD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __enter__(self) -> Contestant:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, levels: np.ndarray, tolerance: float) -> dict[str, Any] | None:
+        """Its answer; None if it failed or took too long."""
+        assert self._process.stdin
+        assert self._process.stdout
+        if self._process.poll() is not None:
+            return None
+        print(json.dumps({"levels": levels.tolist(), "tolerance": tolerance}), file=self._process.stdin, flush=True)
+        if not select.select([self._process.stdout], [], [], self._limit)[0]:
+            self._process.kill()
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def calibrate(self, levels: np.ndarray, targets: np.ndarray, first: float) -> bool:
+        """Look for the loosest tolerance with which it reaches the targets; whether there is one."""
+        self.records, self.best, self.tolerance = [], math.inf, first
+        for _ in range(_TRIED):
+            answer = self.ask(levels, self.tolerance)
+            if answer is None:
+                return False
+            self.best = min(self.best, max(np.array(answer["gaps"]) / targets))
+            if self.best <= 1:
+                return True
+            self.tolerance *= _STEP
+        return False
+
+
+class Cell:
+    """One problem, and the levels that it is solved for."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name, self.directory = name, directory
+        problem = regression_problems.read(directory)
+        self.kind = problem.loss, "dense" if isinstance(problem.x, np.ndarray) else "sparse"
+        nothing = np.zeros(problem.x.shape[1])
+        residual, self.null_loss = residual_and_loss(problem, np.zeros(problem.y.size))
+        largest, ratio = largest_slope(problem, residual), name.partition("/")[2]
+        self.levels = largest * (np.geomspace(1, LEAST, LEVELS) if ratio == PATH else np.array([1 / float(ratio)]))
+        start = self.null_loss if ratio == PATH else gap(problem, nothing, self.levels[0])
+        self.initial = np.full(self.levels.size, start)
+
+    def compete(self, tolerance: float, args: argparse.Namespace) -> dict[str, Any]:
+        """What each contestant takes until its gap is that share of the initial one."""
+        targets = tolerance * self.initial
+        with ExitStack() as stack:
+            ours = [
+                stack.enter_context(Contestant("ooc", self.directory, workers, args.limit)) for workers in args.workers
+            ]
+            names = [name for name in PEERS[self.kind] if not args.peers or name in args.peers]
+            peers = [stack.enter_context(Contestant(name, self.directory, 1, args.limit)) for name in names]
+            reached = [
+                *(one for one in ours if one.calibrate(self.levels, targets, targets[0] / self.null_loss)),
+                *(one for one in peers if one.calibrate(self.levels, targets, tolerance / _STEP**4)),
+            ]
+            for _ in range(args.rounds):
+                for contestant in reached:
+                    if answer := contestant.ask(self.levels, contestant.tolerance):
+                        contestant.records.append(answer)
+            return self._result(tolerance, ours, peers, args)
+
+    def _result(
+        self, tolerance: float, ours: list[Contestant], peers: list[Contestant], args: argparse.Namespace
+    ) -> dict[str, Any]:
+        names = ["ooc" if workers == 1 else f"ooc, {workers} workers" for workers in args.workers]
+        records = {name: one.records for name, one in zip(names, ours, strict=True)}
+        records |= {peer.name: peer.records for peer in peers}
+        return {
+            "cell": self.name,
+            "tolerance": tolerance,
+            "nonzeros": ours[0].records[-1]["nonzeros"][-1] if ours[0].records else None,
+            "not_reached": {one.name: one.best * tolerance for one in [*ours, *peers] if not one.records},
+            **{
+                clock: {name: [record[clock] for record in found] for name, found in records.items() if found}
+                for clock in CLOCKS
+            },
+        }
+
+
+def compare(result: dict[str, Any]) -> dict[str, Any]:
+    """Ratios of times, for each clock: medians over the turns, of ooc to the best peer, and of one worker to more."""
+    found: dict[str, Any] = {}
+    for clock in CLOCKS:
+        seconds: dict[str, list[float]] = result[clock]
+        peers = {name: times for name, times in seconds.items() if not name.startswith("ooc")}
+        if "ooc" not in seconds:
+            continue
+        if peers:
+            best = min(peers, key=lambda name: statistics.median(peers[name]))
+            found |= {f"best_peer_{clock}": best, f"ratio_{clock}": _ratio(seconds["ooc"], peers[best])}
+        for name, times in seconds.items():
+            if name.startswith("ooc, "):
+                found[f"speedup_{clock} of {name}"] = _ratio(seconds["ooc"], times)
+    return found
+
+
+def _ratio(one: list[float], other: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(one, other, strict=False))
+
+
+def describe(results: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [["cell", "gap", "not 0", "seconds (of the processor)", "best peer", "ooc / it", "of the processor"]]
+    for result in results:
+        times = [
+            f"{name} {statistics.median(seconds):.3g} ({statistics.median(result['processor_seconds'][name]):.3g})"
+            for name, seconds in result["seconds"].items()
+        ]
+        times += [f"{name} gets to {share:.1e}" for name, share in result["not_reached"].items()]
+        rows.append(
+            [
+                result["cell"],
+                f"{result['tolerance']:g}",
+                str(result["nonzeros"]),
+                times[0] if times else "",
+                result.get("best_peer_seconds", "-"),
+                f"{result.get('ratio_seconds', math.nan):.2f}",
+                f"{result.get('ratio_processor_seconds', math.nan):.2f}",
+            ]
+        )
+        rows += [["", "", "", one, "", "", ""] for one in times[1:]]
+    yield from table(rows)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.regression", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--cells", nargs="+", default=CELLS, help="default: all")
+    parser.add_argument("--peers", nargs="+", help="default: all")
+    parser.add_argument("--tolerances", nargs="+", type=float, default=[1e-4, 1e-6])
+    parser.add_argument("--workers", nargs="+", type=int, default=[1])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the problems drawn at random")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds that a contestant may take")
+    parser.add_argument("--data", type=Path, help="directory of the real data")
+    parser.add_argument("--scratch", type=Path, help="where problems are written")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = options()
+    facts, results = machine(), []
+    with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
+        for name in args.cells:
+            problem = name.partition("/")[0]
+            directory = Path(scratch) / problem
+            if not directory.exists():
+                regression_problems.make(problem, args.scale, args.data).write(directory)
+            cell = Cell(name, directory)
+            for tolerance in args.tolerances:
+                result = cell.compete(tolerance, args)
+                results.append(result | compare(result))
+                print("\n".join(describe(results[-1:])), flush=True)
+    print("\n".join([*describe_machine(facts), *describe(results)]))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

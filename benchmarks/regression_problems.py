@@ -1,0 +1,144 @@
+"""The regressions of `benchmarks.regression`: designs drawn at random, and real data.
+
+A problem is a directory with y.npy and X, dense (x.npy, columns contiguous, float32) or sparse (arrays of a csc matrix,
+float32): contestants map what they do not copy.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+_NOISE = 0.5  # standard deviation of the noise, relative to that of the signal
+_SPARSE = ("data", "indices", "indptr")
+
+
+@dataclass
+class Problem:
+    """x: (n, p), columns contiguous, or of format csc. y: float64 (n,). loss: "squared" or "logistic"."""
+
+    x: Any
+    y: np.ndarray
+    loss: str
+
+    def write(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        np.save(directory / "y.npy", self.y)
+        (directory / "problem.json").write_text(json.dumps({"loss": self.loss, "shape": self.x.shape}))
+        if isinstance(self.x, np.ndarray):
+            np.save(directory / "x.npy", self.x.T)
+        else:
+            for name in _SPARSE:
+                np.save(directory / f"{name}.npy", getattr(self.x, name))
+
+
+def read(directory: Path) -> Problem:
+    """Arrays are read-only maps."""
+    facts = json.loads((directory / "problem.json").read_text())
+    y = np.load(directory / "y.npy")
+    if (directory / "x.npy").exists():
+        return Problem(np.load(directory / "x.npy", mmap_mode="r").T, y, facts["loss"])
+    arrays = tuple(np.load(directory / f"{name}.npy", mmap_mode="r") for name in _SPARSE)
+    x = scipy.sparse.csc_matrix(arrays, facts["shape"])
+    x.has_canonical_format = True
+    return Problem(x, y, facts["loss"])
+
+
+def sparse(scale: float, replaced: int, rows: int = 50_000, columns: int = 1_000_000, entries: int = 10) -> Problem:
+    """Columns of so many entries, normal numbers in rows at random; so many of them differ from the column before.
+
+    The correlation of neighbours is 1 - replaced / entries.
+    """
+    random = np.random.default_rng(0)
+    rows, columns = int(rows * scale), int(columns * scale)
+    places = random.integers(0, rows, (columns, entries), np.int32)
+    values = random.standard_normal((columns, entries), np.float32)
+    column, slot = np.indices((columns, entries))
+    fresh = (slot - column * replaced) % entries < replaced
+    since = np.maximum.accumulate(np.where(fresh | (column == 0), column, 0), axis=0)
+    offsets = np.arange(columns + 1) * entries
+    x = scipy.sparse.csc_matrix((values[since, slot].ravel(), places[since, slot].ravel(), offsets), (rows, columns))
+    x.sum_duplicates()
+    return Problem(x, _response(x, random), "squared")
+
+
+def dense(scale: float, rows: int = 463, columns: int = 500_000) -> Problem:
+    """Independent normal numbers, float32."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((int(columns * scale), rows), np.float32).T
+    return Problem(x, _response(x, random), "squared")
+
+
+def _response(x: Any, random: np.random.Generator, active: int = 100) -> np.ndarray:
+    chosen = random.choice(x.shape[1], active, replace=False)
+    signal = x[:, chosen] @ random.standard_normal(active)
+    return signal + _NOISE * signal.std() * random.standard_normal(signal.size)
+
+
+def abstracts(data: Path) -> Problem:
+    """tf-idf of 25,000 abstracts; is one of mathematics?"""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    with gzip.open(data / "arxiv25k.jsonl.gz", "rt", encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines]
+    x = TfidfVectorizer(dtype=np.float32).fit_transform(document["text"] for document in documents)
+    y = [document["category"].partition(".")[0] == "math" for document in documents]
+    return Problem(scipy.sparse.csc_matrix(x), np.array(y, np.float64), "logistic")
+
+
+def newsgroups(data: Path) -> Problem:
+    """tf-idf of newsgroups, one class against the rest."""
+    from sklearn.datasets import load_svmlight_file
+
+    with gzip.open(data / "20news.train.svm.gz") as lines:
+        x, y = load_svmlight_file(lines, dtype=np.float32)
+    return Problem(scipy.sparse.csc_matrix(x), (y == 0).astype(np.float64), "logistic")
+
+
+def mice(data: Path) -> Problem:
+    """Genotypes, standardised, and a phenotype."""
+    with np.load(data / "dense" / "mice.npz") as arrays:
+        y = arrays["pheno"][:, list(arrays["pheno_names"]).index("Obesity.BMI")]
+        return Problem(_standardised(arrays["X"]), y - y.mean(), "squared")
+
+
+def tumours(data: Path) -> Problem:
+    """Gene expression, standardised, and two classes."""
+    with np.load(data / "dense" / "singh.npz") as arrays:
+        return Problem(_standardised(arrays["X"]), (arrays["y"] == arrays["y"].max()).astype(np.float64), "logistic")
+
+
+def _standardised(x: np.ndarray) -> np.ndarray:
+    deviation = x.std(axis=0)
+    kept = deviation > 0
+    return np.asfortranarray((x[:, kept] - x[:, kept].mean(axis=0)) / deviation[kept], np.float32)
+
+
+DRAWN: dict[str, Callable[[float], Problem]] = {
+    "sparse": partial(sparse, replaced=10),
+    "correlated": partial(sparse, replaced=1),
+    "dense": dense,
+}
+REAL: dict[str, Callable[[Path], Problem]] = {
+    "abstracts": abstracts,
+    "20news": newsgroups,
+    "mice": mice,
+    "singh": tumours,
+}
+
+
+def make(name: str, scale: float, data: Path | None) -> Problem:
+    """scale: of the rows and columns of those that are drawn. data: where the real data are."""
+    if name in DRAWN:
+        return DRAWN[name](scale)
+    if data is None:
+        raise SystemExit(f"{name} is real data: say where it is by --data")
+    return REAL[name](data)

@@ -1,0 +1,248 @@
+"""Columns of a design matrix in memory, and what solvers do with one of them at a time.
+
+    SparseColumns       entries other than zero
+    DenseColumns        all values
+    IncompleteColumns   all values, some of them missing: these count as the mean of their column
+
+    dot(columns, j, vector)          the inner product of column j and a vector
+    square(columns, j, weights)      the inner product of column j and itself, rows weighted
+    add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
+
+All are compiled for the kind of columns that a kernel is given. Vectors are float64 (n,), of n rows, which are samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from blocks.compiled import reordered_kernel
+
+
+class SparseColumns(NamedTuple):
+    """The N entries other than zero of W columns."""
+
+    offsets: np.ndarray  # int64 (W+1,), where the entries of each column begin
+    rows: np.ndarray  # uint32 (N,)
+    values: np.ndarray  # float32 or float64 (N,); (0,) if all are 1
+
+
+class DenseColumns(NamedTuple):
+    """All values of W columns."""
+
+    values: np.ndarray  # float32 or float64 (W, n)
+
+
+class IncompleteColumns(NamedTuple):
+    """All values of W columns; those that are missing are stored as 0."""
+
+    values: np.ndarray  # int8 or float32 (W, n)
+    missing_offsets: np.ndarray  # int64 (W+1,), where the missing values of each column begin
+    missing_rows: np.ndarray  # uint32 (M,)
+    means: np.ndarray  # float64 (W,), what a missing value counts as
+
+
+Columns = SparseColumns | DenseColumns | IncompleteColumns
+_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {"dot": {}, "square": {}, "add": {}}
+
+
+def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The function is what its name begins with, for that kind of columns."""
+
+    def note(function: Callable[..., Any]) -> Callable[..., Any]:
+        _NOT_COMPILED[function.__name__.split("_")[0]][kind] = function
+        return function
+
+    return note
+
+
+@_for(SparseColumns)
+def dot_sparse(columns, j, vector):
+    rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
+    total = 0.0
+    if columns.values.size == 0:
+        for k in range(rows.size):
+            total += vector[rows[k]]
+        return total
+    values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
+    for k in range(rows.size):
+        total += values[k] * vector[rows[k]]
+    return total
+
+
+@_for(SparseColumns)
+def square_sparse(columns, j, weights):
+    rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
+    total = 0.0
+    if columns.values.size == 0:
+        for k in range(rows.size):
+            total += weights[rows[k]]
+        return total
+    values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
+    for k in range(rows.size):
+        total += np.float64(values[k]) * values[k] * weights[rows[k]]
+    return total
+
+
+@_for(SparseColumns)
+def add_sparse(columns, j, weight, vector):
+    rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
+    values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
+    for k in range(rows.size):
+        vector[rows[k]] += weight * values[k]
+
+
+@_for(DenseColumns)
+def dot_dense(columns, j, vector):
+    values, total = columns.values[j], 0.0
+    for k in range(values.size):
+        total += values[k] * vector[k]
+    return total
+
+
+@_for(DenseColumns)
+def square_dense(columns, j, weights):
+    values, total = columns.values[j], 0.0
+    for k in range(values.size):
+        total += np.float64(values[k]) * values[k] * weights[k]
+    return total
+
+
+@_for(DenseColumns)
+def add_dense(columns, j, weight, vector):
+    values = columns.values[j]
+    for k in range(values.size):
+        vector[k] += weight * values[k]
+
+
+@_for(IncompleteColumns)
+def dot_incomplete(columns, j, vector):
+    values, total, missing = columns.values[j], 0.0, 0.0
+    for k in range(values.size):
+        total += values[k] * vector[k]
+    rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
+    for k in range(rows.size):
+        missing += vector[rows[k]]
+    return total + columns.means[j] * missing
+
+
+@_for(IncompleteColumns)
+def square_incomplete(columns, j, weights):
+    values, total, missing = columns.values[j], 0.0, 0.0
+    for k in range(values.size):
+        total += np.float64(values[k]) * values[k] * weights[k]
+    rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
+    for k in range(rows.size):
+        missing += weights[rows[k]]
+    return total + columns.means[j] * columns.means[j] * missing
+
+
+def dot(columns, j, vector):
+    return _NOT_COMPILED["dot"][type(columns)](columns, j, vector)
+
+
+def square(columns, j, weights):
+    return _NOT_COMPILED["square"][type(columns)](columns, j, weights)
+
+
+def add(columns, j, weight, vector):
+    _NOT_COMPILED["add"][type(columns)](columns, j, weight, vector)
+
+
+# Without being told to, the compiler would rather call them, which takes as long as a short column.
+_OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
+
+
+@overload(dot, jit_options=_OPTIONS)
+def _(columns, j, vector):
+    return _NOT_COMPILED["dot"][columns.instance_class]
+
+
+@overload(square, jit_options=_OPTIONS)
+def _(columns, j, weights):
+    return _NOT_COMPILED["square"][columns.instance_class]
+
+
+@overload(add, jit_options=_OPTIONS)
+def _(columns, j, weight, vector):
+    return _NOT_COMPILED["add"][columns.instance_class]
+
+
+@reordered_kernel
+def correlate(columns, chosen, vector, found):
+    """found[i] = the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
+    for i in range(chosen.size):
+        found[i] = dot(columns, chosen[i], vector)
+
+
+@reordered_kernel
+def squares(columns, chosen, weights, found):
+    """found[i] = the inner product of column chosen[i] and itself, rows weighted."""
+    for i in range(chosen.size):
+        found[i] = square(columns, chosen[i], weights)
+
+
+@reordered_kernel
+def combine(columns, chosen, weights, vector):
+    """vector = the sum of weights[i] * column chosen[i]. weights: float64 (m,)."""
+    vector[:] = 0.0
+    for i in range(chosen.size):
+        add(columns, chosen[i], weights[i], vector)
+
+
+@reordered_kernel
+def gather_sparse(columns, chosen, offsets, rows, values):
+    """Copy the chosen columns to arrays of a SparseColumns, of which offsets are given."""
+    for i in range(chosen.size):
+        first, begin = columns.offsets[chosen[i]], offsets[i]
+        for k in range(offsets[i + 1] - begin):
+            rows[begin + k] = columns.rows[first + k]
+            values[begin + k] = columns.values[first + k] if columns.values.size else 1.0
+
+
+def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+    """A copy of the chosen columns, all of whose values are there. chosen: int64 (m,)."""
+    if isinstance(columns, SparseColumns):
+        sizes = columns.offsets[chosen + 1] - columns.offsets[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], columns.values.dtype)
+        gather_sparse(columns, chosen, offsets, rows, values)
+        return SparseColumns(offsets, rows, values)
+    if isinstance(columns, DenseColumns):
+        return DenseColumns(columns.values[chosen])
+    sizes = columns.missing_offsets[chosen + 1] - columns.missing_offsets[chosen]
+    dense = columns.values[chosen].astype(np.float64 if sizes.any() else np.float32)  # means have all digits
+    for i in np.flatnonzero(sizes):
+        missing = slice(*columns.missing_offsets[chosen[i] : chosen[i] + 2])
+        dense[i, columns.missing_rows[missing]] = columns.means[chosen[i]]
+    return DenseColumns(dense)
+
+
+def joined(pieces: Sequence[SparseColumns | DenseColumns]) -> SparseColumns | DenseColumns:
+    """Columns of the same kind, one after the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    arrays = [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+    if isinstance(pieces[0], DenseColumns):
+        return DenseColumns(*arrays)
+    sizes = [np.diff(piece[0]) for piece in pieces]
+    return SparseColumns(np.concatenate([[0], np.cumsum(np.concatenate(sizes))]), *arrays[1:])
+
+
+def scaled(columns: SparseColumns | DenseColumns, factors: np.ndarray) -> SparseColumns | DenseColumns:
+    """Columns with rows multiplied by factors, float64 (n,)."""
+    if isinstance(columns, DenseColumns):
+        return DenseColumns(columns.values * factors)
+    return columns._replace(values=columns.values * factors[columns.rows])
+
+
+def dense(columns: SparseColumns | DenseColumns, rows: int) -> np.ndarray:
+    """All values, float64 (W, n)."""
+    if isinstance(columns, DenseColumns):
+        return columns.values.astype(np.float64)
+    values = np.zeros((columns.offsets.size - 1, rows))
+    values[np.repeat(np.arange(len(values)), np.diff(columns.offsets)), columns.rows] = columns.values
+    return values

@@ -1,0 +1,130 @@
+"""Correlations of columns with a residual that changes, read anew only where what is known of them does not suffice.
+
+The correlation c of a column x is its inner product with the residual r (all rows times the roots of their weights).
+What it was when the residual was q bounds what it is now: with r = a q + d, d orthogonal to q,
+
+    |c - a x.q| <= |d| root(|x|^2 - (x.q)^2 / |q|^2)
+
+Some residuals are kept, and with each column the last that it was read for. So along a path of penalties most columns
+are read once in ten levels, and columns far from having a coefficient hardly ever.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.features import Features
+
+_KEPT = 24  # residuals, with `_NOTHING`
+_NOTHING = 0  # the number of none
+_FAR = 1e150  # |d|, where nothing is known
+
+
+class Seen(NamedTuple):
+    """Correlations of m candidates."""
+
+    bounds: np.ndarray  # float64 (m,), none is larger
+    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
+    values: np.ndarray  # float64 (l,), the correlations of these
+
+
+class Known(NamedTuple):
+    """What is known of p columns."""
+
+    numbers: np.ndarray  # uint8 (p,), of q
+    values: np.ndarray  # float64 (p,), x.q
+    spreads: np.ndarray  # float64 (p,), what |d| is multiplied by
+
+
+@reordered_kernel
+def bound(known, along, away, candidates, l1, coefficients, bounds, chosen, places):
+    """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
+
+    These, whose bounds are above l1 or whose coefficients are not 0, are written to `chosen`, and their numbers among
+    the candidates to `places`, both int64 (m,).
+    """
+    count = 0
+    for i in range(candidates.size):
+        j = candidates[i]
+        number = known.numbers[j]
+        bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
+        if bounds[i] > l1[j] or coefficients[j] != 0.0:
+            chosen[count], places[count] = j, i
+            count += 1
+    return count
+
+
+@reordered_kernel
+def learn(known, counts, chosen, values, number, square, norms):
+    """Note the correlations of chosen columns with the residual of a number, and of so large a square.
+
+    counts: int64, how many columns know each residual.
+    """
+    for i in range(chosen.size):
+        j = chosen[i]
+        counts[known.numbers[j]] -= 1
+        known.numbers[j], known.values[j] = number, values[i]
+        known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - values[i] * values[i] / square, 0.0))
+    counts[number] += chosen.size
+
+
+@reordered_kernel
+def forget(known, counts, number, norms):
+    """Let the columns that know the residual of a number know nothing."""
+    for j in range(norms.size):
+        if known.numbers[j] == number:
+            known.numbers[j], known.values[j], known.spreads[j] = _NOTHING, 0.0, norms[j]
+    counts[_NOTHING] += counts[number]
+    counts[number] = 0
+
+
+class Correlations:
+    """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
+    columns, projected as the residuals are. columns_read: so far."""
+
+    def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray) -> None:
+        self._features, self._roots, self._norms = features, roots, norms
+        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), np.zeros(norms.size), norms.copy())
+        self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
+        self._counts = np.zeros(_KEPT, np.int64)
+        self._counts[_NOTHING] = norms.size
+        self.columns_read = 0
+
+    def see(self, residual: np.ndarray, candidates: np.ndarray, l1: np.ndarray, coefficients: np.ndarray) -> Seen:
+        """Those of candidates, int64 (m,), exactly if they may be above l1 or their coefficients are not 0."""
+        along = self._along(residual)
+        away = np.full(_KEPT, _FAR)
+        for number in np.flatnonzero(self._counts):
+            if self._squares[number]:
+                away[number] = np.linalg.norm(residual - along[number] * self._residuals[number])
+        bounds = np.empty(candidates.size)
+        chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
+        count = bound(self._known, along, away, candidates, l1, coefficients, bounds, chosen, places)
+        chosen = chosen[:count]
+        values = self._features.correlations(chosen, residual if self._roots is None else residual * self._roots)
+        bounds[places[:count]] = np.abs(values)
+        self.columns_read += count
+        self._learn(residual, chosen, values)
+        return Seen(bounds, chosen, values)
+
+    def expected(self, residual: np.ndarray) -> np.ndarray:
+        """What correlations are likely to be, float64 (p,), nothing being read."""
+        return self._along(residual)[self._known.numbers] * self._known.values
+
+    def _along(self, residual: np.ndarray) -> np.ndarray:
+        """a of each of the residuals that are kept."""
+        return self._residuals @ residual / np.where(self._squares > 0, self._squares, 1.0)
+
+    def _learn(self, residual: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
+        """Keep a residual, if need be in the place of the one that the fewest columns know."""
+        square = float(residual @ residual)
+        if square == 0:
+            return
+        number = 1 + int(np.argmin(self._counts[1:]))
+        if self._counts[number]:
+            forget(self._known, self._counts, number, self._norms)
+        self._residuals[number], self._squares[number] = residual, square
+        learn(self._known, self._counts, chosen, values, number, square, self._norms)

@@ -1,0 +1,46 @@
+"""Rules that tell beforehand which coefficients are 0: one that is safe, and one that has to be checked.
+
+Correlations are those with the residual, as in `samplers.correlations`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+
+_ROUNDED = 1 - 1e-9  # of a bound that is met to the last digit
+_STRONG = 1.5  # levels that differ by a larger factor are too far apart for the rule
+
+
+@reordered_kernel
+def outside_sphere(candidates, bounds, scale, radius, norms, l1, kept):
+    """Write to `kept` the candidates, int64 (m,), that the gap-safe sphere does not rule out; returns their number.
+
+    A coefficient is 0 in every solution if scale |c| + radius |x| < l1, for a dual point that is the residual times the
+    scale, and the radius of `safe_radius` (Ndiaye, Fercoq, Gramfort and Salmon, JMLR 2017, theorem 6). bounds: float64
+    (m,), of |c|. norms, l1: float64 (p,).
+    """
+    count = 0
+    for i in range(candidates.size):
+        j = candidates[i]
+        if scale * bounds[i] + radius * norms[j] >= _ROUNDED * l1[j]:
+            kept[count] = j
+            count += 1
+    return count
+
+
+def safe_radius(gap: float, curvature: float) -> float:
+    """How far from a dual point the best one can be, given the gap between the objectives and the loss's curvature."""
+    return float(np.sqrt(2 * curvature * max(gap, 0.0)))
+
+
+def strong_set(level: float, before: float, correlations: np.ndarray, l1: np.ndarray) -> np.ndarray:
+    """Columns that the sequential strong rule (Tibshirani and others, JRSS B 2012, section 5) does not discard.
+
+    Penalties are level * l1. correlations: float64 (p,), of the solution for the level `before`. Returns none if that
+    is too far away.
+    """
+    if before > _STRONG * level:
+        return np.empty(0, np.int64)
+    return np.flatnonzero((np.abs(correlations) >= (2 * level - before) * l1) & (l1 > 0))

@@ -1,0 +1,113 @@
+"""What the solvers of regressions are checked against: objective, duality gap and optimality conditions in plain numpy,
+and small problems of every kind."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from samplers.sparse_regression import Model
+
+
+class Problem(NamedTuple):
+    """x: float64 (n, p). y: (n,). The options are those of `SparseRegression`."""
+
+    x: np.ndarray
+    y: np.ndarray
+    loss: str
+    options: dict[str, Any]
+
+    @property
+    def weights(self) -> np.ndarray:
+        found = self.options.get("weights")
+        return np.ones(len(self.y)) if found is None else found
+
+    @property
+    def penalties(self) -> tuple[np.ndarray, np.ndarray]:
+        """l1 and l2 of each column for lambda 1."""
+        p, share = self.x.shape[1], self.options.get("share", 1.0)
+        factors = self.options.get("factors")
+        factors = np.ones(p) if factors is None else factors
+        scales = np.ones(p)
+        if self.options.get("standardize"):
+            mean = np.average(self.x, axis=0, weights=self.weights)
+            scales = np.sqrt(np.average((self.x - mean) ** 2, axis=0, weights=self.weights))
+            scales[np.ptp(self.x, axis=0) == 0] = 0
+        return share * factors * scales, (1 - share) * factors * scales**2
+
+
+def scores(problem: Problem, model: Model) -> np.ndarray:
+    return problem.x @ model.coefficients + model.intercept
+
+
+def objective(problem: Problem, model: Model, level: float) -> float:
+    z, y, (l1, l2) = scores(problem, model), problem.y, problem.penalties
+    rows = 0.5 * (y - z) ** 2 if problem.loss == "squared" else np.logaddexp(0, z) - y * z
+    b = model.coefficients
+    return float(problem.weights @ rows + level * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
+
+
+def slopes(problem: Problem, model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """Minus the derivatives of the loss by the scores, and by the coefficients."""
+    z = scores(problem, model)
+    fitted = z if problem.loss == "squared" else 1 / (1 + np.exp(-z))
+    by_score = problem.weights * (problem.y - fitted)
+    return by_score, problem.x.T @ by_score
+
+
+def violation(problem: Problem, model: Model, level: float) -> float:
+    """How far the optimality conditions are from being met, relative to what slopes can be at zero coefficients."""
+    by_score, by_coefficient = slopes(problem, model)
+    l1, l2 = (level * penalty for penalty in problem.penalties)
+    b = model.coefficients
+    smooth = by_coefficient - l2 * b
+    away = np.where(b != 0, np.abs(smooth - l1 * np.sign(b)), np.maximum(np.abs(smooth) - l1, 0))
+    away[(l1 == 0) & (b == 0) & bool(problem.options.get("standardize"))] = 0  # constant columns are left out
+    sizes = problem.weights * np.maximum(np.abs(problem.y), 1.0)
+    of_intercept = abs(by_score.sum()) if problem.options.get("intercept", True) else 0.0
+    return float(max(away.max() / (np.abs(problem.x).T @ sizes).max(), of_intercept / sizes.sum()))
+
+
+def gap(problem: Problem, model: Model, level: float) -> float:
+    """Between the objective and that of a dual point, for problems without columns that have no penalty."""
+    by_score, by_coefficient = slopes(problem, model)
+    l1, l2 = (level * penalty for penalty in problem.penalties)
+    used = l1 > 0
+    steep = np.abs(by_coefficient - l2 * model.coefficients)[used] / l1[used]
+    scale = 1 / max(1.0, steep.max(initial=0.0))
+    w, y, theta = problem.weights, problem.y, scale * by_score
+    some = w > 0
+    if problem.loss == "squared":
+        dual = theta @ y - 0.5 * (theta[some] ** 2 / w[some]).sum()
+    else:
+        q = np.clip(np.abs(theta[some]) / w[some], 1e-300, 1 - 1e-16)
+        dual = -(w[some] * (q * np.log(q) + (1 - q) * np.log1p(-q))).sum()
+    return objective(problem, model, level) - (dual - 0.5 * scale**2 * float(l2 @ model.coefficients**2))
+
+
+@st.composite
+def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
+    """Of every shape: more rows or more columns, one row, columns that are constant, zero, or there twice."""
+    n, p = draw(st.integers(1 if loss == "squared" else 2, 14)), draw(st.integers(1, 14))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = random.standard_normal((n, p)) * (random.random((n, p)) < draw(st.sampled_from([0.3, 1.0])))
+    for kind in draw(st.lists(st.sampled_from(["constant", "zero", "double", "shifted"]), max_size=3)):
+        j, k = random.integers(0, p, 2)
+        x[:, j] = {"constant": 1.5, "zero": 0.0, "double": x[:, k], "shifted": x[:, j] + 100}[kind]
+    x = x.astype(np.float32).astype(np.float64)
+    y = random.standard_normal(n) + 1
+    if loss == "logistic":
+        y = (y > np.median(y)).astype(float)
+        y[0] = 1 - y[1]
+    options: dict[str, Any] = {
+        "intercept": draw(st.booleans()),
+        "standardize": draw(st.booleans()),
+        "share": draw(st.sampled_from([1.0, 1.0, 0.6])),
+    }
+    if draw(st.booleans()):
+        options["weights"] = random.random(n) + 0.1
+    if draw(st.booleans()):
+        options["factors"] = random.choice([0.5, 1.0, 2.0], p)
+    return Problem(x, y, loss, options)

@@ -1,0 +1,193 @@
+"""Kernels of the solvers of regressions against slow twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplers import columns as c
+from samplers.columns import DenseColumns, IncompleteColumns, SparseColumns
+from samplers.conjugate_gradients import polish, work_for
+from samplers.coordinate_descent import support, sweep
+from samplers.descent import descend
+from samplers.features import BlockFeatures, features_of
+from samplers.free_columns import orthonormal
+from samplers.quadratic import Quadratic, gap_of, objective_of, project, quadratic
+
+
+def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
+    matrix = scipy.sparse.csc_array(x)
+    return SparseColumns(matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data.astype(kind))
+
+
+def drawn(seed: int, rows: int = 7, count: int = 9) -> np.ndarray:
+    """Whole numbers, among them many zeros."""
+    random = np.random.default_rng(seed)
+    return random.integers(-3, 4, (rows, count)) * (random.random((rows, count)) < 0.6).astype(float)
+
+
+def ones_columns(x: np.ndarray) -> SparseColumns:
+    return sparse_columns(x != 0)._replace(values=np.empty(0, np.float32))
+
+
+def incomplete_columns(x: np.ndarray) -> IncompleteColumns:
+    """With values missing where they are -3."""
+    places = [np.flatnonzero(column == -3) for column in x.T]
+    offsets = np.cumsum([0, *map(len, places)])
+    means = np.array([column[column != -3].mean() if (column != -3).any() else 0.0 for column in x.T])
+    values = np.where(x == -3, 0, x).T.astype(np.int8)
+    return IncompleteColumns(values.copy(), offsets, np.concatenate(places).astype(np.uint32), means)
+
+
+def completed(x: np.ndarray) -> np.ndarray:
+    return np.where(x == -3, incomplete_columns(x).means, x)
+
+
+KINDS = {
+    "sparse": (sparse_columns, lambda x: x),
+    "sparse, float32": (lambda x: sparse_columns(x, np.float32), lambda x: x),
+    "ones": (ones_columns, lambda x: (x != 0).astype(float)),
+    "dense": (lambda x: DenseColumns(np.ascontiguousarray(x.T)), lambda x: x),
+    "dense, float32": (lambda x: DenseColumns(np.ascontiguousarray(x.T, np.float32)), lambda x: x),
+    "incomplete": (incomplete_columns, completed),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_of_every_kind_are_multiplied_squared_and_gathered(kind, seed):
+    held, plain = KINDS[kind]
+    x, random = drawn(seed), np.random.default_rng(seed)
+    columns, exact = held(x), plain(x)
+    vector, weights, chosen = random.standard_normal(7), random.random(7), np.array([0, 3, 4, 8])
+    found = np.empty(4)
+    c.correlate(columns, chosen, vector, found)
+    np.testing.assert_allclose(found, exact[:, chosen].T @ vector, atol=1e-12)
+    c.squares(columns, chosen, weights, found)
+    np.testing.assert_allclose(found, weights @ exact[:, chosen] ** 2, atol=1e-12)
+    some = c.gathered(columns, chosen)
+    np.testing.assert_allclose(c.dense(some, 7), exact[:, chosen].T, atol=1e-15)
+    np.testing.assert_allclose(c.dense(c.scaled(some, weights), 7), exact[:, chosen].T * weights, atol=1e-15)
+    total = np.empty(7)
+    c.combine(some, np.array([1, 2]), np.array([2.0, -1.0]), total)
+    np.testing.assert_allclose(total, 2 * exact[:, 3] - exact[:, 4], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_as_good_as_all_columns_at_once(kind):
+    held, plain = KINDS[kind]
+    x = drawn(7)
+    bounds = [0, 2, 3, 3, 9]
+    blocks = [held(x[:, first:last]) for first, last in zip(bounds, bounds[1:]) if last > first]
+    features, vector = BlockFeatures(blocks, 7), np.arange(7.0)
+    assert features.count == 9
+    for chosen in (np.arange(9), np.array([1, 2, 5]), np.array([8]), np.empty(0, np.int64)):
+        np.testing.assert_allclose(features.correlations(chosen, vector), plain(x)[:, chosen].T @ vector, atol=1e-12)
+        np.testing.assert_allclose(c.dense(features.gather(chosen), 7), plain(x)[:, chosen].T, atol=1e-15)
+
+
+def problem_of(seed: int, free: int, ridge: float) -> tuple[Quadratic, np.ndarray, np.ndarray]:
+    """A problem, its projected columns, and its target."""
+    random, x = np.random.default_rng(seed), drawn(seed)
+    basis = orthonormal(random.standard_normal((free, 7))).basis
+    penalty = 0.3 + random.random(9)
+    target = random.standard_normal(7) * 5
+    project(basis, target)
+    problem = quadratic(sparse_columns(x), basis, penalty, np.full(9, ridge))
+    return problem, x - basis.T @ (basis @ x), target
+
+
+def exact_objective(problem: Quadratic, a: np.ndarray, target: np.ndarray, b: np.ndarray) -> float:
+    left = target - a @ b
+    return 0.5 * left @ left + problem.l1 @ np.abs(b) + 0.5 * problem.l2 @ b**2
+
+
+FREE = pytest.mark.parametrize("free", [0, 1, 3])
+RIDGE = pytest.mark.parametrize("ridge", [0.0, 0.7])
+
+
+@FREE
+@RIDGE
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
+    problem, a, target = problem_of(seed, free, ridge)
+    b, residual = np.zeros(9), target.copy()
+    chosen = np.array([8, 2, 5, 2, 0])
+    for _ in range(3):
+        expected = b.copy()
+        for j in chosen:
+            others = target - a @ expected + a[:, j] * expected[j]
+            slope, curvature = a[:, j] @ others, a[:, j] @ a[:, j] + ridge
+            if curvature > 1e-9:
+                expected[j] = np.sign(slope) * max(abs(slope) - problem.l1[j], 0) / curvature
+        sweep(problem, chosen, b, residual, np.empty(len(problem.basis)))
+        np.testing.assert_allclose(b, expected, atol=1e-9)
+        np.testing.assert_allclose(residual, target - a @ b, atol=1e-12)
+
+
+@FREE
+@RIDGE
+@pytest.mark.parametrize("seed", range(4))
+def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
+    """Unless a coefficient comes to 0 on the way; which ends at a point of a smaller face that is as good as it gets."""
+    problem, a, target = problem_of(seed, free, ridge)
+    random = np.random.default_rng(seed)
+    b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
+    residual, work = target - a @ b, work_for(9, 7, len(problem.basis))
+    before = np.sign(b)
+    polish(problem, support(b, work.face), 100, b, residual, work)
+    assert (b * before >= 0).all()
+    assert not b[before == 0].any()
+    np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
+    face = np.flatnonzero(b)
+    slope = a[:, face].T @ residual - problem.l2[face] * b[face] - problem.l1[face] * np.sign(b[face])
+    assert np.abs(slope).max(initial=0.0) < 1e-2 * np.abs(a.T @ target).max()
+
+
+@FREE
+@RIDGE
+@pytest.mark.parametrize("seed", range(4))
+def test_objective_and_gap_are_those_of_the_definitions(seed, free, ridge):
+    problem, a, target = problem_of(seed, free, ridge)
+    b = np.random.default_rng(seed).standard_normal(9) * (np.arange(9) % 2)
+    residual = target - a @ b
+    objective = exact_objective(problem, a, target, b)
+    assert objective_of(problem, b, residual) == pytest.approx(objective, rel=1e-12)
+    scale = 1 / max(1, (np.abs(a.T @ residual - ridge * b) / problem.l1).max())
+    theta = scale * residual
+    dual = theta @ target - 0.5 * theta @ theta - 0.5 * scale**2 * ridge * b @ b
+    assert gap_of(problem, b, residual) == pytest.approx(objective - dual, rel=1e-10)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.sampled_from([0, 1, 3]), st.sampled_from([0.0, 0.7]), st.booleans())
+def test_descent_ends_at_the_gap_that_was_asked_for(seed, free, ridge, alike):
+    problem, a, target = problem_of(seed, free, ridge)
+    if alike:  # two columns are the same, and one is zero
+        x = drawn(seed)
+        x[:, 3], x[:, 4] = x[:, 2], 0
+        problem = quadratic(sparse_columns(x), problem.basis, problem.l1, problem.l2)
+        a = x - problem.basis.T @ (problem.basis @ x)
+    b, residual = np.zeros(9), target.copy()
+    descend(problem, b, residual, 1e-10)
+    np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
+    slopes = a.T @ residual - ridge * b
+    assert (np.abs(slopes) <= problem.l1 * (1 + 1e-3) + 1e-9).all()
+    objective = exact_objective(problem, a, target, b)
+    theta = residual / max(1, (np.abs(slopes) / problem.l1).max())
+    assert objective - (theta @ target - 0.5 * theta @ theta - 0.5 * ridge * b @ b) <= 1e-3 * (target @ target) + 1e-9
+
+
+def test_free_columns_that_depend_on_each_other_are_left_out():
+    random = np.random.default_rng(0)
+    columns = random.standard_normal((4, 6))
+    columns[1], columns[2] = 2 * columns[0], 0
+    free = orthonormal(columns)
+    assert free.kept.tolist() == [0, 3]
+    np.testing.assert_allclose(free.basis @ free.basis.T, np.eye(2), atol=1e-14)
+    target = random.standard_normal(6)
+    expected = np.linalg.lstsq(columns[[0, 3]].T, target, rcond=None)[0]
+    np.testing.assert_allclose(free.coefficients(target), [expected[0], 0, 0, expected[1]], atol=1e-12)

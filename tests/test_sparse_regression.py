@@ -1,0 +1,298 @@
+"""Lasso, elastic net and l1 logistic regression: solutions are optimal, whatever the problem and however it is held."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from regressions import Problem, gap, objective, problems, violation
+from sklearn.linear_model import ElasticNet, LogisticRegression
+
+from blocks.errors import RequestError, WorkFailed
+from samplers import correlations, working_sets
+from samplers.features import features_of_matrix
+from samplers.sparse_regression import Model, SparseRegression
+
+RATIOS = (0.5, 0.1, 0.01)
+
+
+def solver(problem: Problem, **held) -> SparseRegression:
+    """The solver of a problem; assumes that there is something to explain."""
+    x = held.pop("x", np.asfortranarray(problem.x))
+    try:
+        return SparseRegression(features_of_matrix(x, **held), problem.y, problem.loss, **problem.options)
+    except RequestError as error:
+        assume("explain" not in error.what)
+        raise
+
+
+def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[Model]]:
+    """Levels, and what is found for each."""
+    found = solver(problem, **held)
+    levels = found.largest * np.array(ratios)
+    return levels, [found.model(solution) for solution in found.path(levels, tolerance)]
+
+
+def null_loss(problem: Problem) -> float:
+    return solver(problem).nothing.fit.loss
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_solutions_are_optimal(loss, data):
+    problem = data.draw(problems(loss))
+    for level, model in zip(*solve(problem, tolerance=1e-10), strict=True):
+        assert gap(problem, model, level) <= 1e-5 * null_loss(problem)  # the last residual's: another may be better
+        assert violation(problem, model, level) < 1e-4
+
+
+@settings(max_examples=60)
+@given(problem=problems())
+def test_least_squares_agree_with_scikit_learn(problem):
+    assume("factors" not in problem.options and not problem.options["standardize"])
+    share, weights = problem.options["share"], problem.options.get("weights")
+    for level, model in zip(*solve(problem), strict=True):
+        alpha = level / problem.weights.sum()
+        peer = ElasticNet(
+            alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-14, max_iter=10**6
+        ).fit(problem.x, problem.y, sample_weight=weights)
+        best = objective(problem, Model(peer.intercept_, peer.coef_), level)
+        assert objective(problem, model, level) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(problem=problems("logistic"))
+def test_logistic_regression_agrees_with_liblinear(problem):
+    plain = problem._replace(options={"intercept": False})
+    for level, model in zip(*solve(plain), strict=True):
+        peer = LogisticRegression(
+            l1_ratio=1, solver="liblinear", C=1 / level, fit_intercept=False, tol=1e-10, max_iter=10**5
+        )
+        peer.fit(plain.x, plain.y)
+        best = objective(plain, Model(0.0, peer.coef_[0]), level)
+        assert objective(plain, model, level) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def genes() -> Problem:
+    """300 columns, float32 but not whole, of which few matter; neighbours are alike."""
+    random = np.random.default_rng(1)
+    x = random.standard_normal((60, 300))
+    x[:, 1:] = 0.3 * x[:, 1:] + 0.7 * x[:, :-1]
+    x[random.random(x.shape) < 0.5] = 0
+    y = x[:, ::40] @ np.arange(1, 9) + random.standard_normal(60)
+    return Problem(x.astype(np.float32).astype(np.float64), y, "squared", {})
+
+
+HELD = {
+    "float32": lambda x: np.asfortranarray(x, np.float32),
+    "rows first": np.ascontiguousarray,
+    "sparse": scipy.sparse.csc_array,
+    "sparse, float32": lambda x: scipy.sparse.csc_array(x.astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("way", HELD)
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
+    y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
+    problem = Problem(genes.x, y, loss, {"weights": np.linspace(0.5, 2, 60)})
+    _, expected = solve(problem, tolerance=1e-12)
+    _, found = solve(problem, tolerance=1e-12, x=HELD[way](genes.x))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other.coefficients, one.coefficients, atol=1e-5)
+        assert other.intercept == pytest.approx(one.intercept, abs=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_results_are_the_same_bits_for_any_number_of_threads(genes, monkeypatch, loss, sparse):
+    monkeypatch.setattr("samplers.features._FEW", 0)
+    y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
+    problem = Problem(genes.x, y, loss, {})
+    x = scipy.sparse.csc_array(genes.x) if sparse else np.asfortranarray(genes.x)
+    found = {threads: solve(problem, x=x, threads=threads)[1] for threads in (1, 2, 3)}
+    for threads in (2, 3):
+        for one, other in zip(found[1], found[threads], strict=True):
+            assert other.coefficients.tobytes() == one.coefficients.tobytes()
+            assert other.intercept == one.intercept
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_weight_is_as_good_as_rows_that_are_there_more_often(genes, loss, standardize):
+    times = np.arange(60) % 4  # some are not there at all
+    y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
+    options = {"standardize": standardize}
+    weighted = Problem(genes.x, y, loss, options | {"weights": times.astype(float)})
+    repeated = Problem(np.repeat(genes.x, times, axis=0), np.repeat(y, times), loss, options)
+    levels, found = solve(weighted, tolerance=1e-12)
+    for level, one, other in zip(levels, found, solve(repeated, tolerance=1e-12)[1], strict=True):
+        assert objective(repeated, one, level) == pytest.approx(objective(repeated, other, level), rel=1e-9)
+        np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+
+
+def test_columns_without_a_penalty_are_regressed_out(genes):
+    """What they leave of y and of the other columns is a Lasso of its own, and they explain the rest."""
+    factors = np.ones(300)
+    factors[[5, 80, 81]] = 0
+    problem = genes._replace(options={"factors": factors})
+    free = np.column_stack([np.ones(60), genes.x[:, factors == 0]])
+    others = genes.x[:, factors > 0]
+    left = others - free @ np.linalg.lstsq(free, others, rcond=None)[0]
+    y = genes.y - free @ np.linalg.lstsq(free, genes.y, rcond=None)[0]
+    levels, found = solve(problem, tolerance=1e-12)
+    alone = SparseRegression(features_of_matrix(np.asfortranarray(left)), y, intercept=False)
+    assert alone.largest * np.array(RATIOS) == pytest.approx(levels, rel=1e-9)
+    for solution, model in zip(alone.path(levels, 1e-12), found, strict=True):
+        np.testing.assert_allclose(model.coefficients[factors > 0], solution.coefficients, atol=1e-6)
+        rest = genes.y - others @ solution.coefficients
+        best = np.linalg.lstsq(free, rest, rcond=None)[0]
+        np.testing.assert_allclose([model.intercept, *model.coefficients[factors == 0]], best, atol=1e-6)
+
+
+def test_columns_without_a_penalty_may_depend_on_each_other(genes):
+    x = np.column_stack([genes.x, np.ones(60), genes.x[:, 0], genes.x[:, 1] - genes.x[:, 0]])
+    factors = np.r_[0, 0, np.ones(298), 0, 0, 0]
+    problem = Problem(x, genes.y, "squared", {"factors": factors})
+    plain = genes._replace(options={"factors": factors[:300]})
+    for (level, one), (_, other) in zip(
+        zip(*solve(problem), strict=True), zip(*solve(plain), strict=True), strict=True
+    ):
+        np.testing.assert_allclose(one.coefficients[2:300], other.coefficients[2:], atol=1e-6)
+        assert objective(problem, one, level) == pytest.approx(objective(plain, other, level), rel=1e-9)
+
+
+def test_standardised_columns_have_coefficients_for_the_columns_as_they_are(genes):
+    """The same as columns divided by their deviations beforehand, whose coefficients are then divided."""
+    deviations = genes.x.std(axis=0)
+    divided = Problem(genes.x / deviations, genes.y, "squared", {})
+    _, found = solve(genes._replace(options={"standardize": True}), tolerance=1e-12)
+    for one, other in zip(found, solve(divided, tolerance=1e-12)[1], strict=True):
+        np.testing.assert_allclose(one.coefficients * deviations, other.coefficients, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
+    y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
+    problem = Problem(genes.x, y, loss, {})
+    ratios = np.geomspace(1, 0.01, 20)
+    levels, screened = solve(problem, ratios, 1e-12)
+
+    def keep_all(candidates, bounds, scale, radius, norms, l1, kept):
+        kept[:] = candidates
+        return candidates.size
+
+    def know_nothing(known, along, away, candidates, *rest):
+        away[:] = correlations._FAR
+        return bound(known, along, away, candidates, *rest)
+
+    bound = correlations.bound
+    monkeypatch.setattr(working_sets, "outside_sphere", keep_all)
+    monkeypatch.setattr(working_sets, "strong_set", lambda *_: np.empty(0, np.int64))
+    monkeypatch.setattr(correlations, "bound", know_nothing)
+    for level, one, other in zip(levels, screened, solve(problem, ratios, 1e-12)[1], strict=True):
+        assert objective(problem, one, level) == pytest.approx(objective(problem, other, level), rel=1e-11)
+        np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+
+
+def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
+    """A rule that discards nearly everything costs time, not the solution."""
+    _, expected = solve(genes, np.geomspace(1, 0.05, 20), 1e-12)
+    monkeypatch.setattr(working_sets, "strong_set", lambda *_: np.array([7]))
+    for one, other in zip(expected, solve(genes, np.geomspace(1, 0.05, 20), 1e-12)[1], strict=True):
+        np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+
+
+@settings(max_examples=60)
+@given(problem=problems(), near=st.sampled_from([0.0, 0.01, 0.5]), seed=st.integers(0, 99))
+def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, seed):
+    """Whatever coefficients it is drawn about."""
+    found = solver(problem)
+    level, (best,) = 0.2 * found.largest, solve(problem, (0.2,), 1e-13)[1]
+    regression = found._regression
+    noise = near * np.random.default_rng(seed).standard_normal(best.coefficients.size)
+    b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
+    fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
+    start = working_sets.Solution(level, b, fit, 0.0, 0.0)
+    attempt = working_sets._Attempt(regression, level, start)
+    attempt.screen(attempt.look())
+    assert set(np.flatnonzero(best.coefficients)) <= set(attempt._candidates)
+
+
+@settings(max_examples=60)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1))
+def test_correlations_are_never_above_their_bounds(problem, seed):
+    """As residuals come and go, more of them than are kept; those of columns that were read are exact."""
+    random = np.random.default_rng(seed)
+    found = solver(problem)
+    regression, p = found._regression, problem.x.shape[1]
+    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms)
+    roots = np.sqrt(problem.weights)
+    residual = found.nothing.fit.residual
+    for _ in range(40):
+        noise = random.standard_normal(len(problem.y)) * random.choice([1e-3, 0.1, 10.0])
+        residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
+        candidates = np.flatnonzero(random.random(p) < 0.7)
+        l1 = random.random(p) * np.abs(problem.x.T @ (roots * residual)).max()
+        seen = known.see(residual, candidates, l1, np.zeros(p))
+        exact = problem.x.T @ (roots * residual)
+        rounding = 1e-9 * (1 + np.abs(exact).max())
+        assert (np.abs(exact[candidates]) <= seen.bounds + rounding).all()
+        np.testing.assert_allclose(seen.values, exact[seen.chosen], atol=rounding)
+        allowed = np.setdiff1d(candidates, seen.chosen)
+        assert (np.abs(exact[allowed]) <= l1[allowed] + rounding).all()
+
+
+def test_few_columns_are_read_anew_along_a_path(genes):
+    found = solver(genes)
+    list(found.path(found.levels(100, 0.01), 1e-6))
+    assert found._regression.correlations.columns_read < 25 * 300
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from([0.0, 1e-9, 0.5, 0.5, 1.0, 1.00001, 3e38]), max_size=30), st.integers(0, 30))
+def test_the_largest_gains_are_chosen(gains, size):
+    array, chosen = np.array(gains, np.float32), np.arange(len(gains)) * 3
+    found = np.empty(len(gains), np.int64)
+    found = found[: working_sets.largest(array, chosen, size, np.zeros(1 << 15, np.int64), found)]
+    assert len(found) == min(size, np.count_nonzero(array))
+    assert (np.diff(found) > 0).all()
+    left_out = np.setdiff1d(chosen, found) // 3
+    if len(found) and left_out.size:  # what falls into one bucket counts as equal
+        assert array[found // 3].min() >= array[left_out].max() * (1 - 2**-7)
+
+
+REFUSED = [
+    ({"y": np.zeros(3)}, "y has 3 values and X 60 rows"),
+    ({"y": np.r_[np.zeros(59), np.nan]}, "y is nan in row 59"),
+    ({"y": np.ones(60)}, "nothing in it that the columns could explain"),
+    ({"y": np.arange(60.0), "loss": "logistic"}, "has the values 0, 1, 2, 3, 4"),
+    ({"y": np.ones(60), "loss": "logistic"}, "has the values 1"),
+    ({"loss": "hinge"}, "loss 'hinge' is not known"),
+    ({"share": 0.0}, "share 0"),
+    ({"weights": np.ones(59)}, "there are 59 weights, not 60"),
+    ({"weights": -np.ones(60)}, "weights: numbers from 0 on"),
+    ({"factors": np.zeros(300)}, "factors: numbers from 0 on are needed, some of them above 0"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), REFUSED)
+def test_what_cannot_be_solved_is_refused(genes, wrong, told):
+    arguments = {"y": genes.y, **wrong}
+    with pytest.raises(RequestError, match=told):
+        SparseRegression(features_of_matrix(np.asfortranarray(genes.x)), **arguments)
+
+
+def test_a_tolerance_below_rounding_is_told_with_the_lambda(genes):
+    with pytest.raises(WorkFailed, match=r"lambda 0\.\d+: the duality gap is .* and gets no smaller"):
+        solve(genes, (1e-4,), 0.0)
+
+
+def test_a_lambda_above_the_largest_has_the_zero_model(genes):
+    _, (model,) = solve(genes, (1.5,))
+    assert not model.coefficients.any()
+    assert model.intercept == pytest.approx(genes.y.mean())
