@@ -13,7 +13,7 @@ from samplers.columns import DenseColumns, IncompleteColumns, SparseColumns
 from samplers.conjugate_gradients import polish, work_for
 from samplers.coordinate_descent import support, sweep
 from samplers.descent import descend
-from samplers.features import BlockFeatures, features_of
+from samplers.features import BlockFeatures
 from samplers.free_columns import orthonormal
 from samplers.quadratic import Quadratic, gap_of, objective_of, project, quadratic
 
