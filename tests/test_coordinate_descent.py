@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -81,7 +83,7 @@ def test_blocks_are_as_good_as_all_columns_at_once(kind):
     held, plain = KINDS[kind]
     x = drawn(7)
     bounds = [0, 2, 3, 3, 9]
-    blocks = [held(x[:, first:last]) for first, last in zip(bounds, bounds[1:]) if last > first]
+    blocks = [held(x[:, first:last]) for first, last in pairwise(bounds) if last > first]
     features, vector = BlockFeatures(blocks, 7), np.arange(7.0)
     assert features.count == 9
     for chosen in (np.arange(9), np.array([1, 2, 5]), np.array([8]), np.empty(0, np.int64)):
@@ -132,7 +134,7 @@ def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
 @RIDGE
 @pytest.mark.parametrize("seed", range(4))
 def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
-    """Unless a coefficient comes to 0 on the way; which ends at a point of a smaller face that is as good as it gets."""
+    """Of a smaller face, if coefficients come to 0 on the way."""
     problem, a, target = problem_of(seed, free, ridge)
     random = np.random.default_rng(seed)
     b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
