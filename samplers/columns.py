@@ -5,7 +5,7 @@
     IncompleteColumns   all values, some of them missing: these count as the mean of their column
 
     dot(columns, j, vector)          the inner product of column j and a vector
-    square(columns, j, weights)      the inner product of column j and itself, rows weighted
+    square(columns, j, weights)      the inner product of column j and itself, rows weighted, or not if weights are (0,)
     add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
 
 All are compiled for the kind of columns that a kernel is given. Vectors are float64 (n,), of n rows, which are samples.
@@ -59,6 +59,15 @@ def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return note
 
 
+@reordered_kernel
+def squared(values):
+    """The sum of their squares."""
+    total = 0.0
+    for k in range(values.size):
+        total += np.float64(values[k]) * np.float64(values[k])
+    return total
+
+
 @_for(SparseColumns)
 def dot_sparse(columns, j, vector):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
@@ -78,10 +87,14 @@ def square_sparse(columns, j, weights):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
     total = 0.0
     if columns.values.size == 0:
+        if weights.size == 0:
+            return float(rows.size)
         for k in range(rows.size):
             total += weights[rows[k]]
         return total
     values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
+    if weights.size == 0:
+        return squared(values)
     for k in range(rows.size):
         total += np.float64(values[k]) * values[k] * weights[rows[k]]
     return total
@@ -106,6 +119,8 @@ def dot_dense(columns, j, vector):
 @_for(DenseColumns)
 def square_dense(columns, j, weights):
     values, total = columns.values[j], 0.0
+    if weights.size == 0:
+        return squared(values)
     for k in range(values.size):
         total += np.float64(values[k]) * values[k] * weights[k]
     return total
@@ -132,9 +147,11 @@ def dot_incomplete(columns, j, vector):
 @_for(IncompleteColumns)
 def square_incomplete(columns, j, weights):
     values, total, missing = columns.values[j], 0.0, 0.0
+    rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
+    if weights.size == 0:
+        return squared(values) + columns.means[j] * columns.means[j] * rows.size
     for k in range(values.size):
         total += np.float64(values[k]) * values[k] * weights[k]
-    rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
     for k in range(rows.size):
         missing += weights[rows[k]]
     return total + columns.means[j] * columns.means[j] * missing
@@ -180,7 +197,7 @@ def correlate(columns, chosen, vector, found):
 
 @reordered_kernel
 def squares(columns, chosen, weights, found):
-    """found[i] = the inner product of column chosen[i] and itself, rows weighted."""
+    """found[i] = the inner product of column chosen[i] and itself, rows weighted, or not if weights are (0,)."""
     for i in range(chosen.size):
         found[i] = square(columns, chosen[i], weights)
 
@@ -194,13 +211,20 @@ def combine(columns, chosen, weights, vector):
 
 
 @reordered_kernel
+def copy(source, target):
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@reordered_kernel
 def gather_sparse(columns, chosen, offsets, rows, values):
-    """Copy the chosen columns to arrays of a SparseColumns, of which offsets are given."""
+    """Copy the chosen columns to arrays of a SparseColumns, of which offsets are given; 1 is there already if that is
+    all there is."""
     for i in range(chosen.size):
-        first, begin = columns.offsets[chosen[i]], offsets[i]
-        for k in range(offsets[i + 1] - begin):
-            rows[begin + k] = columns.rows[first + k]
-            values[begin + k] = columns.values[first + k] if columns.values.size else 1.0
+        begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
+        copy(columns.rows[begin:end], rows[offsets[i] : offsets[i + 1]])
+        if columns.values.size:
+            copy(columns.values[begin:end], values[offsets[i] : offsets[i + 1]])
 
 
 def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
@@ -208,7 +232,7 @@ def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColum
     if isinstance(columns, SparseColumns):
         sizes = columns.offsets[chosen + 1] - columns.offsets[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], columns.values.dtype)
+        rows, values = np.empty(offsets[-1], np.uint32), np.ones(offsets[-1], columns.values.dtype)
         gather_sparse(columns, chosen, offsets, rows, values)
         return SparseColumns(offsets, rows, values)
     if isinstance(columns, DenseColumns):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.columns import add, combine, dot
-from samplers.quadratic import project, squared
+from samplers.columns import add, combine, dot, squared
+from samplers.quadratic import project
 
 _SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding

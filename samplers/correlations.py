@@ -21,6 +21,7 @@ from samplers.features import Features
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
 _FAR = 1e150  # |d|, where nothing is known
+_ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
 
 
 class Seen(NamedTuple):
@@ -40,18 +41,18 @@ class Known(NamedTuple):
 
 
 @reordered_kernel
-def bound(known, along, away, candidates, l1, coefficients, bounds, chosen, places):
+def bound(known, along, away, candidates, l1, bounds, chosen, places):
     """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
 
-    These, whose bounds are above l1 or whose coefficients are not 0, are written to `chosen`, and their numbers among
-    the candidates to `places`, both int64 (m,).
+    These, whose bounds are above l1, are written to `chosen`, and their numbers among the candidates to `places`, both
+    int64 (m,).
     """
     count = 0
     for i in range(candidates.size):
         j = candidates[i]
         number = known.numbers[j]
         bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
-        if bounds[i] > l1[j] or coefficients[j] != 0.0:
+        if bounds[i] > l1[j] or known.spreads[j] == _FAR:
             chosen[count], places[count] = j, i
             count += 1
     return count
@@ -93,16 +94,13 @@ class Correlations:
         self._counts[_NOTHING] = norms.size
         self.columns_read = 0
 
-    def see(self, residual: np.ndarray, candidates: np.ndarray, l1: np.ndarray, coefficients: np.ndarray) -> Seen:
-        """Those of candidates, int64 (m,), exactly if they may be above l1 or their coefficients are not 0."""
-        along = self._along(residual)
-        away = np.full(_KEPT, _FAR)
-        for number in np.flatnonzero(self._counts):
-            if self._squares[number]:
-                away[number] = np.linalg.norm(residual - along[number] * self._residuals[number])
+    def see(self, residual: np.ndarray, candidates: np.ndarray, l1: np.ndarray, always: np.ndarray) -> Seen:
+        """Those of candidates, int64 (m,), exactly if they may be above l1, and exactly of some of them always."""
+        along, away = self._relations(residual)
+        self._known.spreads[always] = _FAR
         bounds = np.empty(candidates.size)
         chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
-        count = bound(self._known, along, away, candidates, l1, coefficients, bounds, chosen, places)
+        count = bound(self._known, along, away, candidates, l1, bounds, chosen, places)
         chosen = chosen[:count]
         values = self._features.correlations(chosen, residual if self._roots is None else residual * self._roots)
         bounds[places[:count]] = np.abs(values)
@@ -112,11 +110,18 @@ class Correlations:
 
     def expected(self, residual: np.ndarray) -> np.ndarray:
         """What correlations are likely to be, float64 (p,), nothing being read."""
-        return self._along(residual)[self._known.numbers] * self._known.values
+        return self._relations(residual)[0][self._known.numbers] * self._known.values
 
-    def _along(self, residual: np.ndarray) -> np.ndarray:
-        """a of each of the residuals that are kept."""
-        return self._residuals @ residual / np.where(self._squares > 0, self._squares, 1.0)
+    def _relations(self, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """a and |d| of each of the residuals that are kept, the latter at least, and at least what rounding makes it."""
+        used = int(self._counts.size - np.argmax(self._counts[::-1] > 0))
+        along, away = np.zeros(_KEPT), np.full(_KEPT, _FAR)
+        known, square = self._squares[:used] > 0, float(residual @ residual)
+        squares = np.where(known, self._squares[:used], 1.0)
+        along[:used] = self._residuals[:used] @ residual / squares
+        left = np.maximum(square - along[:used] ** 2 * squares, 0.0) + _ROUNDED * square
+        away[:used] = np.where(known, np.sqrt(left), _FAR)
+        return along, away
 
     def _learn(self, residual: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
         """Keep a residual, if need be in the place of the one that the fewest columns know."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
+from samplers.columns import copy
 from samplers.conjugate_gradients import Work, polish, work_for
 from samplers.coordinate_descent import support, sweep
-from samplers.quadratic import Quadratic, copy, gap_of, objective_of
+from samplers.quadratic import Quadratic, gap_of, objective_of
 
 _SWEEPS = 5  # of a round, the first over all coordinates and the others over those that are not 0
 _STEPS = 40  # of conjugate gradients, at most

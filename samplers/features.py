@@ -38,8 +38,8 @@ class Features(Protocol):
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         """The inner products of chosen columns and a vector, float64 (n,)."""
 
-    def squares(self, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The inner products of chosen columns and themselves, rows weighted."""
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """A copy of chosen columns."""
@@ -66,8 +66,8 @@ class BlockFeatures:
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return self._each(correlate, chosen, vector)
 
-    def squares(self, chosen: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return self._each(squares, chosen, weights)
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return self._each(squares, chosen, np.empty(0) if weights is None else weights)
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         pieces = [gathered(piece.block, piece.columns) for piece in self._pieces(chosen, 1)]

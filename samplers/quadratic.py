@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.columns import Columns, correlate, dot, squares
+from samplers.columns import Columns, correlate, dot, squared, squares
 
 _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
 
@@ -41,25 +41,10 @@ def quadratic(columns: Columns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarra
     along, curvatures = np.empty((len(basis), l1.size)), np.empty(l1.size)
     for vector, found in zip(basis, along, strict=True):
         correlate(columns, every, vector, found)
-    squares(columns, every, np.ones(basis.shape[1]), curvatures)
+    squares(columns, every, np.empty(0), curvatures)
     curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
     curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 whatever this is
     return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
-
-
-@reordered_kernel
-def squared(vector):
-    """The square of its norm."""
-    total = 0.0
-    for i in range(vector.size):
-        total += vector[i] * vector[i]
-    return total
-
-
-@reordered_kernel
-def copy(source, target):
-    for i in range(source.size):
-        target[i] = source[i]
 
 
 @reordered_kernel

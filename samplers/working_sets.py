@@ -62,7 +62,7 @@ class Regression:
         """The solution for the least level at which all coefficients are 0."""
         coefficients = np.zeros(self.features.count)
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(fit.residual, self._usable, coefficients, coefficients)
+        seen = self.correlations.see(fit.residual, self._usable, coefficients, np.empty(0, np.int64))
         level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
         return Solution(level, coefficients, fit, fit.loss, 0.0)
 
@@ -93,13 +93,14 @@ class _Attempt:
         self._regression, self._level = regression, level
         self._l1, self._l2 = level * regression.penalty.l1, level * regression.penalty.l2
         self.coefficients, self.fit = start.coefficients.copy(), start.fit
+        self._support = np.flatnonzero(self.coefficients)
         self._candidates, self._bound, self._screened = regression._usable, -np.inf, np.inf
 
     def strong(self, before: float) -> np.ndarray:
         """The working set that the strong rule proposes."""
         expected = self._regression.correlations.expected(self.fit.residual)
         strong = strong_set(self._level, before, expected, self._regression.penalty.l1)
-        return np.union1d(strong, np.flatnonzero(self.coefficients)) if strong.size else strong
+        return np.union1d(strong, self._support) if strong.size else strong
 
     def improve(self, working: np.ndarray, goal: float) -> None:
         """Solve the problem on some columns, which have all coefficients other than 0."""
@@ -107,11 +108,12 @@ class _Attempt:
             part = Part(self._regression.features.gather(working), self._l1[working], self._l2[working])
             found, self.fit = self._regression.loss.minimise(part, self.coefficients[working], self.fit, goal)
             self.coefficients[working] = found
+            self._support = working[found != 0]
 
     def look(self) -> float:
         """Look at all columns; returns the gap to the best dual point so far."""
         regression = self._regression
-        self._seen = regression.correlations.see(self.fit.residual, self._candidates, self._l1, self.coefficients)
+        self._seen = regression.correlations.see(self.fit.residual, self._candidates, self._l1, self._support)
         chosen, values = self._seen.chosen, self._seen.values
         self._gains = np.empty(chosen.size, np.float32)
         found = survey(chosen, values, self.coefficients, self._l1, self._l2, regression.norms, self._gains)
@@ -139,7 +141,7 @@ class _Attempt:
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
-        size = max(_FIRST, _GROWTH * np.count_nonzero(self.coefficients))
+        size = max(_FIRST, _GROWTH * self._support.size)
         found = np.empty(self._seen.chosen.size, np.int64)
         return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
 
@@ -147,7 +149,7 @@ class _Attempt:
 def projected_norms(features: Features, loss: Loss) -> np.ndarray:
     """float64 (p,), of columns (rows times roots of weights) without what columns without penalty explain of them."""
     every = np.arange(features.count)
-    whole = features.squares(every, np.ones(features.rows) if loss.roots is None else loss.roots**2)
+    whole = features.squares(every, None if loss.roots is None else loss.roots**2)
     left = whole.copy()
     for axis in orthonormal(loss.free).basis:
         left -= features.correlations(every, axis if loss.roots is None else axis * loss.roots) ** 2
