@@ -113,7 +113,7 @@ class Correlations:
         return self._relations(residual)[0][self._known.numbers] * self._known.values
 
     def _relations(self, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """a and |d| of each of the residuals that are kept, the latter at least, and at least what rounding makes it."""
+        """a and |d| of each of the residuals that are kept, the latter no less than what rounding makes it."""
         used = int(self._counts.size - np.argmax(self._counts[::-1] > 0))
         along, away = np.zeros(_KEPT), np.full(_KEPT, _FAR)
         known, square = self._squares[:used] > 0, float(residual @ residual)

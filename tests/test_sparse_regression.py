@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from regressions import Problem, gap, objective, problems, violation
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
@@ -40,7 +44,7 @@ def null_loss(problem: Problem) -> float:
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_solutions_are_optimal(loss, data):
     problem = data.draw(problems(loss))
@@ -49,7 +53,17 @@ def test_solutions_are_optimal(loss, data):
         assert violation(problem, model, level) < 1e-4
 
 
-@settings(max_examples=60)
+def fit(peer: Any, *data: Any, **options: Any) -> None:
+    """Assumes that it gets to the end: columns that are nearly the same can be too much for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            peer.fit(*data, **options)
+        except ConvergenceWarning:
+            assume(False)
+
+
+@settings(max_examples=40)
 @given(problem=problems())
 def test_least_squares_agree_with_scikit_learn(problem):
     assume("factors" not in problem.options and not problem.options["standardize"])
@@ -57,8 +71,9 @@ def test_least_squares_agree_with_scikit_learn(problem):
     for level, model in zip(*solve(problem), strict=True):
         alpha = level / problem.weights.sum()
         peer = ElasticNet(
-            alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-14, max_iter=10**6
-        ).fit(problem.x, problem.y, sample_weight=weights)
+            alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-14, max_iter=10**5
+        )
+        fit(peer, problem.x, problem.y, sample_weight=weights)
         best = objective(problem, Model(peer.intercept_, peer.coef_), level)
         assert objective(problem, model, level) == pytest.approx(best, rel=1e-6, abs=1e-9)
 
@@ -69,9 +84,9 @@ def test_logistic_regression_agrees_with_liblinear(problem):
     plain = problem._replace(options={"intercept": False})
     for level, model in zip(*solve(plain), strict=True):
         peer = LogisticRegression(
-            l1_ratio=1, solver="liblinear", C=1 / level, fit_intercept=False, tol=1e-10, max_iter=10**5
+            l1_ratio=1, solver="liblinear", C=1 / level, fit_intercept=False, tol=1e-10, max_iter=10**4
         )
-        peer.fit(plain.x, plain.y)
+        fit(peer, plain.x, plain.y)
         best = objective(plain, Model(0.0, peer.coef_[0]), level)
         assert objective(plain, model, level) == pytest.approx(best, rel=1e-6)
 
@@ -207,7 +222,7 @@ def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(problem=problems(), near=st.sampled_from([0.0, 0.01, 0.5]), seed=st.integers(0, 99))
 def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, seed):
     """Whatever coefficients it is drawn about."""
@@ -223,7 +238,7 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     assert set(np.flatnonzero(best.coefficients)) <= set(attempt._candidates)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
 def test_correlations_are_never_above_their_bounds(problem, seed):
     """As residuals come and go, more of them than are kept; those of columns that were read are exact."""
@@ -238,7 +253,7 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
         candidates = np.flatnonzero(random.random(p) < 0.7)
         l1 = random.random(p) * np.abs(problem.x.T @ (roots * residual)).max()
-        seen = known.see(residual, candidates, l1, np.zeros(p))
+        seen = known.see(residual, candidates, l1, np.empty(0, np.int64))
         exact = problem.x.T @ (roots * residual)
         rounding = 1e-9 * (1 + np.abs(exact).max())
         assert (np.abs(exact[candidates]) <= seen.bounds + rounding).all()
