@@ -11,7 +11,22 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import clean, curves, demo, factors, ingest, inspect, launch, plan, rank, results, shard, train
+from cli import (
+    clean,
+    curves,
+    demo,
+    factors,
+    ingest,
+    inspect,
+    launch,
+    plan,
+    predict,
+    rank,
+    regression,
+    results,
+    shard,
+    train,
+)
 from cli.console import explained
 
 app = typer.Typer(
@@ -23,6 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(ingest.app, name="ingest")
+train.app.command("lasso")(regression.train_lasso)
+train.app.command("logistic")(regression.train_logistic)
 app.add_typer(train.app, name="train")
 for command in (
     train.resume,
@@ -32,7 +49,7 @@ for command in (
     results.export,
     factors.recommend,
     factors.similar_items,
-    factors.predict,
+    predict.predict,
     curves.curves,
     plan.plan,
     shard.shard,

@@ -1,4 +1,4 @@
-"""`ooc recommend`, `similar-items` and `predict`: what a matrix factorization is used for."""
+"""`ooc recommend` and `similar-items`: what a matrix factorization is used for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.console import Json, Overwrite, print_json
+from cli.console import Json, print_json
 
 if TYPE_CHECKING:
     from samplers.recommendation import Choice
@@ -68,29 +68,6 @@ def similar_items(
     names = _known(item, model.columns.names, str(run))
     _tell(choose(model, names, top), as_json=json)
     sys.exit(1 if item and len(names) < len(item) else 0)
-
-
-def predict(
-    run: FactorRun,
-    pairs: Annotated[str, typer.Argument(help="Lines of user and item, plain or compressed; - is standard input.")],
-    out: Annotated[Path, typer.Argument(help="A file to be made: CSV with user, item and prediction.")],
-    overwrite: Overwrite = False,
-) -> None:
-    """Predicted ratings of items by users, in the order of the lines.
-
-    For users or items that the training did not have it is the mean, and the bias of the other if there is one.
-    """
-    from blocks.files import publish, require_new
-    from samplers.models import open_factors
-    from samplers.predictions import predict_file
-
-    require_new(out, overwrite=overwrite)
-    model = open_factors(run)
-    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        done, unknown = predict_file(model, pairs, file)
-    if unknown:
-        print(f"{unknown:,} pairs are of a user or an item that the training did not have", file=sys.stderr)
-    print(f"{out}: {done:,} predictions")
 
 
 def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:

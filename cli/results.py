@@ -72,16 +72,24 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics; of a
-    factorization the errors of its predictions, or, with implicit feedback, how high it ranks what users did."""
+    factorization the errors of its predictions, or, with implicit feedback, how high it ranks what users did; of a
+    regression how well it predicts y of another design."""
     from blocks.dataset import Dataset
+    from blocks.design import Design
     from blocks.matrix import Matrix
     from blocks.workers import cores
     from samplers.factor_model import FactorModel
     from samplers.metrics import Request, evaluate_metrics, lines, parse_metrics
     from samplers.models import open_any_model
     from samplers.rating_errors import evaluate_ratings
+    from samplers.regression_model import RegressionModel
+    from samplers.regression_predictions import evaluate_regression
 
     model = open_any_model(run)
+    if isinstance(model, RegressionModel):
+        found = evaluate_regression(model, model.coefficients(), Design(held_out))
+        print_json(found) if json else print(", ".join(f"{name} {value:.6g}" for name, value in found.items()))
+        return
     if isinstance(model, FactorModel):
         errors = evaluate_ratings(model, Matrix(held_out))
         print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
@@ -94,9 +102,7 @@ def evaluate(
 def export(
     run: RunPath,
     out: Annotated[Path, typer.Argument(help="A file to be made.")],
-    format: Annotated[
-        str, typer.Option(metavar="npz", help="npz: counts, priors and vocabulary, or factors and names, as arrays.")
-    ] = "npz",
+    format: Annotated[str, typer.Option(metavar="npz", help="npz: all that is in the model, as arrays.")] = "npz",
     overwrite: Overwrite = False,
 ) -> None:
     """Write the model for other programs, in the original order of words and documents."""

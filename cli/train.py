@@ -29,6 +29,7 @@ _VALUES = {  # of the last line of the metrics, as they are told
     "log_likelihood_per_token": "log-likelihood per token {:.4f}",
     "held_out_log_likelihood_per_token": "held-out {:.4f}",
     "objective": "objective {:.6g}",
+    "duality_gap": "duality gap {:.2g}",
     "rmse": "RMSE {:.4f}",
     "held_out_rmse": "held-out {:.4f}",
     "held_out_percentile_rank": "held-out percentile rank {:.2%}",
@@ -129,7 +130,7 @@ def train_lda(
             "burn_in": burn_in,
             "seed": seed,
             "workers": here.workers or workers,
-            "memory_bytes": here.memory or _bytes(memory),
+            "memory_bytes": here.memory or bytes_of(memory),
             "evaluate_every": evaluate_every,
             "held_out": held_out and here.place(held_out),
             "stop_when_converged": stop_when_converged,
@@ -160,7 +161,7 @@ def train_lda(
                 **common,
             )
     if here.is_first:
-        _tell(here.place(run), last, as_json=json)
+        tell(here.place(run), last, as_json=json)
 
 
 @app.command("mf")
@@ -257,7 +258,7 @@ def train_mf(
             evaluate_every=evaluate_every,
             held_out=held_out and here.place(held_out),
             workers=here.workers or workers,
-            memory_bytes=here.memory or _bytes(memory),
+            memory_bytes=here.memory or bytes_of(memory),
             seed=seed,
             max_time=here.limit(max_time),
             scratch=here.place(scratch) if scratch and not on_node else None,
@@ -267,7 +268,7 @@ def train_mf(
             on_node=on_node,
         )
     if here.is_first:
-        _tell(here.place(run), last, as_json=json)
+        tell(here.place(run), last, as_json=json)
 
 
 def resume(
@@ -288,13 +289,13 @@ def resume(
             here.place(run),
             iterations=iterations,
             workers=here.workers or workers,
-            memory_bytes=here.memory or _bytes(memory),
+            memory_bytes=here.memory or bytes_of(memory),
             max_time=here.limit(max_time),
             quiet=quiet or here.quiet,
             ring=here.ring,
         )
     if here.is_first:
-        _tell(here.place(run), last, as_json=json)
+        tell(here.place(run), last, as_json=json)
 
 
 def _refuse_staleness(staleness: int | None) -> None:
@@ -315,21 +316,22 @@ def _alpha(text: str) -> float | list[float]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-def _bytes(memory: str | None) -> int | None:
+def bytes_of(memory: str | None) -> int | None:
     from blocks.memory import parse_size
 
     return parse_size(memory) if memory else None
 
 
-def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
+def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run), **last})
         return
     if "best" in last:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
         print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
+    of = "values of lambda, the last with {nonzeros:,} columns," if "lambda" in last else "iterations"
     told = [
-        f"{'converged after ' if last.get('converged') else ''}{last['iteration']} iterations"
+        f"{'converged after ' if last.get('converged') else ''}{last['iteration']} {of.format(**last)}"
         f" in {last['elapsed_s']:.1f} s",
         *(told.format(last[name]) for name, told in _VALUES.items() if name in last),
         f"{last['memory_bytes'] / 1e6:.0f} MB",
@@ -337,5 +339,7 @@ def _tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     print(f"{run}: {', '.join(told)}")
     if "log_likelihood_per_token" in last:
         print(f"Look at the topics with: ooc topics {run}")
+    elif "lambda" in last:
+        print(f"Use it with: ooc predict {run} DATA OUT")
     else:
         print(f"Use it with: ooc recommend {run} --user NAME")

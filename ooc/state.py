@@ -24,6 +24,7 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.design import Design
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
 from blocks.store import Store, check_file
@@ -118,6 +119,11 @@ class Layout:
             at += end - begin
 
 
+def layout_of(dataset: Store, local: LocalState) -> Layout:
+    """Where local state is; a design matrix has no cells, so nothing."""
+    return Layout(np.zeros((1, 1), np.int64) if isinstance(dataset, Design) else dataset.index.cells, local)
+
+
 class CellFile:
     """Local state in a file, read and written by tiles, every tile with a checksum."""
 
@@ -142,6 +148,8 @@ class CellFile:
             self.close()
             raise WorkFailed(f"{path} is damaged: it is cut short")
         self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
+        if header is not None:
+            self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written
 
     def has_header(self, header: dict[str, Any]) -> bool:
         """Whether the file was created with this header."""

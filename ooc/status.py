@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from blocks.errors import OocError
-from blocks.kinds import open_grid
+from blocks.kinds import open_any
 from ooc.run import Run
-from ooc.state import Generations, Layout
+from ooc.state import Generations, layout_of
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def run_problems(run: Run) -> Iterator[str]:
     if run.config["state_removed"]:
         return
     try:
-        dataset = run.dataset(open_grid)
-        layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
+        dataset = run.dataset(open_any)
+        layout = layout_of(dataset, run.spec.build(dataset).local_state())
         with run.locked():
             generations = Generations(run.scratch / "state", dataset, layout)
             if generations:

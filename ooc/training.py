@@ -25,7 +25,7 @@ from ooc.plan import Plan
 from ooc.ring import Ring
 from ooc.ring_engine import RingEngine
 from ooc.run import Run
-from ooc.state import Generations, Layout
+from ooc.state import Generations, layout_of
 
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
@@ -99,8 +99,8 @@ def train(
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
     dataset = run.dataset(open_grid)
-    with run.locked(), _signals(stop), _resumable(run), disk_errors(run.path):
-        layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
+    with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
+        layout = layout_of(dataset, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
         with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, _together(ring):
             if not _start(engine, stop, quiet=quiet):
@@ -277,7 +277,7 @@ def _together(ring: Ring | None) -> Iterator[None]:
 
 
 @contextmanager
-def _resumable(run: Run) -> Iterator[None]:
+def resumable(run: Run) -> Iterator[None]:
     """Say how to go on after a failure that does not say it itself."""
     try:
         yield
@@ -287,7 +287,7 @@ def _resumable(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def _signals(stop: Stop) -> Iterator[None]:
+def noted_signals(stop: Stop) -> Iterator[None]:
     """Note SIGINT and SIGTERM in `stop`; a second one ends the process as usual. Only the main thread gets signals."""
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ are read once in ten levels, and columns far from having a coefficient hardly ev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -111,6 +112,16 @@ class Correlations:
     def expected(self, residual: np.ndarray) -> np.ndarray:
         """What correlations are likely to be, float64 (p,), nothing being read."""
         return self._relations(residual)[0][self._known.numbers] * self._known.values
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is known, flat, as `restore` takes it."""
+        known = {f"known_{name}": array for name, array in self._known._asdict().items()}
+        return known | {"residuals": self._residuals.reshape(-1), "squares": self._squares, "counts": self._counts}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Know what `arrays` was."""
+        for name, array in self.arrays().items():
+            array[:] = arrays[name]
 
     def _relations(self, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """a and |d| of each of the residuals that are kept, the latter no less than what rounding makes it."""

@@ -96,18 +96,15 @@ class BlockFeatures:
                     yield _Piece(block, chosen[begin:end] - self._bounds[number], slice(begin, end))
 
 
-def features_of(design: Design, threads: int = 1) -> BlockFeatures:
-    """Those of a design matrix on disk, whose blocks stay mapped."""
-    blocks: list[Columns] = []
-    for number in range(design.block_count):
-        block = design.block(number)
-        if not isinstance(block, DenseBlock):
-            blocks.append(SparseColumns(*block))
-        elif block.values.dtype == np.float32 and not block.missing_rows.size:
-            blocks.append(DenseColumns(block.values))
-        else:
-            blocks.append(IncompleteColumns(*block, design.means[slice(*design.block_bounds[number : number + 2])]))
-    return BlockFeatures(blocks, design.rows, threads)
+def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
+    """Those of a block of a design matrix on disk, which stays mapped. means: float64 (p,), what missing values of each
+    column count as."""
+    block = design.block(number)
+    if not isinstance(block, DenseBlock):
+        return SparseColumns(*block)
+    if block.values.dtype == np.float32 and not block.missing_rows.size:
+        return DenseColumns(block.values)
+    return IncompleteColumns(*block, means[slice(*design.block_bounds[number : number + 2])])
 
 
 def features_of_matrix(matrix: Any, threads: int = 1) -> BlockFeatures:

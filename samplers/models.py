@@ -8,10 +8,11 @@ from pathlib import Path
 from blocks.errors import RequestError
 from blocks.files import read_json
 from ooc.run import Run
-from samplers import factor_model
+from samplers import factor_model, regression_model
 from samplers.chains import best_chain, is_chains
 from samplers.factor_model import FactorModel
 from samplers.model import MANIFEST, SCHEMA, Model
+from samplers.regression_model import RegressionModel
 
 
 def model_directory(path: Path) -> Path:
@@ -43,8 +44,10 @@ def open_factors(path: Path) -> FactorModel:
     return FactorModel(model_directory(path))
 
 
-def open_any_model(path: Path) -> Model | FactorModel:
+def open_any_model(path: Path) -> Model | FactorModel | RegressionModel:
     """The model of a run, or of a model directory."""
     directory = model_directory(path)
     kind = read_json(directory / MANIFEST, what="a trained model", schema=SCHEMA)["kind"]
+    if kind == regression_model.KIND:
+        return RegressionModel(directory)
     return FactorModel(directory) if kind == factor_model.KIND else Model(directory)

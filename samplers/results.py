@@ -17,6 +17,7 @@ from samplers.chains import chain_paths
 from samplers.factor_model import FactorModel
 from samplers.model import Model, Rows
 from samplers.models import open_any_model
+from samplers.regression_model import RegressionModel
 
 
 def verify_chains(path: Path) -> Report:
@@ -117,9 +118,21 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 
-def export_npz(model: Model | FactorModel, path: Path) -> None:
+def export_npz(model: Model | FactorModel | RegressionModel, path: Path) -> None:
     """Write the whole model as .npz: numeric and string arrays only, in the original order."""
-    write_npz(path, _of_topics(model) if isinstance(model, Model) else _of_factors(model))
+    if isinstance(model, RegressionModel):
+        write_npz(path, _of_regression(model))
+    else:
+        write_npz(path, _of_topics(model) if isinstance(model, Model) else _of_factors(model))
+
+
+def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
+    """The arrays of coefficients.h5, see `samplers.regression_model`; chosen int64 (), number of a lambda; classes
+    float64 (2,), or (0,) if y was not classes; column_names (p,), str, if there are any."""
+    arrays = {**model.arrays, "chosen": np.array(model.chosen), "classes": np.array(model.classes, np.float64)}
+    if names := model.column_names():
+        arrays["column_names"] = np.array(names)
+    return arrays
 
 
 def _of_factors(model: FactorModel) -> dict[str, np.ndarray]:
@@ -155,4 +168,4 @@ def _of_topics(model: Model) -> dict[str, np.ndarray]:
     return arrays
 
 
-EXPORTS: dict[str, Callable[[Model | FactorModel, Path], None]] = {"npz": export_npz}
+EXPORTS: dict[str, Callable[[Model | FactorModel | RegressionModel, Path], None]] = {"npz": export_npz}

@@ -25,6 +25,7 @@ from samplers.lda import Lda, check_options
 from samplers.observer import LdaObserver
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import TAKES, auto_sampler, sampler_spec
+from samplers.regression_training import is_regression, resume_regression
 from samplers.ring_checks import check_same
 
 DEFAULT_BETA = 0.05
@@ -163,6 +164,10 @@ def resume(
     run = Run(path)
     check_ring(run, ring)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
+    if is_regression(run):
+        if iterations is not None:
+            raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
+        return resume_regression(run, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_grid)
     program = run.spec.build(dataset)

@@ -9,6 +9,7 @@ of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and S
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from blocks.errors import WorkFailed
 from samplers.correlations import Correlations
 from samplers.duality import Standing, standing, survey
 from samplers.features import Features
-from samplers.free_columns import orthonormal
 from samplers.losses import Fit, Loss, Part
 from samplers.screening import outside_sphere, safe_radius, strong_set
 
@@ -28,7 +28,6 @@ _INNER = 0.3  # of the gap: what is left to the problem on the working set
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
-_FLAT = 1e-10  # of a column's square: if less is left by the columns without penalty, that is rounding
 _BUCKETS = 1 << 15
 
 
@@ -50,110 +49,127 @@ class Solution(NamedTuple):
 
 
 class Regression:
-    """A regression to solve for levels in turn."""
+    """A regression to solve for levels in turn. norms: float64 (p,), of columns (rows times roots of weights) without
+    what columns without penalty explain of them."""
 
-    def __init__(self, features: Features, loss: Loss, penalty: Penalty) -> None:
-        self.features, self.loss, self.penalty = features, loss, penalty
-        self.norms = projected_norms(features, loss)
-        self.correlations = Correlations(features, loss.roots, self.norms)
-        self._usable = np.flatnonzero((penalty.l1 > 0) & (self.norms > 0))
+    def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
+        self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
+        self.correlations = Correlations(features, loss.roots, norms)
+        self.usable = np.flatnonzero((penalty.l1 > 0) & (norms > 0))
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
         coefficients = np.zeros(self.features.count)
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(fit.residual, self._usable, coefficients, np.empty(0, np.int64))
+        seen = self.correlations.see(fit.residual, self.usable, coefficients, np.empty(0, np.int64))
         level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
         return Solution(level, coefficients, fit, fit.loss, 0.0)
 
     def solve(self, level: float, start: Solution, target: float) -> Solution:
         """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
-        now = _Attempt(self, level, start)
-        working, goal = now.strong(start.level), _ALMOST * target
-        least, stalled = np.inf, 0
-        while stalled < _PATIENCE:
-            now.improve(working, goal)
-            gap = now.look()
-            if gap <= target:
-                return Solution(level, now.coefficients, now.fit, now.standing.objective, gap)
-            now.screen(gap)
-            working, goal = now.working_set(), max(_INNER * gap, _ALMOST * target)
-            stalled = 0 if gap < _PROGRESS * least else stalled + 1
-            least = min(least, gap)
+        attempt = Attempt.beginning(self, level, start, target)
+        while (found := attempt.improve()) is None:
+            pass
+        return found
+
+
+@dataclass
+class Attempt:
+    """The solution for a level, in the making. What it goes on from, besides the correlations of the regression:"""
+
+    regression: Regression
+    level: float
+    target: float  # gap
+    coefficients: np.ndarray  # float64 (p,), changed
+    fit: Fit
+    candidates: np.ndarray  # int64, the columns that are not ruled out
+    working: np.ndarray  # int64, the next working set; all coefficients other than 0 are of it
+    goal: float  # gap of the problem on it
+    gap: float = np.inf  # the last one
+    bound: float = -np.inf  # no coefficients have a smaller objective
+    screened: float = np.inf  # gap when columns were ruled out last
+    least: float = np.inf  # gap so far
+    stalled: int = 0  # working sets that brought it no further
+
+    def __post_init__(self) -> None:
+        penalty = self.regression.penalty
+        self._l1, self._l2 = self.level * penalty.l1, self.level * penalty.l2
+        self._support = np.flatnonzero(self.coefficients)
+
+    @classmethod
+    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
+        """From the solution for another level; the first working set is what the strong rule proposes."""
+        b, expected = start.coefficients, regression.correlations.expected(start.fit.residual)
+        working = strong_set(level, start.level, expected, regression.penalty.l1)
+        working = np.union1d(working, np.flatnonzero(b)) if working.size else working
+        return cls(regression, level, target, b.copy(), start.fit, regression.usable, working, _ALMOST * target)
+
+    def improve(self) -> Solution | None:
+        """Solve the problem on the working set and look at all columns; returns the solution if that is it.
+
+        Raises WorkFailed if many working sets have made nothing better.
+        """
+        self.solve_working_set()
+        self.gap = self.look()
+        if self.gap <= self.target:
+            return self.solution(self.standing.objective)
+        self.screen(self.gap)
+        self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
+        self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
+        self.least = min(self.least, self.gap)
+        if self.stalled < _PATIENCE:
+            return None
         raise WorkFailed(
-            f"lambda {level:g}: the duality gap is {least:g} and gets no smaller; {target:g} was to be reached",
+            f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to be"
+            " reached",
             "Choose a larger --tolerance, or larger values of lambda.",
         )
 
+    def solution(self, objective: float) -> Solution:
+        return Solution(self.level, self.coefficients, self.fit, objective, self.gap)
 
-class _Attempt:
-    """The solution for a level, in the making."""
-
-    def __init__(self, regression: Regression, level: float, start: Solution) -> None:
-        self._regression, self._level = regression, level
-        self._l1, self._l2 = level * regression.penalty.l1, level * regression.penalty.l2
-        self.coefficients, self.fit = start.coefficients.copy(), start.fit
-        self._support = np.flatnonzero(self.coefficients)
-        self._candidates, self._bound, self._screened = regression._usable, -np.inf, np.inf
-
-    def strong(self, before: float) -> np.ndarray:
-        """The working set that the strong rule proposes."""
-        expected = self._regression.correlations.expected(self.fit.residual)
-        strong = strong_set(self._level, before, expected, self._regression.penalty.l1)
-        return np.union1d(strong, self._support) if strong.size else strong
-
-    def improve(self, working: np.ndarray, goal: float) -> None:
-        """Solve the problem on some columns, which have all coefficients other than 0."""
-        if working.size:
-            part = Part(self._regression.features.gather(working), self._l1[working], self._l2[working])
-            found, self.fit = self._regression.loss.minimise(part, self.coefficients[working], self.fit, goal)
+    def solve_working_set(self) -> None:
+        if self.working.size:
+            working = self.working
+            part = Part(self.regression.features.gather(working), self._l1[working], self._l2[working])
+            found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
             self.coefficients[working] = found
             self._support = working[found != 0]
 
     def look(self) -> float:
         """Look at all columns; returns the gap to the best dual point so far."""
-        regression = self._regression
-        self._seen = regression.correlations.see(self.fit.residual, self._candidates, self._l1, self._support)
+        regression = self.regression
+        self._seen = regression.correlations.see(self.fit.residual, self.candidates, self._l1, self._support)
         chosen, values = self._seen.chosen, self._seen.values
         self._gains = np.empty(chosen.size, np.float32)
         found = survey(chosen, values, self.coefficients, self._l1, self._l2, regression.norms, self._gains)
         self.standing: Standing = standing(regression.loss, self.fit, *found)
-        self._bound = max(self._bound, self.standing.bound)
-        return self.standing.objective - self._bound
+        self.bound = max(self.bound, self.standing.bound)
+        return self.standing.objective - self.bound
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
         this was last done."""
-        if gap > 0.25 * self._screened:
+        if gap > 0.25 * self.screened:
             return
-        self._screened, kept = gap, np.empty_like(self._candidates)
-        radius = safe_radius(self.standing.gap, self._regression.loss.curvature)
+        self.screened, kept = gap, np.empty_like(self.candidates)
+        radius = safe_radius(self.standing.gap, self.regression.loss.curvature)
         count = outside_sphere(
-            self._candidates,
+            self.candidates,
             self._seen.bounds,
             self.standing.scale,
             radius,
-            self._regression.norms,
+            self.regression.norms,
             self._l1,
             kept,
         )
-        self._candidates = kept[:count]
+        self.candidates = kept[:count]
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         size = max(_FIRST, _GROWTH * self._support.size)
         found = np.empty(self._seen.chosen.size, np.int64)
         return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
-
-
-def projected_norms(features: Features, loss: Loss) -> np.ndarray:
-    """float64 (p,), of columns (rows times roots of weights) without what columns without penalty explain of them."""
-    every = np.arange(features.count)
-    whole = features.squares(every, None if loss.roots is None else loss.roots**2)
-    left = whole.copy()
-    for axis in orthonormal(loss.free).basis:
-        left -= features.correlations(every, axis if loss.roots is None else axis * loss.roots) ** 2
-    return np.sqrt(np.where(left > _FLAT * whole, left, 0.0))
 
 
 @reordered_kernel

@@ -1,0 +1,69 @@
+"""`ooc predict`: what a factorization says of pairs of users and items, and a regression of the rows of a design."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import Overwrite
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic` or `mf`.")],
+    data: Annotated[
+        str,
+        typer.Argument(help="A design ingested with --columns-from; or lines of user and item, - is standard input."),
+    ],
+    out: Annotated[Path, typer.Argument(help="A file to be made: CSV.")],
+    level: Annotated[
+        float | None,
+        typer.Option("--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Predictions, in the order of the rows or lines: of y, or of the probability of its larger value; of ratings.
+
+    For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
+    """
+    from blocks.errors import RequestError
+    from blocks.files import publish, require_new
+    from samplers.models import open_any_model
+    from samplers.regression_model import RegressionModel
+
+    require_new(out, overwrite=overwrite)
+    model = open_any_model(run)
+    if isinstance(model, RegressionModel):
+        _of_regression(model, Path(data), out, level)
+        return
+    if level is not None:
+        raise RequestError(f"--lambda is for regressions; {run} is none", "Leave it out.")
+    from samplers.models import open_factors
+    from samplers.predictions import predict_file
+
+    factors = open_factors(run)
+    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        done, unknown = predict_file(factors, data, file)
+    if unknown:
+        print(f"{unknown:,} pairs are of a user or an item that the training did not have", file=sys.stderr)
+    print(f"{out}: {done:,} predictions")
+
+
+def _of_regression(model: object, data: Path, out: Path, level: float | None) -> None:
+    from blocks.design import Design
+    from blocks.errors import RequestError
+    from blocks.files import publish
+    from samplers.regression_model import RegressionModel
+    from samplers.regression_predictions import check_columns, write_predictions
+
+    assert isinstance(model, RegressionModel)
+    if level is not None and not level > 0:
+        raise RequestError(f"--lambda {level:g}: a number above 0 is needed")
+    design = Design(data)
+    check_columns(model, design)
+    coefficients = model.coefficients(level)
+    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        write_predictions(model, coefficients, design, file)
+    print(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
