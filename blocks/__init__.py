@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from blocks.from_memory import ingest_documents, write_corpus
     from blocks.ingestion import ingest
     from blocks.matrix import Matrix
+    from blocks.matrix_from_memory import write_matrix
     from blocks.npz import write_npz
     from blocks.request import Request
     from blocks.synthetic import Synthetic, synthesize
@@ -33,6 +34,7 @@ __all__ = [
     "ingest_documents",
     "synthesize",
     "write_corpus",
+    "write_matrix",
     "write_npz",
 ]
 
@@ -49,6 +51,7 @@ _LAZY = {
     "ingest_documents": "blocks.from_memory",
     "synthesize": "blocks.synthetic",
     "write_corpus": "blocks.from_memory",
+    "write_matrix": "blocks.matrix_from_memory",
     "write_npz": "blocks.npz",
 }
 

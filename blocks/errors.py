@@ -24,7 +24,7 @@ class WorkFailed(OocError):
     """The work could not be done: damaged data, a full disk, a worker that died (exit code 1)."""
 
 
-class RequestError(OocError):
+class RequestError(OocError, ValueError):
     """The request itself was wrong: an option, a path, an input file (exit code 2)."""
 
     exit_code = 2

@@ -16,6 +16,7 @@ from blocks.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.shuffle import partition, shuffled
+from blocks.tokens import count_words
 
 
 def write_corpus(
@@ -114,6 +115,6 @@ def _checked_lengths(
 
 def _document_frequencies(offsets: np.ndarray, words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """Documents in which each word occurs, int64 (V,)."""
-    documents = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    pairs = np.unique(documents * vocabulary_size + words)
-    return np.bincount(pairs % vocabulary_size, minlength=vocabulary_size).astype(np.int64)
+    tokens, documents, last_seen = np.zeros((3, vocabulary_size), np.int64)
+    count_words(words, np.diff(offsets).astype(np.uint32), tokens, documents, last_seen - 1, 0)
+    return documents

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,9 @@ class Observer(Protocol):
         ...
 
 
+Callback = Callable[[dict[str, Any]], object]  # is given each line of the metrics; what is true ends the training
+
+
 def publish_model(run: Run, engine: StaticEngine) -> None:
     """Publish the model of the engine's present state as the result of a run."""
     publish_export(engine, run.path / "model")
@@ -89,12 +92,14 @@ def train(
     max_time: float | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
+    callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Train a run to its configured iterations, from where its newest generation stands, then write its model.
 
     ring: of machines that train it together, each with a run of its own over its shard; the first writes the model.
-    max_time: seconds after which to stop as if interrupted. Returns the last line of the metrics.
+    max_time: seconds after which to stop as if interrupted. callback: called after each iteration; what it returns, if
+    true, makes this iteration the last. Returns the last line of the metrics.
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
@@ -109,7 +114,7 @@ def train(
                     f"Begin again with: ooc resume {run.path}",
                 )
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            reason = Training(run, engine, dataset, observer, quiet=quiet).iterate(stop)
+            reason = Training(run, engine, dataset, observer, callback, quiet=quiet).iterate(stop)
             if reason is None:
                 observer.finish(engine) if observer else publish_model(run, engine)
                 run.set_finished()
@@ -175,10 +180,18 @@ class Training:
     """The iterations of one run in one process, and what is told of them."""
 
     def __init__(
-        self, run: Run, engine: StaticEngine, dataset: Store, observer: Observer | None, *, quiet: bool
+        self,
+        run: Run,
+        engine: StaticEngine,
+        dataset: Store,
+        observer: Observer | None,
+        callback: Callback | None,
+        *,
+        quiet: bool,
     ) -> None:
         self._run, self._engine, self._dataset = run, engine, dataset
-        self._observer, self._quiet = observer, quiet
+        self._observer, self._callback, self._quiet = observer, callback, quiet
+        self._enough = False
         iteration = engine.cursor.iteration
         self._told = self._go_back_to(iteration)
         # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.
@@ -205,7 +218,7 @@ class Training:
             disable=True if self._quiet else None,
             file=sys.stderr,
         ) as progress:
-            while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._converged()):
+            while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._is_over()):
                 ends = engine.cursor.phase == len(engine.program.phases) - 1
                 due = ends and (checkpoints.due or engine.cursor.iteration + 1 >= iterations)
                 reasons, dues = zip(*engine.gather([stop.reason() if engine.may_stop else None, due]), strict=True)
@@ -226,8 +239,9 @@ class Training:
         self._commit()
         return reason
 
-    def _converged(self) -> bool:
-        return bool(self._told.get("converged")) and self._told["iteration"] > self._run.config["extended_at"]
+    def _is_over(self) -> bool:
+        converged = self._told.get("converged") and self._told["iteration"] > self._run.config["extended_at"]
+        return self._enough or bool(converged)
 
     def _commit(self) -> None:
         self._run.sync_metrics()
@@ -255,6 +269,7 @@ class Training:
                 line |= self._observer.observe(self._engine, line)
         self._run.add_metrics(line)
         self._told = line
+        self._enough = bool(self._callback and self._callback(line))
         cursor.seconds = {}
         return self._shown(line)
 

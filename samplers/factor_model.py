@@ -34,10 +34,12 @@ _CHUNK = 1 << 22  # numbers that are put in order at a time
 
 
 class Side:
-    """The rows or the columns of a model. Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries` int64
-    (n,); all mapped."""
+    """The rows or the columns of a model. names: or a file of them.
 
-    def __init__(self, names: Path, factors: np.ndarray, biases: np.ndarray, entries: np.ndarray) -> None:
+    Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries` int64 (n,).
+    """
+
+    def __init__(self, names: Path | list[str], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray) -> None:
         self._names = names
         self.factors, self.biases, self.entries = factors, biases, entries
 
@@ -46,7 +48,7 @@ class Side:
 
     @cached_property
     def names(self) -> list[str]:
-        return read_lines(self._names)
+        return read_lines(self._names) if isinstance(self._names, Path) else self._names
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -54,40 +56,58 @@ class Side:
         return dict(zip(self.names, range(len(self)), strict=True))
 
 
-class FactorModel:
-    """A factorization opened for reading.
+class Factorization:
+    """A factorization, in memory or mapped.
 
-    Attributes: `rank`, `mean`, `biased`, `rows` and `columns` Side, `solver`, `manifest`.
+    Attributes: `mean`, of the values; `biased`, whether there are biases; `solver`, how factors are solved for; `rows`
+    and `columns`, Side; `rank`.
     """
+
+    def __init__(self, mean: float, biased: bool, solver: dict[str, Any], rows: Side, columns: Side) -> None:
+        self.mean, self.biased, self.solver = mean, biased, solver
+        self.rows, self.columns = rows, columns
+
+    @property
+    def rank(self) -> int:
+        return self.columns.factors.shape[1]
+
+    @cached_property
+    def column_products(self) -> np.ndarray:
+        """The sum of the outer products of the columns' factors with themselves: float32 (R, R)."""
+        return self.columns.factors.T @ self.columns.factors
+
+    def in_memory(self) -> Factorization:
+        """A copy that needs no files."""
+        sides = [
+            Side(side.names, np.array(side.factors), np.array(side.biases), np.array(side.entries))
+            for side in (self.rows, self.columns)
+        ]
+        return Factorization(self.mean, self.biased, self.solver, *sides)
+
+
+class FactorModel(Factorization):
+    """A factorization opened for reading; its arrays are mapped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
         if self.manifest["kind"] != KIND:
             raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {KIND} is needed here")
-        self.rank: int = self.manifest["rank"]
-        self.mean: float = self.manifest["mean"]
-        self.biased: bool = self.manifest["biases"]
-        self.solver: dict[str, Any] = self.manifest["solver"]
         entry = self.manifest["files"]["factors"]
         file = path / entry["file"]
         if not file.exists() or file.stat().st_size != entry["bytes"]:
             raise WorkFailed(f"damaged: {file} is missing or cut short", "Write the model again with `ooc resume`.")
         arrays = map_arrays(file, entry["arrays"])
-        self.rows, self.columns = (
+        sides = [
             Side(
                 path / f"{side}s.txt",
-                arrays[f"{side}_factors"].reshape(-1, self.rank),
+                arrays[f"{side}_factors"].reshape(-1, self.manifest["rank"]),
                 arrays[f"{side}_biases"],
                 arrays[f"{side}_entries"],
             )
             for side in ("row", "column")
-        )
-
-    @cached_property
-    def column_products(self) -> np.ndarray:
-        """The sum of the outer products of the columns' factors with themselves: float32 (R, R)."""
-        return self.columns.factors.T @ self.columns.factors
+        ]
+        super().__init__(self.manifest["mean"], self.manifest["biases"], self.manifest["solver"], *sides)
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the model's files, compared with their checksums."""

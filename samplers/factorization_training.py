@@ -10,6 +10,7 @@ from blocks.matrix import Matrix
 from ooc.batch import node_directory
 from ooc.ring import Ring
 from ooc.run import create_run, dataset_entry
+from ooc.training import Callback
 from samplers.factor_rows import BIASES
 from samplers.factorization_observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization_programs import factorization_spec
@@ -52,6 +53,7 @@ def train_mf(
     scratch: Path | None = None,
     overwrite: bool = False,
     quiet: bool = False,
+    callback: Callback | None = None,
     ring: Ring | None = None,
     on_node: bool = False,
 ) -> dict[str, Any]:
@@ -100,7 +102,8 @@ def train_mf(
         scratch=scratch,
         overwrite=overwrite,
     )
-    return train_planned(run, plan, FactorizationObserver(run), max_time=max_time, quiet=quiet, ring=ring)
+    observer = FactorizationObserver(run)
+    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
 
 
 def disk_needed(data: Path, rank: int) -> int:

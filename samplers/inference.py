@@ -16,7 +16,7 @@ from blocks.files import allocate
 from samplers import fold_in
 from samplers.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
 from samplers.left_to_right import left_to_right_likelihood
-from samplers.model import Model
+from samplers.model import Model, TopicModel
 from samplers.streams import stream_key
 
 ATTACH = "samplers.inference:attach"
@@ -39,7 +39,7 @@ class Task(NamedTuple):
     particles: int = 0
 
 
-def model_topics(model: Model) -> fold_in.Topics:
+def model_topics(model: TopicModel) -> fold_in.Topics:
     """A model as the kernels of `samplers.fold_in` read it."""
     words = model.words
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)

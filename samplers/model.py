@@ -47,12 +47,80 @@ class Rows(NamedTuple):
     counts: np.ndarray  # uint32, or float32
 
 
-class Model:
+class TopicModel:
+    """A topic model, in memory or mapped.
+
+    Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents` Rows.
+    `states`: of the chain that were summed up.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: np.ndarray,
+        beta: float,
+        topic_counts: np.ndarray,
+        words: Rows,
+        documents: Rows,
+        vocabulary: list[str],
+        document_names: list[str] | None = None,
+        states: int = 1,
+    ) -> None:
+        self.alpha, self.beta, self.topic_counts = alpha, beta, topic_counts
+        self.words, self.documents, self.states = words, documents, states
+        self._vocabulary, self._document_names = vocabulary, document_names
+
+    @property
+    def topics(self) -> int:
+        """K."""
+        return self.alpha.size
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.words.offsets.size - 1
+
+    def vocabulary(self) -> list[str]:
+        return self._vocabulary
+
+    def document_names(self) -> list[str] | None:
+        """Names of the documents, or None if they have none."""
+        return self._document_names
+
+    def word_shares(self) -> np.ndarray:
+        """phi: the probability of each word in each topic, float64 (K, V)."""
+        shares = np.full((self.topics, self.vocabulary_size), self.beta)
+        shares[self.words.topics, row_numbers(self.words)] += self.words.counts
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def document_shares(self) -> np.ndarray:
+        """theta: the share of each topic in each document of the training, float64 (D, K)."""
+        shares = np.tile(self.alpha, (self.documents.offsets.size - 1, 1))
+        shares[row_numbers(self.documents), self.documents.topics] += self.documents.counts
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def in_memory(self) -> TopicModel:
+        """A copy that needs no files."""
+        return TopicModel(
+            alpha=np.array(self.alpha),
+            beta=self.beta,
+            topic_counts=np.array(self.topic_counts),
+            words=Rows(*map(np.array, self.words)),
+            documents=Rows(*map(np.array, self.documents)),
+            vocabulary=self.vocabulary(),
+            document_names=self.document_names(),
+            states=self.states,
+        )
+
+
+def row_numbers(rows: Rows) -> np.ndarray:
+    """The row of each entry, int64 (n,)."""
+    return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
+
+
+class Model(TopicModel):
     """A trained model opened for reading; its arrays are mapped.
 
-    Attributes: `topics` K, `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents`
-    Rows.
-    `averaged`: the iterations whose states were averaged; none for the model of one state. `states`: their number.
+    `averaged`: the iterations whose states were averaged; none for the model of one state.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +128,6 @@ class Model:
         self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
         if self.manifest["kind"] != KIND:
             raise RequestError(f"{path} holds a {self.manifest['kind']}, but a topic model is needed here")
-        self.topics: int = self.manifest["topics"]
         self.beta: float = self.manifest["beta"]
         self.dataset: str = self.manifest["dataset"]
         self.averaged: list[int] = self.manifest["averaged"]
@@ -77,15 +144,10 @@ class Model:
             raise WorkFailed(f"damaged: {path} is missing or cut short", "Write the model again with `ooc resume`.")
         return map_arrays(path, entry["arrays"])
 
-    @property
-    def vocabulary_size(self) -> int:
-        return self.words.offsets.size - 1
-
     def vocabulary(self) -> list[str]:
         return read_lines(self.path / "vocabulary.txt")
 
     def document_names(self) -> list[str] | None:
-        """Names of the documents, or None if they have none."""
         path = self.path / "documents.txt"
         return read_lines(path) if path.exists() else None
 

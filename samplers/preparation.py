@@ -12,7 +12,7 @@ from blocks.workers import cores
 from ooc.plan import Plan, make_plan, processes_bytes
 from ooc.ring import Ring
 from ooc.run import Run
-from ooc.training import Observer, train
+from ooc.training import Callback, Observer, train
 from ooc.worker import ProgramSpec
 
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
@@ -60,9 +60,16 @@ def plan_training(
 
 
 def train_planned(
-    run: Run, plan: Plan, observer: Observer | None, *, max_time: float | None, quiet: bool, ring: Ring | None = None
+    run: Run,
+    plan: Plan,
+    observer: Observer | None,
+    *,
+    max_time: float | None,
+    quiet: bool,
+    callback: Callback | None = None,
+    ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Say what was planned, then train; see `ooc.training.train`."""
     if not quiet:
         print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
-    return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, ring=ring)
+    return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

@@ -8,7 +8,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.matrix import Matrix
-from samplers.factor_model import FactorModel
+from samplers.factor_model import Factorization, FactorModel
 from samplers.rankings import summed_percentile_ranks
 
 _PRODUCTS = 1 << 22  # of factors that are multiplied at a time
@@ -45,7 +45,7 @@ def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
     }
 
 
-def predictions(model: FactorModel, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def predictions(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Predictions for pairs of places: float64 (n,)."""
     found = model.mean + model.rows.biases[rows].astype(np.float64) + model.columns.biases[columns]
     step = max(_PRODUCTS // model.rank, 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.matrix import Matrix, RowBlock
-from samplers.factor_model import FactorModel, Side, row_order
+from samplers.factor_model import Factorization, FactorModel, Side, row_order
 
 _SCORES = 1 << 24  # computed at a time
 _SWEEPS = 200  # of factors that may not be negative
@@ -86,7 +86,7 @@ def _block(matrix: Matrix, number: int) -> RowBlock:
     return matrix.block(number)
 
 
-def fold_in(model: FactorModel, items: np.ndarray, values: np.ndarray) -> np.ndarray:
+def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The bias and the factors that are best for a new user: float64 (1 + R,).
 
     items: places, of the items rated; values: the ratings, or counts. The objective is that of the training (see
@@ -118,7 +118,7 @@ def _solve(system: np.ndarray, wanted: np.ndarray, *, nonnegative: bool) -> np.n
     return found
 
 
-def recommend(model: FactorModel, batches: Iterator[Users], top: int, *, exclude_seen: bool) -> Iterator[Choice]:
+def recommend(model: Factorization, batches: Iterator[Users], top: int, *, exclude_seen: bool) -> Iterator[Choice]:
     """The items with the highest predictions for each user; none that nobody rated in the training."""
     for users in batches:
         scores = (users.factors @ model.columns.factors.T).astype(np.float32)
@@ -131,7 +131,7 @@ def recommend(model: FactorModel, batches: Iterator[Users], top: int, *, exclude
             yield _best(model.columns, name, row, top, model.mean + bias)
 
 
-def similar_items(model: FactorModel, names: Sequence[str], top: int) -> Iterator[Choice]:
+def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Choice]:
     """The items whose factors point most nearly the same way as those of each item that is named: their cosines."""
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))

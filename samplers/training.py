@@ -14,7 +14,7 @@ from ooc.program import Program
 from ooc.ring import Ring
 from ooc.run import Run, create_run, dataset_entry
 from ooc.state import committed
-from ooc.training import Observer
+from ooc.training import Callback, Observer
 from samplers.averaging import check_average, check_more
 from samplers.chains import chain_paths, check_chains, create_chains, extend_chains, is_chains, train_chains
 from samplers.convergence import check_convergence
@@ -67,11 +67,13 @@ def train_lda(
     scratch: Path | None = None,
     overwrite: bool = False,
     quiet: bool = False,
+    callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
     scratch: a directory on a faster disk for the state.
     average: states that the model is the average of; None for the sampler's running mean if it has one, else the last.
+    callback: see `ooc.training.train`; of one chain.
     Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
     RequestError, before anything is written, if an option is wrong.
     """
@@ -107,7 +109,8 @@ def train_lda(
         create_chains(path, dataset, spec, chains, **configured)
         return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
     run = create_run(path, dataset, spec, **configured)
-    return train_planned(run, plan, LdaObserver(run, plan.workers), max_time=max_time, quiet=quiet)
+    observer = LdaObserver(run, plan.workers)
+    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback)
 
 
 def optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def resume(
     memory_bytes: int | None = None,
     max_time: float | None = None,
     quiet: bool = False,
+    callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Go on with a run of any program, also with other workers, another budget, or more iterations.
@@ -180,9 +184,8 @@ def resume(
         run.set_iterations(iterations)
     if ring:
         check_same(ring, run)
-    return train_planned(
-        run, plan, _observer(run, program, plan, first=first), max_time=max_time, quiet=quiet, ring=ring
-    )
+    observer = _observer(run, program, plan, first=first)
+    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
 
 
 def check_ring(run: Run, ring: Ring | None) -> None:

@@ -323,6 +323,23 @@ def test_a_run_may_go_on_longer_than_planned(corpus, expected, tmp_path):
     check_finished(run.path, expected)
 
 
+def test_a_callback_hears_of_each_iteration_and_may_end_the_training(corpus, expected, tmp_path):
+    heard: list[dict[str, Any]] = []
+
+    def callback(line: dict[str, Any]) -> bool:
+        heard.append(line)
+        return line["iteration"] == 4
+
+    run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
+    last = train(run, plan(), quiet=True, callback=callback)
+    assert heard == run.metrics()
+    assert [line["iteration"] for line in heard] == [1, 2, 3, 4]
+    assert last == heard[-1]
+    assert (run.path / "model").exists()
+    train(run, plan(), quiet=True)
+    check_finished(run.path, expected)
+
+
 def test_a_run_that_is_done_is_exported_again_and_no_more(corpus, expected, tmp_path):
     """Killed after the last iteration, before the model was written."""
     run = new_run(tmp_path / "run", corpus, SPEC, 3)
