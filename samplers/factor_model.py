@@ -13,7 +13,7 @@ What was trained on nothing has factors and a bias of 0.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,12 +34,14 @@ _CHUNK = 1 << 22  # numbers that are put in order at a time
 
 
 class Side:
-    """The rows or the columns of a model. names: or a file of them.
+    """The rows or the columns of a model. names: in order, or a file of them.
 
     Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries` int64 (n,).
     """
 
-    def __init__(self, names: Path | list[str], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray) -> None:
+    def __init__(
+        self, names: Path | Sequence[Any], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray
+    ) -> None:
         self._names = names
         self.factors, self.biases, self.entries = factors, biases, entries
 
@@ -47,11 +49,11 @@ class Side:
         return self.biases.size
 
     @cached_property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[Any]:
         return read_lines(self._names) if isinstance(self._names, Path) else self._names
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def places(self) -> dict[Any, int]:
         """The place of each name."""
         return dict(zip(self.names, range(len(self)), strict=True))
 
@@ -76,11 +78,11 @@ class Factorization:
         """The sum of the outer products of the columns' factors with themselves: float32 (R, R)."""
         return self.columns.factors.T @ self.columns.factors
 
-    def in_memory(self) -> Factorization:
-        """A copy that needs no files."""
+    def in_memory(self, *names: Sequence[Any]) -> Factorization:
+        """A copy that needs no files. names: of the rows and of the columns, in order."""
         sides = [
-            Side(side.names, np.array(side.factors), np.array(side.biases), np.array(side.entries))
-            for side in (self.rows, self.columns)
+            Side(of_side, np.array(side.factors), np.array(side.biases), np.array(side.entries))
+            for of_side, side in zip(names, (self.rows, self.columns), strict=True)
         ]
         return Factorization(self.mean, self.biased, self.solver, *sides)
 

@@ -16,7 +16,7 @@ from blocks.files import allocate
 from samplers import fold_in
 from samplers.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
 from samplers.left_to_right import left_to_right_likelihood
-from samplers.model import Model, TopicModel
+from samplers.model import Model, Rows, TopicModel, read_only
 from samplers.streams import stream_key
 
 ATTACH = "samplers.inference:attach"
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 
 def model_topics(model: TopicModel) -> fold_in.Topics:
     """A model as the kernels of `samplers.fold_in` read it."""
-    words = model.words
+    words = Rows(*map(read_only, model.words))
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
     prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)

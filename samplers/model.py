@@ -117,6 +117,13 @@ def row_numbers(rows: Rows) -> np.ndarray:
     return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written through, as mapped files: kernels are compiled for these."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
 class Model(TopicModel):
     """A trained model opened for reading; its arrays are mapped.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks import ratings, sources
 from blocks.sources import Source
-from samplers.factor_model import FactorModel, Side
+from samplers.factor_model import Factorization, FactorModel, Side
 from samplers.rating_errors import predictions
 
 
@@ -26,9 +26,10 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO) -> tuple[int, int]
         if form.sections:
             section = ratings.last_section(data) or section
         users, items = (_names(side) for side in (found.users, found.items))
-        scores, known = _predict(model, users, items)
+        rows, columns = _places(model.rows, users), _places(model.columns, items)
+        scores = predict_pairs(model, rows, columns)
         writer.writerows(zip(users, items, (f"{score:.6g}" for score in scores.tolist()), strict=True))
-        done, unknown = done + len(users), unknown + int(np.count_nonzero(~known))
+        done, unknown = done + len(users), unknown + int(np.count_nonzero((rows < 0) | (columns < 0)))
     return done, unknown
 
 
@@ -36,18 +37,14 @@ def _names(joined: bytes) -> list[str]:
     return joined[:-1].decode().split("\n")[:-1]
 
 
-def _predict(model: FactorModel, users: list[str], items: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Predictions for pairs of names, float64 (n,), and whether both are known, bool (n,).
-
-    What is not known has a bias and factors of 0.
-    """
-    rows, columns = _places(model.rows, users), _places(model.columns, items)
+def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Predictions for pairs of places, or -1 for what is not known, which has a bias and factors of 0: float64 (n,)."""
     found = np.full(rows.size, model.mean, np.float64)
     for side, places in ((model.rows, rows), (model.columns, columns)):
         found[places >= 0] += side.biases[places[places >= 0]]
     known = (rows >= 0) & (columns >= 0)
     found[known] = predictions(model, rows[known], columns[known])
-    return found, known
+    return found
 
 
 def _places(side: Side, names: list[str]) -> np.ndarray:

@@ -1,0 +1,104 @@
+"""Tables of numbers that users hand to estimators: arrays, sparse matrices and data frames, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+
+Names = Sequence[str] | None  # of columns, if they have any
+
+
+class SparseRows(NamedTuple):
+    """The N entries of n rows, as scipy's csr: ascending columns, none twice."""
+
+    offsets: np.ndarray  # int64 (n+1,)
+    columns: np.ndarray  # integers (N,)
+    values: np.ndarray  # (N,)
+
+
+class Table(NamedTuple):
+    """n rows of p columns. `values`: an array (n, p), or sparse rows."""
+
+    rows: int
+    columns: int
+    values: np.ndarray | SparseRows
+    names: Names
+
+
+def read_table(X: Any, *, missing: bool = False) -> Table:
+    """The table that an object holds: all its numbers are finite, or some NaN if they may be `missing`.
+
+    X: a sparse matrix or array of scipy, a data frame, or what `numpy.asarray` takes. Raises RequestError, and
+    TypeError for what is no number.
+    """
+    if hasattr(X, "tocsr"):
+        table = _of_sparse(X)
+    else:
+        names = _names_of(X)
+        table = _of_array(X.to_numpy() if hasattr(X, "to_numpy") else X, names)
+    values = table.values.values if isinstance(table.values, SparseRows) else table.values
+    unusable = np.isinf(values) if missing else ~np.isfinite(values)
+    if unusable.any():
+        raise RequestError(f"Input X contains {_first_unusable(values[unusable])}.", "Numbers are needed everywhere.")
+    return table
+
+
+def is_path(X: Any) -> bool:
+    """Whether X names a dataset."""
+    return isinstance(X, str | Path)
+
+
+def _of_sparse(X: Any) -> Table:
+    _check_shape(X.shape)
+    _check_kind(X.dtype)
+    rows = X.tocsr()
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    values = rows.data if rows.data.dtype.kind in "iufb" else rows.data.astype(np.float64)
+    return Table(X.shape[0], X.shape[1], SparseRows(rows.indptr.astype(np.int64), rows.indices, values), None)
+
+
+def _of_array(X: Any, names: Names) -> Table:
+    array = np.asarray(X)
+    _check_kind(array.dtype)
+    if array.dtype.kind not in "iufb":
+        array = array.astype(np.float64)
+    _check_shape(array.shape)
+    return Table(array.shape[0], array.shape[1], array, names)
+
+
+def _names_of(X: Any) -> Names:
+    """The names of the columns of a data frame, if all of them are strings."""
+    if not hasattr(X, "columns") or not hasattr(X, "to_numpy"):
+        return None
+    names = list(X.columns)
+    strings = [isinstance(name, str) for name in names]
+    if any(strings) and not all(strings):
+        raise TypeError("Feature names are only supported if all input features have string names")
+    return names if names and all(strings) else None
+
+
+def _check_kind(dtype: np.dtype) -> None:
+    if dtype.kind == "c":
+        raise RequestError("Complex data not supported: X has complex numbers")
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        raise RequestError(
+            f"Expected 2D array, got {len(shape)}D array instead.",
+            "Reshape your data: array.reshape(1, -1) is one row, array.reshape(-1, 1) one column.",
+        )
+    for number, what in zip(shape, ("sample", "feature"), strict=True):
+        if number == 0:
+            raise RequestError(f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required.")
+
+
+def _first_unusable(values: np.ndarray) -> str:
+    return "NaN" if np.isnan(values[0]) else "infinity (inf)"
