@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from samplers.factor_model import Factorization, FactorModel
 from samplers.factorization_training import train_mf
 from samplers.known_values import KnownValues, columns_of, is_columns, known_rows, places_among, read_known
 from samplers.models import open_factors
-from samplers.rating_errors import predictions
+from samplers.predictions import predict_pairs
 from samplers.recommendation import Users, fold_in, recommend
 from samplers.run_estimator import RunEstimator
 from samplers.tables import SparseRows, is_path, read_table
@@ -34,16 +35,16 @@ class MatrixFactorization(RunEstimator):
     """Factors of rows and columns (users and items) from the values that are known of a matrix.
 
     n_components: factors of each, R. method: "sgd", "ccd" or "als"; None for sgd, or als if implicit. regularization,
-    penalty, biases, center, nonnegative, implicit, alpha: as the options of `ooc train mf` (docs/factorization.md); None
-    for its defaults. evaluate_every: iterations between values of the objective. The others are those of
+    penalty, biases, center, nonnegative, implicit, alpha: as the options of `ooc train mf` (docs/factorization.md);
+    None for its defaults. evaluate_every: iterations between values of the objective. The others are those of
     `samplers.run_estimator.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.factor_model.Factorization`); row_factors_ float32 (n, R) and row_biases_ (n,);
     components_ float32 (R, p), the factors of columns, and column_biases_ (p,); mean_; rows_ and columns_, their names,
     or numbers; n_iter_; history_; n_features_in_, p; feature_names_in_ of data frames.
 
-    X: a sparse matrix, whose entries are what is known; an array or a data frame, in which NaN is what is not known; a
-    tuple of columns, names of rows, names of columns and values, which are 1 if left out; or the path of a matrix that
+    X: a sparse matrix, whose entries are what is known; an array or a data frame, in which NaN is what is not known (and
+    0, if implicit); a tuple of columns, names of rows, names of columns and values, which are 1 if left out; or the path of a matrix that
     `ooc ingest ratings` made.
     """
 
@@ -105,14 +106,15 @@ class MatrixFactorization(RunEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on known values. y: not used. Raises RequestError."""
         whole("n_components", self.n_components, 1)
-        data = Matrix(X) if is_path(X) else read_known(X)
+        data = Matrix(X) if is_path(X) else read_known(X, counts=self.implicit)
         if isinstance(data, Matrix):
             names, entries = (np.array(data.row_names()), np.array(data.column_names())), data.entries
         else:
             names, entries = (data.rows, data.columns), data.entries.values.size
         size = _ENTRY_BYTES * entries + _FACTOR_BYTES * self.n_components * (names[0].size + names[1].size)
         with told_as(_OPTIONS), self._trained_run(partial(self._train, data), _identity(data), size) as run:
-            return self._take(FactorModel(run.path / "model"), *names, None if is_path(X) else data.names)
+            feature_names = None if isinstance(data, Matrix) else data.names
+            return self._take(FactorModel(run.path / "model"), *names, feature_names)
 
     def _train(self, data: Matrix | KnownValues, directory: Path, seed: int, **how: Any) -> None:
         if not isinstance(data, Matrix):
@@ -138,7 +140,7 @@ class MatrixFactorization(RunEstimator):
     def _take(
         self, model: FactorModel, rows: np.ndarray, columns: np.ndarray, feature_names: Sequence[str] | None = None
     ) -> Self:
-        self.model_ = model.in_memory(rows, columns)
+        self.model_ = model.in_memory(rows.tolist(), columns.tolist())
         self.rows_, self.columns_ = rows, columns
         self._note_features(columns.size, feature_names)
         return self
@@ -188,13 +190,11 @@ class MatrixFactorization(RunEstimator):
         """
         if not is_columns(X):
             solved = self._solve(self._rows(X))
-            columns = self.model_.columns
-            return (
-                self.model_.mean + solved[:, :1] + columns.biases + solved[:, 1:] @ columns.factors.T.astype(np.float64)
-            )
+            products = solved[:, 1:] @ self.model_.columns.factors.T.astype(np.float64)
+            return self.model_.mean + solved[:, :1] + self.model_.columns.biases + products
         self._require_fitted()
         rows, columns = places_among(self.rows_, X[0]), places_among(self.columns_, X[1])
-        return predictions(self.model_, rows, columns)
+        return predict_pairs(self.model_, rows, columns)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root of the mean squared error of values. X: as in `predict`, columns with their values."""
@@ -209,7 +209,7 @@ class MatrixFactorization(RunEstimator):
         return -math.sqrt(np.mean(errors**2))
 
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
-        """For each row of a table the columns with the highest predictions among those it has no value of, best first."""
+        """For each row of a table the columns with the highest predictions that it has no value of, best first."""
         known = self._rows(X)
         choices = recommend(self.model_, self._users(known), top, exclude_seen=True)
         return [np.array(choice.items) for choice in choices]
@@ -219,7 +219,7 @@ class MatrixFactorization(RunEstimator):
         for first in range(0, len(solved), _ROWS):
             some = solved[first : first + _ROWS]
             bounds = known.offsets[first : first + _ROWS + 1]
-            seen = [known.columns[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+            seen = [known.columns[begin:end] for begin, end in pairwise(bounds)]
             yield Users([""] * len(some), some[:, 1:], some[:, 0], seen)
 
     def _rows(self, X: Any) -> SparseRows:
@@ -227,7 +227,7 @@ class MatrixFactorization(RunEstimator):
         self._require_fitted()
         table = read_table(X, missing=True)
         self._check_features(table.columns, table.names)
-        return known_rows(table)
+        return known_rows(table, counts=self.implicit)
 
     def _solve(self, known: SparseRows) -> np.ndarray:
         """Bias and factors of rows: float64 (n, 1 + R)."""

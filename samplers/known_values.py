@@ -25,16 +25,21 @@ def is_columns(X: Any) -> bool:
     return isinstance(X, tuple) and len(X) in (2, 3)
 
 
-def read_known(X: Any) -> KnownValues:
-    """The entries of a sparse matrix, what is not NaN in an array or a data frame, or columns of ratings."""
+def read_known(X: Any, *, counts: bool) -> KnownValues:
+    """The entries of a sparse matrix, what is not NaN in an array or a data frame, or columns of ratings.
+
+    counts: of what users did, from 0 on, of which 0 is not known. Raises RequestError.
+    """
     if is_columns(X):
         rows, columns, values = columns_of(X)
+        if counts:
+            _check_counts(values)
         (row_names, rows), (column_names, columns) = (
             np.unique(names, return_inverse=True) for names in (rows, columns)
         )
         return KnownValues(_entries(rows, columns, values), row_names, column_names, None)
     table = read_table(X, missing=True)
-    offsets, columns, values = known_rows(table)
+    offsets, columns, values = known_rows(table, counts=counts)
     rows = np.repeat(np.arange(table.rows), np.diff(offsets))
     numbers = np.arange(table.rows), np.arange(table.columns)
     return KnownValues(_entries(rows, columns, values), *numbers, table.names)
@@ -51,13 +56,24 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, columns, values
 
 
-def known_rows(table: Table) -> SparseRows:
+def known_rows(table: Table, *, counts: bool) -> SparseRows:
     """Row by row what is known of a table."""
     if isinstance(table.values, SparseRows):
-        return table.values
-    rows, columns = np.nonzero(~np.isnan(table.values))
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=table.rows))))
-    return SparseRows(offsets, columns, table.values[rows, columns])
+        rows, (_, columns, values) = np.repeat(np.arange(table.rows), np.diff(table.values.offsets)), table.values
+    else:
+        rows, columns = np.indices(table.values.shape).reshape(2, -1)
+        values = table.values.reshape(-1)
+    known = ~np.isnan(values)
+    if counts:
+        _check_counts(values[known])
+        known &= values != 0
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows[known], minlength=table.rows))))
+    return SparseRows(offsets, columns[known], values[known])
+
+
+def _check_counts(values: np.ndarray) -> None:
+    if values.size and values.min() < 0:
+        raise RequestError(f"Negative values in data passed to an implicit factorization: {values.min():g}")
 
 
 def places_among(names: np.ndarray, wanted: Any) -> np.ndarray:
