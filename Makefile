@@ -1,39 +1,53 @@
-# Everything a fresh machine needs is installed here, into .venv, from pyproject.toml.
+# Everything a fresh machine needs is installed here, into $(VENV), from pyproject.toml.
 PYTHON ?= python3
-BIN := .venv/bin
+PYTHONS ?= python3.11 python3.12 python3.13
+VENV ?= .venv
+BIN := $(VENV)/bin
 
-.PHONY: demo test test-long test-ring lint bench clean
+.PHONY: demo test test-long test-ring test-pythons lint docs bench clean
 
-demo: .venv/installed
+demo: $(VENV)/installed
 	$(BIN)/ooc demo
 
-test: .venv/tested lint
+test: $(VENV)/tested lint
 	$(BIN)/python -m pytest -m "not long and not ring" -n 2 --dist worksteal
 
-test-long: .venv/tested
+test-long: $(VENV)/tested
 	$(BIN)/python -m pytest -m "not ring"
 
 # Several machines on this one: needs root, sshd, and ip of iproute2.
-test-ring: .venv/tested
+test-ring: $(VENV)/tested
 	$(BIN)/python -m pytest -m ring
 
-lint: .venv/tested
+# With every version of Python that is supported, each in an environment of its own.
+test-pythons:
+	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=.venv-$$(basename $$python) || exit; done
+
+lint: $(VENV)/tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# To build/docs/index.html; a warning is an error.
+docs: $(VENV)/documented
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+
 # The peers of the benchmarks. LIBMF is only as fast as it can be with these flags.
-bench: .venv/installed
+bench: $(VENV)/installed
 	CXXFLAGS="-O3 -march=native -DUSEAVX -DUSEOMP -fopenmp" LDFLAGS=-fopenmp \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-binary libmf --no-cache-dir --editable ".[bench]"
 
-.venv/installed: pyproject.toml
-	$(PYTHON) -m venv .venv
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-.venv/tested: .venv/installed
+$(VENV)/tested: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint]"
 	touch $@
 
+$(VENV)/documented: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf .venv demo-run build dist *.egg-info
+	rm -rf .venv .venv-* demo-run build dist *.egg-info
