@@ -1,0 +1,39 @@
+"""How Sphinx builds these pages: `make docs`. Markdown by MyST; the two reference pages come from the code itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+project = "ooc"
+author = "the authors of ooc"
+release = importlib.metadata.version("ooc")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_heading_anchors = 3
+default_role = "literal"  # docstrings put code between single backticks
+highlight_language = "none"
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"ooc {release}"
+html_show_copyright = False
+html_theme_options = {"navigation_with_keys": True}
+
+
+def _fill(_app: object, page: str, source: list[str]) -> None:
+    """Add to a reference page what the code says."""
+    from reference import REFERENCES
+
+    if page in REFERENCES:
+        source[0] += REFERENCES[page]()
+
+
+def setup(app: object) -> None:
+    app.connect("source-read", _fill)  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""The pages of the documentation as tests see them: their blocks of code, and the commands that they speak of."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+class Block(NamedTuple):
+    """A fence. line: of the page, at which it begins."""
+
+    language: str
+    text: str
+    line: int
+
+
+class Step(NamedTuple):
+    """A command of a `console` block, and what the page shows of what it prints; "" if it shows nothing."""
+
+    command: str
+    shown: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fences of a page."""
+    fences = [token for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) if token.type == "fence"]
+    return [Block(token.info.strip(), token.content, token.map[0] + 1) for token in fences if token.map]
+
+
+def runnable(page: Path) -> list[Block]:
+    """Those that a reader can run, one after the other, in an empty directory: `console` and `python`."""
+    return [block for block in blocks(page) if block.language in ("console", "python")]
+
+
+def steps(text: str) -> list[Step]:
+    """The commands of a `console` block: lines with `$ `, continued by those with `> `."""
+    found: list[tuple[list[str], list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append(([line[2:]], []))
+        elif line.startswith(">") and not found[-1][1]:
+            found[-1][0].append(line[2:])
+        else:
+            found[-1][1].append(line)
+    return [Step("\n".join(command), "\n".join(shown)) for command, shown in found]
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a page shows what a command printed: but for numbers and blanks; a line `...` stands for any lines.
+
+    That kernels are compiled, as they are once on a machine, need not be shown.
+    """
+    lines = [re.escape(_plain(line)) for line in shown.strip().splitlines()]
+    pattern = "".join(r"(?:.*\n)*" if line == re.escape("...") else rf"{line}\n" for line in lines)
+    told = [line for line in printed.strip().splitlines() if not line.startswith("compiling kernels")]
+    plain = "".join(f"{_plain(line)}\n" for line in told)
+    return re.fullmatch(pattern, plain) is not None
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?", "#", line)).strip()
+
+
+def ooc_commands(page: Path) -> Iterator[list[str]]:
+    """The words of all commands of ooc that a page speaks of, in fences and in the running text."""
+    text = page.read_text(encoding="utf-8")
+    inline = [token.content for token in _inline(text) if token.content.startswith("ooc ")]
+    fenced = [line.removeprefix("$ ") for block in blocks(page) for line in block.text.splitlines()]
+    for line in (*inline, *(line for line in fenced if line.startswith("ooc "))):
+        yield shlex.split(line.replace("\\|", "|"), comments=True)[1:]
+
+
+def _inline(text: str) -> Iterator:
+    for token in MarkdownIt().enable("table").parse(text):
+        yield from (child for child in token.children or () if child.type == "code_inline")

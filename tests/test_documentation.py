@@ -1,0 +1,135 @@
+"""The pages of the documentation: what they let a reader run does run, and what they name is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import PAGES, ROOT, Block, agrees, ooc_commands, runnable, steps
+from typer.main import get_command
+
+from cli.app import app
+
+LONG = {"choosing-topics.md", "larger-than-memory.md", "several-machines.md", "moving.md"}
+IDS = {"ids": lambda page: page.name}
+COMMANDS = get_command(app)
+
+
+def prepare_readme(directory: Path) -> None:
+    """A file of the name that README.md speaks of, with paragraphs of the texts that Python's help() shows."""
+    from pydoc_data.topics import topics
+
+    with (directory / "arxiv25k.jsonl.gz").open("w") as file:  # whether it is compressed is seen from its bytes
+        for name, page in topics.items():
+            file.writelines(json.dumps({"id": name, "text": part}) + "\n" for part in page.split("\n\n"))
+
+
+@pytest.mark.timeout(1500)  # a page has a dozen commands
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page.name in LONG)) for page in PAGES if runnable(page)],
+    **IDS,
+)
+def test_what_a_page_lets_a_reader_run_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    if page.name == "README.md":
+        prepare_readme(tmp_path)
+    for block in runnable(page):
+        run_python(block, tmp_path) if block.language == "python" else run_console(page, block, tmp_path)
+
+
+def run_python(block: Block, directory: Path) -> None:
+    """Run a script; one that begins with its name, as `# name.py`, is kept for a command that follows."""
+    if name := re.match(r"# (\w+\.py)\n", block.text):
+        (directory / name[1]).write_text(block.text)
+        return
+    done = started(["python", "-c", block.text], directory)
+    assert done.returncode == 0, f"line {block.line}: {done.stdout}"
+
+
+def run_console(page: Path, block: Block, directory: Path) -> None:
+    """Run its commands; they fail if, and only if, the page shows a message of a failure."""
+    for step in steps(block.text):
+        done = started(["bash", "-c", step.command], directory)
+        said = f"{page.name}, line {block.line}: {step.command}\n{done.stdout}"
+        assert (done.returncode != 0) == step.shown.startswith("ooc: "), said
+        assert not step.shown or agrees(step.shown, done.stdout), said
+
+
+def started(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """A process that finds this environment's programs first; its messages are among what it printed."""
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, **IDS)
+def test_commands_that_a_page_names_are_there(page: Path) -> None:
+    """With all the options that it gives them."""
+    for words in ooc_commands(page):
+        check_command(COMMANDS, words)
+
+
+def check_command(command: Any, words: list[str]) -> None:
+    """A word such as `lda|mf` names several commands. What follows `--` is a command of its own."""
+    if words and hasattr(command, "commands"):
+        if words[0].startswith(("-", "...")) or words[0].isupper():
+            return
+        for name in words[0].split("|"):
+            assert name in command.commands, f"there is no command {' '.join(words)}"
+            check_command(command.commands[name], words[1:])
+        return
+    own, inner = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in own:
+        name = word.strip("[]").split("=")[0]
+        assert not name.startswith("--") or name in options | {"--help"}, f"there is no {name}: {' '.join(words)}"
+    if inner:
+        check_command(COMMANDS, inner)
+
+
+@pytest.mark.parametrize(
+    "said", ["train nmf DATA RUN", "topics RUN --tops 5", "launch --hosts F -- train lda D R --topic 5"]
+)
+def test_what_is_not_there_is_noticed(said: str) -> None:
+    with pytest.raises(AssertionError):
+        check_command(COMMANDS, said.split())
+
+
+@pytest.mark.parametrize("page", PAGES, **IDS)
+def test_benchmarks_and_files_that_a_page_names_are_there(page: Path) -> None:
+    """Links between pages are checked by `make docs`; those of README.md, which is none of them, here."""
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"python -m benchmarks\.(\w+)", text):
+        assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
+    for name in re.findall(r"tests/test_\w+\.py", text):
+        assert (ROOT / name).exists(), name
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), link
+
+
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    """So links between them lead somewhere, and docstrings are as they should be."""
+    command = ["sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", str(ROOT / "docs"), "site"]
+    done = started(command, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "ooc train lda" in (tmp_path / "site" / "commands.html").read_text(encoding="utf-8")
+    assert "StaticProgram" in (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
+
+
+def test_what_is_shown_is_compared_but_for_numbers() -> None:
+    assert agrees("run: 3 files, 1.2 MB\n...\ndone", "run: 4 files, 10,000.25 MB\nother\n\ndone\n")
+    assert not agrees("run: 3 files", "run: 3 directories")
+    assert not agrees("run: 3 files", "run: 3 files\nmore")
+    assert [step.shown for step in steps("$ cat > f <<'E'\n> a\n> E\n$ cat f\na\n")] == ["", "a"]
