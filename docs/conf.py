@@ -15,6 +15,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
+smartquotes = False  # options begin with two hyphens
 default_role = "literal"  # docstrings put code between single backticks
 highlight_language = "none"
 autodoc_member_order = "bysource"
@@ -35,5 +36,12 @@ def _fill(_app: object, page: str, source: list[str]) -> None:
         source[0] += REFERENCES[page]()
 
 
+def _says_nothing(*given: object) -> bool | None:
+    """Leave out what Python says of the fields of a named tuple; their docstring is that of the tuple."""
+    thing = given[3]
+    return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field number") else None
+
+
 def setup(app: object) -> None:
     app.connect("source-read", _fill)  # type: ignore[attr-defined]
+    app.connect("autodoc-skip-member", _says_nothing)  # type: ignore[attr-defined]

@@ -54,9 +54,9 @@ def steps(text: str) -> list[Step]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what a command printed: but for numbers and blanks; a line `...` stands for any lines.
+    """Whether a page shows what a command printed: but for blanks and numbers, which may be `…`.
 
-    That kernels are compiled, as they are once on a machine, need not be shown.
+    A line `...` stands for any lines. That kernels are compiled, as they are once on a machine, need not be shown.
     """
     lines = [re.escape(_plain(line)) for line in shown.strip().splitlines()]
     pattern = "".join(r"(?:.*\n)*" if line == re.escape("...") else rf"{line}\n" for line in lines)
@@ -66,7 +66,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def _plain(line: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?", "#", line)).strip()
+    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?|…", "#", line)).strip()
 
 
 def ooc_commands(page: Path) -> Iterator[list[str]]:
