@@ -1,0 +1,439 @@
+"""Shared variables as one worker of the stochastic engine has them, and the operators that change them (Splash, 4.2).
+
+A worker begins with what all had at the last synchronisation, v. After any sequence of operators its variable is
+
+    Gamma * v + Delta + T                                                                     (Splash, equation 7)
+
+where Gamma comes from multiply, Delta from add, and T from the delayed additions that were executed. Kept are a scale
+s, x = (Gamma * v + Delta + T) / s, and T / s where there may be any. So multiply changes s alone, whatever the size,
+and add one place of x. A row that the worker has not touched is v, times `kept`, which is 0 after a multiplication by
+0. So neither a beginning nor a reset costs anything: rows whose stamp is not the epoch are taken from v when they are
+first added to.
+
+The methods of `Scalar`, `Vector` and `Table` are what a user calls. They are compiled where compiled functions call
+them, and work without the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+from numba.extending import overload_method
+
+from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
+
+CHUNK = 16  # places of a vector that are one row
+_SHIFT, _PLACE = 4, 15
+SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
+STATE = 6
+OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed additions, of a mean that is reset
+
+
+class Queue(NamedTuple):
+    """The delayed additions of the element that is processed.
+
+    filled: int64 (1,), how many there are. places: int64 (n, 3), number of the variable, row and column of each.
+    deltas: float64 (n,). mistake: int64 (4,), the first that was made, 0 if none, the number of the variable, row and
+    column.
+    """
+
+    filled: np.ndarray
+    places: np.ndarray
+    deltas: np.ndarray
+    mistake: np.ndarray
+
+
+class Store(NamedTuple):
+    """A variable of one worker, in rows.
+
+    number: which of all variables it is. values: (rows, width), x. late: (rows, width), T / s, or (0, width) if nothing
+    is delayed. past: (rows, width), see `weigh`, or (0, width) if there is no mean. stamps: int64 (rows,), the epoch in
+    which each row was touched. epoch: int64 (1,). state: float64 (STATE,): s, 1 / s, kept, and see `weigh`: H, what is
+    settled, the sum of weights. base: (rows, width), v, only read. What is (rows, width) has one dtype.
+    """
+
+    number: int
+    values: np.ndarray
+    late: np.ndarray
+    past: np.ndarray
+    stamps: np.ndarray
+    epoch: np.ndarray
+    state: np.ndarray
+    base: np.ndarray
+    queue: Queue
+
+
+@inlined_kernel
+def is_outside(store, row, column):
+    """Whether there is no such place, which is noted."""
+    if 0 <= row < store.values.shape[0] and 0 <= column < store.values.shape[1]:
+        return False
+    mistake = store.queue.mistake
+    if not mistake[0]:
+        mistake[0], mistake[1], mistake[2], mistake[3] = OUTSIDE, store.number, row, column
+    return True
+
+
+@inlined_kernel
+def touch(store, row):
+    """Have a row of this worker's own."""
+    if store.stamps[row] != store.epoch[0]:
+        store.stamps[row] = store.epoch[0]
+        for column in range(store.values.shape[1]):
+            store.values[row, column] = store.state[KEPT] * store.base[row, column]
+        if store.late.size:
+            store.late[row] = 0
+        if store.past.size:
+            for column in range(store.past.shape[1]):
+                store.past[row, column] = -store.state[SETTLED] * store.base[row, column]
+
+
+@inlined_kernel
+def read(store, row, column):
+    """The present value at a place; 0 where there is none."""
+    if is_outside(store, row, column):
+        return 0.0
+    if store.stamps[row] == store.epoch[0]:
+        return store.state[SCALE] * store.values[row, column]
+    return store.state[SCALE] * store.state[KEPT] * store.base[row, column]
+
+
+@inlined_kernel
+def read_row(store, row, into):
+    """Copy the present values of a row, as many as `into` has room for."""
+    if is_outside(store, row, into.size - 1):
+        return
+    touched = store.stamps[row] == store.epoch[0]
+    scale = into.dtype.type(store.state[SCALE] if touched else store.state[SCALE] * store.state[KEPT])
+    values = store.values[row] if touched else store.base[row]
+    for column in range(into.size):
+        into[column] = scale * values[column]
+
+
+@inlined_kernel
+def add(store, row, column, delta):
+    """Add to a place."""
+    if is_outside(store, row, column):
+        return
+    touch(store, row)
+    change = delta * store.state[INVERSE]
+    store.values[row, column] += change
+    if store.past.size:
+        store.past[row, column] += change * store.state[WEIGHT]
+
+
+@inlined_kernel
+def add_row(store, row, deltas):
+    """Add to a row, or the first places of it."""
+    if is_outside(store, row, deltas.size - 1):
+        return
+    touch(store, row)
+    values, inverse = store.values[row], store.values.dtype.type(store.state[INVERSE])
+    for column in range(deltas.size):
+        values[column] += deltas[column] * inverse
+    if store.past.size:
+        past, weight = store.past[row], store.state[INVERSE] * store.state[WEIGHT]
+        for column in range(deltas.size):
+            past[column] += deltas[column] * weight
+
+
+@inlined_kernel
+def add_late(store, row, column, delta):
+    """Add to a place what was delayed: it counts in T."""
+    if is_outside(store, row, column) or not store.late.size:
+        return
+    add(store, row, column, delta)
+    store.late[row, column] += delta * store.state[INVERSE]
+
+
+@inlined_kernel
+def delay(store, row, column, delta):
+    """Have something added before the element is processed the next time."""
+    queue = store.queue
+    if is_outside(store, row, column):
+        return
+    count = queue.filled[0]
+    if count == queue.deltas.size:
+        queue.mistake[0], queue.mistake[1] = FULL, store.number
+        return
+    queue.places[count, 0], queue.places[count, 1], queue.places[count, 2] = store.number, row, column
+    queue.deltas[count] = delta
+    queue.filled[0] = count + 1
+
+
+@unmanaged_kernel
+def multiply(store, factor):
+    """Multiply all of a variable.
+
+    Where the scale becomes so small or large that x would lose what it holds, it is multiplied into what was touched.
+    """
+    state = store.state
+    if factor == 0.0:
+        if store.past.size:
+            store.queue.mistake[0], store.queue.mistake[1] = LOST, store.number
+        restart(store, 0.0)
+        return
+    state[SCALE] *= factor
+    least = 1e-3 if store.past.size else 1e-100 if store.values.itemsize == 8 else 1e-12
+    if not least < abs(state[SCALE]) < 1 / least:
+        rescale(store)
+    state[INVERSE] = 1.0 / state[SCALE]
+
+
+@unmanaged_kernel
+def rescale(store):
+    """Multiply the scale into what was touched, and have what the iterates come to so far in `past`, see `weigh`."""
+    state = store.state
+    for row in range(store.stamps.size):
+        if store.stamps[row] != store.epoch[0]:
+            continue
+        for column in range(store.values.shape[1]):
+            if store.past.size:
+                store.past[row, column] -= store.values[row, column] * state[WEIGHT]
+            store.values[row, column] *= state[SCALE]
+            if store.late.size:
+                store.late[row, column] *= state[SCALE]
+    state[SETTLED] += state[KEPT] * state[WEIGHT]
+    state[WEIGHT] = 0.0
+    state[KEPT] *= state[SCALE]
+    state[SCALE] = 1.0
+
+
+@unmanaged_kernel
+def restart(store, kept):
+    """No row is touched any more; what is not is `kept`, 1 or 0, times v."""
+    store.epoch[0] += 1
+    store.state[SCALE] = store.state[INVERSE] = 1.0
+    store.state[KEPT] = kept
+
+
+@unmanaged_kernel
+def begin(store):
+    """Have a worker begin with v."""
+    restart(store, 1.0)
+    store.state[WEIGHT] = store.state[SETTLED] = store.state[WEIGHTS] = 0.0
+
+
+@inlined_kernel
+def weigh(store, weight):
+    """Have the present values count in the mean over all iterates.
+
+    The sum of a_t * s_t * x_t, with weights a_t and scales s_t, is kept as x * H - past, with H = sum_t a_t * s_t: a
+    change of x adds to `past` itself times what H was. So nothing is done to what does not change; of that the sum is v
+    times what is `settled`, and times kept * H.
+    """
+    store.state[WEIGHT] += weight * store.state[SCALE]
+    store.state[WEIGHTS] += weight
+
+
+class Slots(NamedTuple):
+    """One variable of some workers, a slot each: the arrays of `Store`, stacked; epochs int64 (slots, 1), states
+    float64 (slots, STATE)."""
+
+    values: np.ndarray
+    late: np.ndarray
+    past: np.ndarray
+    stamps: np.ndarray
+    epochs: np.ndarray
+    states: np.ndarray
+
+
+class Combined(NamedTuple):
+    """What workers come to. sums: float64 (rows, width). into: (rows, width), v as it becomes. mean: float64 (rows,
+    width), or (0, width): the sum of all iterates, each times its weight."""
+
+    sums: np.ndarray
+    into: np.ndarray
+    mean: np.ndarray
+
+
+@kernel
+def combine(slots, base, rows, workers, accumulate, combined):
+    """Combine some rows, from the first to the one before the last, of some workers (Splash, equation 9):
+
+        v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
+           = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
+
+    accumulate: what all have changed is added up instead (equation 5). base: (rows, width), v. workers: how many of the
+    m came before, how many are in the slots, and m. With the last of them `into`, which may be `base`, is set.
+    """
+    first, last = rows
+    before, count, degree = workers
+    late_times = 0 if accumulate else degree - 1
+    for row in range(first, last):
+        sums, rest, weight, touched = combined.sums[row], 0.0, 0.0, 0
+        if not before:
+            sums[:] = 0
+        for slot in range(count):
+            if slots.stamps[slot, row] == slots.epochs[slot, 0]:
+                touched += 1
+                add_worker(slots, slot, row, late_times, sums, combined.mean)
+            else:
+                rest += slots.states[slot, SCALE] * slots.states[slot, KEPT]
+                weight += slots.states[slot, KEPT] * slots.states[slot, WEIGHT] + slots.states[slot, SETTLED]
+        if combined.mean.size:
+            combined.mean[row] += weight * base[row]
+        if count == degree and not touched and rest == degree:
+            combined.into[row] = base[row]
+            continue
+        for column in range(sums.size):
+            sums[column] += rest * base[row, column]
+        if before + count == degree:
+            for column in range(sums.size):
+                change = (degree - 1) * base[row, column]
+                combined.into[row, column] = sums[column] - change if accumulate else sums[column] / degree
+
+
+@inlined_kernel
+def add_worker(slots, slot, row, late_times, sums, mean):
+    """Add a row that a worker has touched: s * (x + late_times * late), and what its iterates come to."""
+    scale, values = slots.states[slot, SCALE], slots.values[slot, row]
+    for column in range(sums.size):
+        sums[column] += scale * values[column]
+    if slots.late.size:
+        for column in range(sums.size):
+            sums[column] += late_times * (scale * slots.late[slot, row, column])
+    if mean.size:
+        for column in range(sums.size):
+            mean[row, column] += slots.states[slot, WEIGHT] * values[column] - slots.past[slot, row, column]
+
+
+class Scalar(NamedTuple):
+    """A shared number, as `process` sees it."""
+
+    store: Store
+
+    def get(self) -> float:
+        """The present value."""
+        return read(self.store, 0, 0)
+
+    def add(self, delta: float) -> None:
+        """v <- v + delta."""
+        add(self.store, 0, 0, delta)
+
+    def delayed_add(self, delta: float) -> None:
+        """The same, before this element is processed the next time."""
+        delay(self.store, 0, 0, delta)
+
+    def late_add(self, delta: float) -> None:
+        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        add_late(self.store, 0, 0, delta)
+
+    def multiply(self, factor: float) -> None:
+        """v <- factor * v, all of it at once."""
+        multiply(self.store, factor)
+
+    def average(self, weight: float) -> None:
+        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        weigh(self.store, weight)
+
+
+class Vector(NamedTuple):
+    """A shared array of one dimension, as `process` sees it."""
+
+    store: Store
+
+    def get(self, place: int) -> float:
+        """The present value at a place."""
+        return read(self.store, place >> _SHIFT, place & _PLACE)
+
+    def add(self, place: int, delta: float) -> None:
+        """v[place] <- v[place] + delta."""
+        add(self.store, place >> _SHIFT, place & _PLACE, delta)
+
+    def delayed_add(self, place: int, delta: float) -> None:
+        """The same, before this element is processed the next time."""
+        delay(self.store, place >> _SHIFT, place & _PLACE, delta)
+
+    def late_add(self, place: int, delta: float) -> None:
+        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        add_late(self.store, place >> _SHIFT, place & _PLACE, delta)
+
+    def multiply(self, factor: float) -> None:
+        """v <- factor * v, all of it at once."""
+        multiply(self.store, factor)
+
+    def average(self, weight: float) -> None:
+        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        weigh(self.store, weight)
+
+
+class Table(NamedTuple):
+    """A shared array of two dimensions, as `process` sees it."""
+
+    store: Store
+
+    def get(self, row: int, column: int) -> float:
+        """The present value at a place."""
+        return read(self.store, row, column)
+
+    def get_row(self, row: int, into: np.ndarray) -> None:
+        """Copy the present values of a row, as many as `into`, (n,), has room for."""
+        read_row(self.store, row, into)
+
+    def add(self, row: int, column: int, delta: float) -> None:
+        """v[row, column] <- v[row, column] + delta."""
+        add(self.store, row, column, delta)
+
+    def add_row(self, row: int, deltas: np.ndarray) -> None:
+        """v[row, :n] <- v[row, :n] + deltas, (n,)."""
+        add_row(self.store, row, deltas)
+
+    def delayed_add(self, row: int, column: int, delta: float) -> None:
+        """The same as `add`, before this element is processed the next time."""
+        delay(self.store, row, column, delta)
+
+    def late_add(self, row: int, column: int, delta: float) -> None:
+        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        add_late(self.store, row, column, delta)
+
+    def multiply(self, factor: float) -> None:
+        """v <- factor * v, all of it at once."""
+        multiply(self.store, factor)
+
+    def average(self, weight: float) -> None:
+        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        weigh(self.store, weight)
+
+
+KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # by the number of dimensions
+OPERATORS = ("get", "get_row", "add", "add_row", "delayed_add", "late_add", "multiply", "average")
+
+
+def _let_compiled_functions_call(name: str) -> None:
+    """A method of the kinds of variables; numba inlines it, or a call would take as long as some twenty additions."""
+    bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in KINDS if hasattr(kind, name)}
+
+    options = {"forceinline": True, "_nrt": False, "error_model": "numpy"}
+
+    @overload_method(types.BaseNamedTuple, name, jit_options=options)  # type: ignore[call-arg]
+    def _(variable, *arguments):  # without types, as what it returns has to be alike
+        body = bodies.get(variable.instance_class)
+        if body is None:
+            return None
+        return lambda variable, *arguments: body(variable, *arguments)  # noqa: PLW0108, as the signatures have to match
+
+
+for _operator in OPERATORS:
+    _let_compiled_functions_call(_operator)
+
+
+def storage(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The rows, and their width, in which a variable of up to two dimensions is kept."""
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    return (-(-shape[0] // CHUNK), CHUNK) if shape else (1, 1)
+
+
+def unpacked(shape: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+    """A variable in its own shape, a view of the rows that it is kept in."""
+    if len(shape) == 2:
+        return rows
+    return rows.reshape(-1)[: shape[0]] if shape else rows.reshape(())
+
+
+def place_of(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
+    """The indices that a user gave for a place."""
+    return ((), (row * CHUNK + column,), (row, column))[len(shape)]

@@ -1,0 +1,251 @@
+"""Shared variables of workers against a naive interpreter of the operators, and their combination against equation 9."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ooc.variable_arrays import Shared, combined_of, committed_specs, make_queue, slot_specs, slots_of, variable_of
+from ooc.variables import WEIGHTS, begin, combine, storage, unpacked
+
+SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
+FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]
+Operation = tuple[str, tuple[int, ...], float]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[list[list[Operation]]]]:
+    """A shape; for each of some rounds, for each of some workers, operations."""
+    shape, workers = draw(st.sampled_from(SHAPES)), draw(st.integers(1, 5))
+    place = st.tuples(*(st.integers(0, size - 1) for size in shape))
+    change = st.tuples(st.sampled_from(["add", "late_add"]), place, st.floats(-10, 10))
+    scaling = st.tuples(st.just("multiply"), st.just(()), st.sampled_from(FACTORS))
+    operations = st.lists(st.one_of(change, change, scaling), max_size=12)
+    rounds = draw(st.lists(st.lists(operations, min_size=workers, max_size=workers), min_size=1, max_size=3))
+    return shape, rounds
+
+
+class Workers:
+    """The arrays of some workers that share one variable `v`."""
+
+    def __init__(self, shape: tuple[int, ...], slots: int, first: float = 0.0, **declared: Any) -> None:
+        self.declared, self.slots, self.queue = Shared(shape, **declared), slots, make_queue(3)
+        specs = committed_specs("v", self.declared) | slot_specs("v", self.declared, slots)
+        self.arrays = {name: np.zeros(*spec) for name, spec in specs.items()}
+        self.value[...] = first
+
+    @property
+    def value(self) -> np.ndarray:
+        return unpacked(self.declared.shape, self.arrays["v"])
+
+    def begin(self, slot: int) -> Any:
+        variable = variable_of("v", self.declared, self.arrays, 0, slot, self.queue)
+        begin(variable.store)
+        return variable
+
+    def run(self, programs: list[list[Operation]], *, accumulate: bool = False) -> None:
+        """One round: all workers, a batch after the other, then what they come to, in two shares of the rows."""
+        rows = len(self.arrays["v"])
+        for before in range(0, len(programs), self.slots):
+            batch = programs[before : before + self.slots]
+            for slot, operations in enumerate(batch):
+                variable = self.begin(slot)
+                for name, place, number in operations:
+                    getattr(variable, name)(*place, number)
+            for first, last in ((0, rows // 2), (rows // 2, rows)):
+                combined = combined_of("v", self.arrays, self.arrays["v"], with_mean=True)
+                workers = before, len(batch), len(programs)
+                slots = slots_of("v", self.arrays, len(batch))
+                combine(slots, self.arrays["v"], (first, last), workers, accumulate, combined)
+            if self.declared.averaged:
+                self.arrays["v.weights"] += self.arrays["v.states"][: len(batch), WEIGHTS].sum()
+
+
+def transformation(shape: tuple[int, ...], operations: list[Operation]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Gamma, Delta and T of a worker, by equation 20."""
+    gamma, delta, late = 1.0, np.zeros(shape), np.zeros(shape)
+    for name, place, number in operations:
+        if name == "multiply":
+            gamma *= number
+            delta *= number
+            late *= number
+        else:
+            (delta if name == "add" else late)[place] += number
+    return gamma, delta, late
+
+
+def magnitude(shape: tuple[int, ...], value: np.ndarray, operations: list[Operation]) -> float:
+    """The largest number that comes up: rounding is relative to it, also once it was cancelled or scaled down."""
+    largest = scale = float(np.abs(value).max(initial=0)) + 10 * len(operations)
+    for name, _, number in operations:
+        scale *= abs(number) if name == "multiply" else 1
+        largest, scale = max(largest, scale), scale + 10
+    assume(largest < 1e200)
+    return largest
+
+
+@settings(max_examples=150)
+@given(programs(), st.integers(1, 3), st.floats(-5, 5))
+def test_workers_come_to_what_equation_9_says(program, slots, first):
+    shape, rounds = program
+    workers = Workers(shape, slots, first, delayed=True)
+    value = np.full(shape, first)
+    for each in rounds:
+        workers.run(each)
+        found = [transformation(shape, operations) for operations in each]
+        largest = max(magnitude(shape, value, operations) for operations in each)
+        value = sum(gamma * value + delta for gamma, delta, _ in found) / len(each) + sum(late for *_, late in found)
+        assert np.allclose(workers.value, value, rtol=1e-12, atol=1e-12 * largest)
+        value = workers.value.copy()
+
+
+@settings(max_examples=100)
+@given(programs())
+def test_one_worker_is_the_plain_sequence(program):
+    """Also with several synchronisations: the values after each, and those that are read in between."""
+    shape, rounds = program
+    workers, value = Workers(shape, 1, 1.0, delayed=True), np.ones(shape)
+    for (operations,) in [each[:1] for each in rounds]:
+        variable = workers.begin(0)
+        largest = magnitude(shape, value, operations)
+        for name, place, number in operations:
+            getattr(variable, name)(*place, number)
+            if name == "multiply":
+                value *= number
+            else:
+                value[place] += number
+            read = np.array([variable.get(*at) for at in product(*map(range, shape))]).reshape(shape)
+            assert np.allclose(read, value, rtol=1e-12, atol=1e-12 * largest)
+        workers.run([operations])
+        assert np.allclose(workers.value, value, rtol=1e-12, atol=1e-12 * largest)
+        value = workers.value.copy()
+
+
+WHOLE = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.tuples(st.integers(0, 36)), st.integers(-1000, 1000).map(float)),
+        st.tuples(st.just("multiply"), st.just(()), st.sampled_from([0.0, 0.5, 2.0, -1.0, 0.25])),
+    ),
+    max_size=20,
+)
+
+
+@given(WHOLE)
+def test_powers_of_two_lose_no_bit(operations):
+    workers, value = Workers((37,), 1, 3.0), np.full(37, 3.0)
+    workers.run([operations])
+    for name, place, number in operations:
+        if name == "multiply":
+            value *= number
+        else:
+            value[place] += number
+    assert workers.value.tolist() == value.tolist()
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=9), min_size=1, max_size=7))
+def test_counts_stay_whole(changes):
+    """Elements m times as heavy are counted m times: what workers come to is a whole number again, exactly."""
+    degree = len(changes)
+    workers = Workers((5,), 2, 10.0, delayed=True)
+    operations = [[("add", (place,), float(degree * n)) for place, n in each] for each in changes]
+    late = [[("late_add", (place,), float(-n)) for place, n in each] for each in changes]
+    workers.run(operations)
+    expected = np.full(5, 10.0)
+    for place, number in (change for each in changes for change in each):
+        expected[place] += number
+    assert workers.value.tolist() == expected.tolist()
+    workers.run(late)
+    assert workers.value.tolist() == [10.0] * 5
+
+
+@given(programs().filter(lambda program: len(program[1][0]) > 1))
+def test_accumulation_adds_up_what_workers_have_changed(program):
+    shape, rounds = program
+    workers, value = Workers(shape, 2, 1.0, delayed=True), np.ones(shape)
+    workers.run(rounds[0], accumulate=True)
+    largest = max(magnitude(shape, value, operations) for operations in rounds[0])
+    ends = [gamma * value + delta + late for gamma, delta, late in (transformation(shape, x) for x in rounds[0])]
+    assert np.allclose(workers.value, value + sum(end - value for end in ends), rtol=1e-12, atol=1e-11 * largest)
+
+
+AVERAGED = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.tuples(st.integers(0, 19)), st.floats(-10, 10)),
+        st.tuples(st.just("multiply"), st.just(()), st.sampled_from([0.5, 0.9, 2.0, -1.0, 1e-70, 1e70])),
+        st.tuples(st.just("average"), st.just(()), st.floats(0, 3)),
+    ),
+    max_size=15,
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(AVERAGED, min_size=3, max_size=3), min_size=1, max_size=2))
+def test_the_mean_is_that_of_all_iterates(rounds):
+    """Of all workers, of all rounds, each by its weight, though nothing is added up where nothing changes."""
+    workers = Workers((20,), 2, 1.0, averaged=True)
+    total, weights, largest = np.zeros(20), 0.0, 1.0
+    for each in rounds:
+        before = workers.value.copy()
+        for operations in each:
+            value = before.copy()
+            largest = max(largest, magnitude((20,), value, operations))
+            for name, place, number in operations:
+                if name == "add":
+                    value[place] += number
+                elif name == "multiply":
+                    value *= number
+                else:
+                    total, weights = total + number * value, weights + number
+        workers.run(each)
+    assert workers.arrays["v.weights"][0] == pytest.approx(weights)
+    mean = workers.arrays["v.mean"].reshape(-1)[:20]
+    assert np.allclose(mean, total, rtol=1e-11, atol=1e-11 * largest * max(weights, 1))
+
+
+def test_rows_are_read_and_added_to_as_a_whole():
+    workers = Workers((3, 4), 1, 2.0)
+    table, row = workers.begin(0), np.empty(4)
+    table.multiply(0.5)
+    table.add_row(1, np.arange(4.0))
+    table.get_row(1, row)
+    assert row.tolist() == [1, 2, 3, 4]
+    table.get_row(2, row[:2])
+    assert row.tolist() == [1, 1, 3, 4]
+    table.multiply(0.0)
+    table.get_row(1, row)
+    assert not row.any()
+
+
+@pytest.mark.parametrize("place", [(-1,), (40,), (1 << 40,)])
+def test_a_place_that_is_not_there_changes_nothing_and_is_noted(place):
+    workers = Workers((20,), 1, 1.0, delayed=True)
+    vector = workers.begin(0)
+    assert vector.get(*place) == 0
+    for operator in (vector.add, vector.late_add, vector.delayed_add):
+        operator(*place, 1.0)
+    workers.run([[]])
+    assert workers.value.tolist() == [1.0] * 20
+    assert workers.queue.mistake[0] == 1
+    assert workers.queue.filled[0] == 0
+
+
+def test_nothing_is_done_to_what_is_not_touched():
+    """A beginning, a multiplication and a reset take as long for ten million numbers as for one: no row is written."""
+    workers = Workers((10_000_000,), 1, 1.0)
+    vector = workers.begin(0)
+    for factor in (0.5, 0.0, 0.25):
+        vector.multiply(factor)
+        vector.add(5, 1.0)
+    assert np.count_nonzero(vector.store.stamps) == 1
+    assert np.count_nonzero(vector.store.values) == 1
+    assert vector.get(5) == 1.25
+    assert vector.get(6) == 0
+
+
+def test_variables_are_kept_in_rows():
+    assert [storage(shape) for shape in SHAPES] == [(1, 1), (1, 16), (3, 16), (3, 4)]
