@@ -1,0 +1,34 @@
+"""`ooc report`: a run as a page that one can look at and pass on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import Json, Overwrite, print_json
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run; of one that is not done the curves so far.")],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file to be made: .html [default: RUN.html].")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Make one HTML page of a run, which needs no network: curves, and its topics or factors to walk through.
+
+    Example: ooc report run -o report.html
+    """
+    from blocks.files import require_new
+    from samplers.report.page import write_report
+
+    path = out or Path(f"{run.resolve().name}.html")
+    require_new(path, overwrite=overwrite)
+    write_report(run, path)
+    size = path.stat().st_size
+    print_json({"path": str(path), "bytes": size}) if json else print(
+        f"{path}: {size / 1e6:.1f} MB; open it in a browser"
+    )

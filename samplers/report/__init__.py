@@ -1,0 +1,9 @@
+"""The report of a run: one HTML page that needs no network.
+
+page.py      puts the sections of a run together
+training.py  the section of every run: its metrics, as curves
+topics.py    that of a topic model
+factors.py   that of a factorization
+charts.py    charts as Vega-Lite says them, for the Vega that is within the page
+templates/   the page and its sections, style and scripts
+"""

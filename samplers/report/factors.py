@@ -1,0 +1,94 @@
+"""What a matrix factorization shows: its factors, biases, and the items that are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from samplers.factor_model import FactorModel
+from samplers.recommendation import similar_items
+from samplers.report.charts import category, drawn, quantity, values
+from samplers.report.section import Section
+
+MOST_ITEMS = 500  # those with most ratings
+SIMILAR = 10
+_BINS = 40
+
+
+def section(model: FactorModel) -> Section:
+    """Of a trained factorization."""
+    items = np.argsort(-model.columns.entries, kind="stable")[:MOST_ITEMS].tolist()
+    names = model.columns.names
+    alike = similar_items(model, [names[item] for item in items], SIMILAR)
+    data = {
+        "tiles": [
+            ("factors", f"{model.rank:,}"),
+            ("users", f"{len(model.rows):,}"),
+            ("items", f"{len(model.columns):,}"),
+            ("ratings", f"{int(model.rows.entries.sum()):,}"),
+            ("mean", f"{model.mean:.4g}"),
+        ],
+        "all": len(model.columns),
+        "items": [
+            {
+                "name": names[item],
+                "entries": int(model.columns.entries[item]),
+                "bias": round(float(model.columns.biases[item]), 4),
+                "alike": [(name, round(score, 3)) for name, score in zip(choice.items, choice.scores, strict=True)],
+            }
+            for item, choice in zip(items, alike, strict=True)
+        ],
+        "biased": model.biased,
+    }
+    charts = {"strengths": _strengths(model)}
+    if model.biased:
+        charts["biases"] = _biases(model)
+    return Section("factors", "Factors", data, charts)
+
+
+def _strengths(model: FactorModel) -> dict[str, Any]:
+    """The singular values of the product of all factors, W H': unlike the factors, they are the same in any basis."""
+    products = [side.factors.T.astype(float) @ side.factors for side in (model.rows, model.columns)]
+    squares = np.linalg.eigvals(products[0] @ products[1]).real
+    strengths = np.sqrt(np.sort(np.maximum(squares, 0.0))[::-1])
+    told = [{"factor": rank + 1, "strength": strength} for rank, strength in enumerate(strengths.tolist())]
+    return drawn(
+        description="Singular values of the product of the factors",
+        data=values(told),
+        mark="bar",
+        encoding={
+            "x": category("factor", sort=None, axis={"labels": False, "ticks": False, "title": None}),
+            "y": quantity("strength", "", axis={"title": None}),
+            "tooltip": [category("factor", title="number"), quantity("strength", "value", format=".4~g")],
+        },
+    )
+
+
+def _biases(model: FactorModel) -> dict[str, Any]:
+    """Histograms of the biases of users and of items."""
+    told = []
+    for name, side in (("users", model.rows), ("items", model.columns)):
+        biases = np.asarray(side.biases)[np.asarray(side.entries) > 0]
+        heights, edges = np.histogram(biases, _BINS)
+        told += [
+            {"of": name, "from": low, "to": high, "share": height / max(biases.size, 1)}
+            for height, low, high in zip(heights.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        ]
+    return drawn(
+        description="How the biases of users and items are distributed",
+        data=values(told),
+        mark={"type": "bar", "opacity": 0.6},
+        encoding={
+            "x": quantity("from", "", axis={"title": None, "grid": False}, bin={"binned": True}),
+            "x2": {"field": "to"},
+            "y": quantity("share", "", axis={"title": None, "format": "%"}, stack=None),
+            "color": category("of", title=None),
+            "tooltip": [
+                category("of", title="of"),
+                quantity("from", "from", format=".3~g"),
+                quantity("to", "to", format=".3~g"),
+                quantity("share", "share", format=".2%"),
+            ],
+        },
+    )

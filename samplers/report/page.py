@@ -1,0 +1,80 @@
+"""The page: the sections of a run, and all that they need, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.files import publish
+from ooc.run import Run
+from samplers import factor_model, model
+from samplers.chains import chain_paths, is_chains, read_chains
+from samplers.models import open_any_model
+from samplers.report import factors, topics, training
+from samplers.report.charts import CONFIG, library
+from samplers.report.section import Section
+
+VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
+    model.KIND: topics.section,
+    factor_model.KIND: factors.section,
+}
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(path: Path, out: Path) -> None:
+    """Publish the report of a run, or of several chains; of one that is not done the curves so far.
+
+    Raises RequestError if there is nothing to show yet, or a library is missing.
+    """
+    environment, script = _environment(), library()
+    chosen = _chosen(path)
+    sections = _sections(path, chosen)
+    page = environment.get_template("page.html").render(
+        name=path.resolve().name,
+        config=chosen.config,
+        program=chosen.config["program"].rpartition(":")[2],
+        dataset=Path(chosen.config["dataset"]["path"]).name,
+        sections=sections,
+        library=script,
+        config_of_charts=CONFIG,
+    )
+    with publish(out) as beside:
+        beside.write_text(page, encoding="utf-8")
+
+
+def _chosen(path: Path) -> Run:
+    """The run, or the chain whose model is shown: the best, or the first as long as they are not compared."""
+    if not is_chains(path):
+        return Run(path)
+    return Run(path / (read_chains(path)["best"] or "chain-1"))
+
+
+def _sections(path: Path, chosen: Run) -> list[Section]:
+    runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
+    lines = {run.path.name: found for run in runs if (found := run.metrics())}
+    if not lines:
+        raise RequestError(f"{path} has no iteration to tell of yet", f"Go on with it: ooc resume {path}")
+    sections = [training.section(lines, chosen.config["iterations"])]
+    if (chosen.path / "model").exists():
+        opened = open_any_model(chosen.path)
+        if view := VIEWS.get(opened.manifest["kind"]):
+            sections.insert(0, view(opened))
+    return sections
+
+
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise RequestError("jinja2 is not installed", "Install it with: pip install 'ooc[report]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+    return environment

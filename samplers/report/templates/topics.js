@@ -1,0 +1,104 @@
+draw("topics").then(views => {
+  const data = read("topics-data"), { topics, vocabulary } = data;
+  const element = name => document.getElementById(name);
+  const percent = (number, digits = 1) => `${(100 * number).toFixed(digits)}%`;
+  const topicButton = (slot, told) => made("button", { textContent: told, onclick: () => choose(slot) });
+  let chosen = 0, word = null;
+
+  /** Sievert and Shirley 2014, section 3.1. */
+  function relevance(topic, place, lambda) {
+    const phi = (topic.counts[place] + data.beta) / topic.mass;
+    const share = data.totals[topic.words[place]] / data.tokens;
+    return lambda * Math.log(phi) + (1 - lambda) * Math.log(phi / share);
+  }
+
+  function mostRelevant(topic, lambda) {
+    return topic.words.map((_, place) => [relevance(topic, place, lambda), place])
+      .sort((a, b) => b[0] - a[0]).slice(0, data.shown).map(([, place]) => place);
+  }
+
+  function wordRow(topic, place, largest) {
+    const phi = (topic.counts[place] + data.beta) / topic.mass, number = topic.words[place];
+    const button = made("button", { textContent: vocabulary[number], onclick: () => chooseWord(number) });
+    button.setAttribute("aria-pressed", number === word);
+    const bar = made("span", { className: "bar" });
+    bar.style.width = percent(phi / largest);
+    return made("li", {}, button, bar,
+      made("span", { className: "number", textContent: percent(phi, 2) }),
+      made("span", { className: "number", textContent: percent(topic.counts[place] / data.totals[number], 0) }));
+  }
+
+  function showWords() {
+    const topic = topics[chosen], lambda = Number(element("lambda").value);
+    const places = mostRelevant(topic, lambda);
+    const largest = Math.max(...places.map(place => (topic.counts[place] + data.beta) / topic.mass));
+    const head = ["word", "", "of topic", "of word"].map(told => made("span", { className: "head", textContent: told }));
+    element("lambda-told").textContent = lambda.toFixed(2);
+    element("topic-words").replaceChildren(made("li", {}, ...head), ...places.map(place => wordRow(topic, place, largest)));
+  }
+
+  function choose(slot) {
+    chosen = slot;
+    const topic = topics[slot];
+    element("topic-title").textContent = `Topic ${topic.topic}: ${topic.top.slice(0, 3).join(", ")}`;
+    element("topic-size").textContent = `${percent(topic.share, 2)} of all tokens; the largest topic of ` +
+      `${topic.largest.toLocaleString("en")} documents, at least a tenth of ${topic.present.toLocaleString("en")}`;
+    element("topic-neighbours").replaceChildren(...topic.neighbours.map(([other, r]) =>
+      topicButton(other, `${topics[other].topic}: ${topics[other].top.slice(0, 3).join(", ")} (${r.toFixed(2)})`)));
+    element("topic-documents").replaceChildren(...topic.documents.map(([name, share]) =>
+      made("li", {}, made("span", { className: "note", textContent: `${percent(share, 0)} ` }), name)));
+    showWords();
+    signal(views, "chosen", slot);
+    for (const row of element("topics-table").tBodies[0].rows) row.setAttribute("aria-current", Number(row.dataset.slot) === slot);
+  }
+
+  /** Show which topics have a word, on the map and as buttons; null: none is chosen any more. */
+  function chooseWord(number) {
+    word = number === word ? null : number;
+    const weights = new Array(topics.length).fill(0);
+    if (word !== null) for (const [slot, share] of data.holders[word]) weights[slot] = share;
+    signal(views, "weights", word === null ? [] : weights);
+    element("found").replaceChildren(...(word === null ? [] : [
+      made("span", { className: "note", textContent: `“${vocabulary[word]}”: ${data.totals[word].toLocaleString("en")} tokens, of topic ` }),
+      ...data.holders[word].filter(([, share]) => share >= 0.01)
+        .map(([slot, share]) => topicButton(slot, `${topics[slot].topic} (${percent(share, 0)})`)),
+      made("button", { textContent: "clear", onclick: () => chooseWord(word) }),
+    ]));
+    showWords();
+  }
+
+  /** Words that begin as what is typed, then those that contain it; a number is that of a topic, too. */
+  function search(typed) {
+    const text = typed.trim().toLowerCase();
+    if (!text) return word === null ? chooseWord(null) : chooseWord(word);
+    const places = [...vocabulary.keys()].filter(place => vocabulary[place].toLowerCase().includes(text));
+    const rank = place => [vocabulary[place].toLowerCase() === text, vocabulary[place].toLowerCase().startsWith(text)];
+    places.sort((a, b) => rank(b)[0] - rank(a)[0] || rank(b)[1] - rank(a)[1] || data.totals[b] - data.totals[a]);
+    const slot = topics.findIndex(topic => String(topic.topic) === text);
+    const found = [
+      ...(slot < 0 ? [] : [topicButton(slot, `topic ${text}`)]),
+      ...places.slice(0, 12).map(place => made("button", { textContent: vocabulary[place], onclick: () => (word = null, chooseWord(place)) })),
+    ];
+    element("found").replaceChildren(...found.length ? found
+      : [made("span", { className: "note", textContent: `No topic has “${typed.trim()}” among its words.` })]);
+  }
+
+  const step = by => choose((chosen + by + topics.length) % topics.length);
+  const keys = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  element("previous").onclick = () => step(-1);
+  element("next").onclick = () => step(1);
+  element("lambda").oninput = showWords;
+  element("word").oninput = event => search(event.target.value);
+  element("word").onkeydown = event => event.key === "Enter" && element("found").querySelector("button")?.click();
+  element("topics-map").onkeydown = event => {
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    step(keys[event.key]);
+  };
+  element("topics-table").onclick = event => event.target.closest("button") && choose(Number(event.target.closest("tr").dataset.slot));
+  for (const view of Object.values(views)) {
+    view.addEventListener("click", (_, item) => item?.datum?.slot !== undefined && choose(item.datum.slot));
+  }
+  choose(0);
+  element("topics").dataset.drawn = "";
+});
