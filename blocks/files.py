@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,6 +195,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def no_such_file(path: Path) -> RequestError:
+    """The error to raise for a path that a user misspelt, with what is there of nearly the same name."""
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, names, 1)
+    what = f"{path}: there is no such file or directory"
+    return RequestError(what, f"Did you mean {path.parent / close[0]}?" if close else "Check the name.")
+
+
 def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
     """Read a JSON file written by `write_json`, which holds the schema version under "schema".
 
@@ -202,6 +211,8 @@ def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
+        if not path.parent.exists():
+            raise no_such_file(path.parent) from None
         raise RequestError(f"{path.parent} is not {what}: it has no {path.name}") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error

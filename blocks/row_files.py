@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.files import no_such_file
 from blocks.sources import read_whole
 from blocks.uci import quoted
 
@@ -78,7 +79,7 @@ def _numbers(path: str) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise RequestError(f"{path}: there is no such file") from None
+        raise no_such_file(Path(path)) from None
     except (OSError, ValueError, EOFError) as error:
         raise RequestError(f"{path} cannot be read as an array: {error}", "Write it by numpy.save.") from error
     if found.ndim != 1 or found.dtype.kind not in "biuf":

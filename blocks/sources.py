@@ -13,6 +13,7 @@ from typing import IO, Any
 import zstandard
 
 from blocks.errors import RequestError
+from blocks.files import no_such_file
 
 CHUNK = 1 << 21  # bytes of a chunk: workers are never long at one, and a few hundred documents share its overhead
 _PIECE = 1 << 17  # bytes read at a time: even a run of zeros does not inflate to more than memory holds
@@ -157,7 +158,7 @@ def open_input(path: str) -> IO[bytes]:
             return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise RequestError(f"{path}: there is no such file", "Check the name; `-` reads standard input.") from None
+        raise no_such_file(Path(path)) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -174,7 +175,7 @@ def size_of(path: str) -> int:
     try:
         return Path(path).stat().st_size
     except FileNotFoundError:
-        raise RequestError(f"{path}: there is no such file", "Check the name; `-` reads standard input.") from None
+        raise no_such_file(Path(path)) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error
 

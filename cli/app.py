@@ -15,6 +15,7 @@ from cli import (
     clean,
     curves,
     demo,
+    doctor,
     factors,
     ingest,
     inspect,
@@ -27,14 +28,15 @@ from cli import (
     results,
     shard,
     train,
+    watch,
 )
+from cli.command import Command, Configured, Training
 from cli.console import explained
 
 app = typer.Typer(
     name="ooc",
     help="Train models on data larger than memory.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -53,16 +55,26 @@ for command in (
     predict.predict,
     curves.curves,
     report.report,
+    watch.watch,
     plan.plan,
     shard.shard,
     inspect.info,
     inspect.verify,
     clean.clean,
     demo.demo,
+    doctor.doctor,
     launch.launch,
 ):
     app.command()(command)
 app.command(hidden=True)(rank.rank)
+
+_KINDS: dict[str, type[Command]] = {"resume": Training, "plan": Configured}
+for registered in app.registered_commands:
+    registered.cls = _KINDS.get(getattr(registered.callback, "__name__", ""), Command)
+for registered in ingest.app.registered_commands:
+    registered.cls = Configured
+for registered in train.app.registered_commands:
+    registered.cls = Training
 
 _debug = False
 

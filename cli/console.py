@@ -17,11 +17,15 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is th
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+quiet = False  # whether progress is shown to nobody: `--quiet`
+
+
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
     """A bar on standard error; nothing if that is not a terminal."""
     from tqdm import tqdm
 
-    return tqdm(total=total, desc=what, unit=unit, unit_scale=unit == "B", disable=None, leave=False)
+    disable = True if quiet else None
+    return tqdm(total=total, desc=what, unit=unit, unit_scale=unit == "B", disable=disable, leave=False)
 
 
 def print_json(content: Any) -> None:
@@ -44,7 +48,9 @@ def explained(error: BaseException) -> Explained:
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return Explained("interrupted", "", 130)
     if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
-        return Explained(told(), f"Try: {_help_command(error)}", 2)
+        meant = getattr(error, "possibilities", None)
+        what = f"{error.message}; did you mean {' or '.join(meant)}?" if meant else told()  # type: ignore[attr-defined]
+        return Explained(what, f"Try: {_help_command(error)}", 2)
     return Explained(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
 
 

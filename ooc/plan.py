@@ -32,7 +32,7 @@ class Plan:
     """workers: processes. resident: whether all local state stays in memory; otherwise `buffers` units of it do.
 
     bytes: what the process tree will hold. reasons: why, for people. mapped: whether the arrays that the program keeps
-    by slices lie in a file.
+    by slices lie in a file. budget: bytes that it may hold; 0: nobody said.
     """
 
     workers: int
@@ -41,6 +41,7 @@ class Plan:
     bytes: int
     reasons: tuple[str, ...]
     mapped: bool = False
+    budget: int = 0
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """The shared arrays that hold local state."""
@@ -79,7 +80,7 @@ def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, be
         filed = f"the model ({_mb(model)}) lies in a file, up to {_mb(two)} of it not written yet"
         reasons.append(filed if mapped else f"the model stays in memory ({_mb(model)})")
     reasons.append(f"processes, what they share and their scratch take {_mb(fixed)}")
-    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped)
+    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped, memory)
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:

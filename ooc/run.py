@@ -1,6 +1,7 @@
 """A run directory: everything that a training needs to go on, and what it has to tell.
 
 config.json     the program, its options, the dataset with its identity, how long to train
+options.toml    the options of the command that began it, for its `--config`
 state/          generations of the local state, see `ooc.state`; with --scratch in a directory there
 slices/         what a program keeps by slices while it runs, if memory does not hold it, see `ooc.slices`; likewise
 metrics.jsonl   one line for each iteration
@@ -16,8 +17,9 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +45,9 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 SCHEMA = 1
 CONFIG = "config.json"
 CHAINS = "chains.json"  # in a directory of several runs of one model
+OPTIONS = "options.toml"
+
+_begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
 
 
 class Run:
@@ -198,6 +203,33 @@ def new_scratch(parent: Path | None) -> Iterator[str | None]:
         raise
 
 
+@contextmanager
+def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """New runs note meanwhile which command began them, with all its options that have a value."""
+    lines = [f"{name} = {_toml(value)}\n" for name, value in options.items() if value not in (None, [])]
+    token = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}")
+    try:
+        yield
+    finally:
+        _begun_by.reset(token)
+
+
+def _toml(value: Any) -> str:
+    """A flag, a number, text, a path, or several of them."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, (bool, str)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, (int, float)) else json.dumps(str(value.absolute()), ensure_ascii=False)
+
+
+def note_beginning(directory: Path) -> None:
+    """Write what began a run, if a command did, into the directory of the run."""
+    if text := _begun_by.get():
+        with publish(directory / OPTIONS) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+
 def create_run(
     path: str | Path,
     dataset: Store,
@@ -222,6 +254,7 @@ def create_run(
     ):
         length = {"iterations": iterations, "evaluate_every": evaluate_every}
         write_json(directory / CONFIG, run_config(dataset, spec, **length, settings=settings or {}, scratch=place))
+        note_beginning(directory)
     return Run(path)
 
 

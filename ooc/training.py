@@ -114,7 +114,8 @@ def train(
                     f"Begin again with: ooc resume {run.path}",
                 )
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            reason = Training(run, engine, dataset, observer, callback, quiet=quiet).iterate(stop)
+            training = Training(run, engine, dataset, observer, callback, budget=plan.budget, quiet=quiet)
+            reason = training.iterate(stop)
             if reason is None:
                 observer.finish(engine) if observer else publish_model(run, engine)
                 run.set_finished()
@@ -187,10 +188,11 @@ class Training:
         observer: Observer | None,
         callback: Callback | None,
         *,
+        budget: int,
         quiet: bool,
     ) -> None:
         self._run, self._engine, self._dataset = run, engine, dataset
-        self._observer, self._callback, self._quiet = observer, callback, quiet
+        self._observer, self._callback, self._budget, self._quiet = observer, callback, budget, quiet
         self._enough = False
         iteration = engine.cursor.iteration
         self._told = self._go_back_to(iteration)
@@ -259,6 +261,7 @@ class Training:
             **{name: value / told.samples for name, value in told.sums.items()},
             "samples_processed": told.samples_processed,
             "memory_bytes": max(told.memory_bytes),
+            **({"budget_bytes": self._budget} if self._budget else {}),
             "bytes_read": told.bytes_read,
             "bytes_written": told.bytes_written,
             "bytes_sent": told.bytes_sent,

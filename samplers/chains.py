@@ -22,7 +22,7 @@ import numpy as np
 from blocks.dataset import Dataset
 from blocks.errors import Interrupted, RequestError
 from blocks.files import publish_directory, read_json, write_json
-from ooc.run import CHAINS, CONFIG, Run, locked, new_scratch, replacing, run_config
+from ooc.run import CHAINS, CONFIG, Run, locked, new_scratch, note_beginning, replacing, run_config
 from ooc.worker import ProgramSpec
 from samplers.convergence import evaluations, measure
 
@@ -78,6 +78,7 @@ def create_chains(
             chain.mkdir()
             write_json(chain / CONFIG, run_config(dataset, seeded, scratch=places[number], **configured))
         _write(directory, chains, configured["iterations"])
+        note_beginning(directory)
 
 
 def _write(path: Path, chains: int, iterations: int, **found: Any) -> None:

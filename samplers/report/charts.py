@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
         "tickCount": 5,
     },
     "legend": {**_QUIET, "orient": "top", "title": None, "labelFontSize": 11, "columns": 5},
+    "mark": {"color": "var(--series-1)"},
     "line": {"strokeWidth": 1.8},
     "range": {"category": [f"var(--series-{number})" for number in range(1, 7)]},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
     model.KIND: topics.section,
     factor_model.KIND: factors.section,
 }
+_MOST_VALUES = 8
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -33,15 +35,33 @@ def write_report(path: Path, out: Path) -> None:
     sections = _sections(path, chosen)
     page = environment.get_template("page.html").render(
         name=path.resolve().name,
-        config=chosen.config,
+        version=chosen.config["version"],
+        options={name: _told(value) for name, value in _options(chosen).items()},
         program=chosen.config["program"].rpartition(":")[2],
         dataset=Path(chosen.config["dataset"]["path"]).name,
+        identity=chosen.config["dataset"]["identity"],
         sections=sections,
         library=script,
         config_of_charts=CONFIG,
     )
     with publish(out) as beside:
         beside.write_text(page, encoding="utf-8")
+
+
+def _told(value: Any) -> str:
+    """An option, of which a list can be very long."""
+    if isinstance(value, list) and len(value) > _MOST_VALUES:
+        return f"{', '.join(map(str, value[:_MOST_VALUES]))}, ... ({len(value):,} in all)"
+    return json.dumps(value, ensure_ascii=False).strip('"[]')
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """What determines the result of a run."""
+    length = {name: run.config[name] for name in ("iterations", "evaluate_every")}
+    settings = {name: value for name, value in run.config["settings"].items() if value}
+    if "held_out" in settings:
+        settings["held_out"] = Path(settings["held_out"]["path"]).name
+    return {**run.config["options"], **length, **settings}
 
 
 def _chosen(path: Path) -> Run:

@@ -41,7 +41,7 @@ def section(model: Model) -> Section:
     data = {
         "tiles": [
             ("topics", f"{model.topics:,}"),
-            ("tokens", f"{float(model.topic_counts.sum()) / model.states:,.0f}"),
+            ("tokens", f"{int(model.documents.counts.sum()) / model.states:,.0f}"),
             ("words", f"{model.vocabulary_size:,}"),
             ("documents", f"{model.documents.offsets.size - 1:,}"),
         ],

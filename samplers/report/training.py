@@ -25,6 +25,7 @@ _TITLES = {
 _TOGETHER = {"held_out_rmse": "rmse"}  # what is drawn in the chart of another
 _NO_STAGE = ("elapsed_s", "page_cache_s")  # the second is within sampling
 _TABLE_ROWS = 60
+_PLAIN = {"title": None, "grid": False, "format": "d"}  # axis of iterations
 
 
 def section(runs: Mapping[str, Lines], planned: int) -> Section:
@@ -130,7 +131,7 @@ def _stages(lines: Lines) -> dict[str, Any] | None:
     if not rows:
         return None
     encoding = {
-        "x": quantity("iteration", "", axis={"title": None, "grid": False, "format": "d"}, scale={"nice": False}),
+        "x": quantity("iteration", "", axis=_PLAIN, scale={"nice": False, "padding": 12}),
         "y": quantity("seconds", "", axis={"title": None}, stack=True),
         "color": category("stage", title=None, sort=None),
         "tooltip": [quantity("iteration", "iteration"), category("stage", title="for"), quantity("seconds", "seconds")],
@@ -150,7 +151,7 @@ def _memory(lines: Lines) -> dict[str, Any]:
         }
         for line in thinned(lines)
     ]
-    axis = quantity("iteration", "", axis={"title": None, "grid": False, "format": "d"}, scale={"nice": False})
+    axis = quantity("iteration", "", axis=_PLAIN, scale={"nice": False})
     shown = [quantity("iteration", "iteration"), quantity("memory", "MB held", format=",.0f")]
     held = {
         "mark": {"type": "area", "line": True, "opacity": 0.75, "fillOpacity": 0.25},

@@ -1,0 +1,117 @@
+"""What all commands can do besides their own work.
+
+Command     `--quiet`; a training notes its options in the run
+Configured  also `--config FILE.toml`, which holds options by their names
+Training    also `--watch`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from cli import console
+
+_NOT_NOTED = ("overwrite", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
+
+
+class Command(TyperCommand):
+    """A command of ooc."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        if all(param.name != "quiet" for param in self.params):
+            self.params += _parameters(_quiet)
+
+    def invoke(self, ctx: Any) -> Any:
+        words = ctx.command_path.split()
+        if "train" not in words:
+            return super().invoke(ctx)
+        from ooc.run import begun_by
+
+        options = {param.name for param in self.params if param.param_type_name == "option"}
+        noted = {name: value for name, value in ctx.params.items() if name in options and name not in _NOT_NOTED}
+        with begun_by(" ".join(words[words.index("train") :]), noted):
+            return super().invoke(ctx)
+
+
+class Configured(Command):
+    """A command whose options can come from a file; those of the command line count before them."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += _parameters(_config)
+
+
+class Training(Configured):
+    """A command that trains a run."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += _parameters(_watch)
+
+    def invoke(self, ctx: Any) -> Any:
+        if not ctx.params.pop("watch"):
+            return super().invoke(ctx)
+        from blocks.errors import RequestError
+        from cli.watch import watching
+
+        if ctx.params.get("transport"):
+            raise RequestError("--watch is for one machine", "Look at a rank's run with: ooc watch RUN")
+        ctx.params["quiet"] = True
+        with watching(ctx.params["run"]):
+            return super().invoke(ctx)
+
+
+@cache
+def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
+    """Those that a function declares, but for --help."""
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return tuple(get_command(app).params)
+
+
+def _be_quiet(value: bool) -> None:
+    console.quiet = value
+
+
+def _read_config(ctx: typer.Context, value: Path | None) -> None:
+    if value is not None:
+        from cli.config import read_config
+
+        options = {param.name: param for param in ctx.command.params if param.param_type_name == "option"}
+        ctx.default_map = read_config(value, options)
+
+
+def _quiet(
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress.", callback=_be_quiet, expose_value=False)
+    ] = False,
+) -> None: ...
+
+
+def _config(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Options in a file, as lines topics = 100; those given here count before them.",
+            callback=_read_config,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None: ...
+
+
+def _watch(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show live how it goes, in place of plan and progress bar.")
+    ] = False,
+) -> None: ...

@@ -1,0 +1,66 @@
+"""`ooc doctor`: what this machine gives a training, and what would make it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import Json, print_json
+
+
+def doctor(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Whose disk is tried, with 512 MB written and 256 MB read.")
+    ] = Path(),
+    json: Json = False,
+) -> None:
+    """Say what this machine has - versions, cores, memory and its limits, huge pages, disk - and what would be faster.
+
+    Examples: ooc doctor
+
+    ooc doctor /mnt/fast --json
+    """
+    from blocks.files import no_such_file
+    from ooc.doctor import advice, examine
+
+    if not directory.is_dir():
+        raise no_such_file(directory)
+    facts = examine(directory)
+    found = advice(facts)
+    if json:
+        print_json(facts | {"advice": [one._asdict() for one in found]})
+        return
+    print("\n".join(told(facts)))
+    for one in found:
+        print("", f"! {one.what}{': ' if one.why else ''}{one.why}", f"  {one.remedy}", sep="\n")
+    if not found:
+        print("\nnothing was found that would make trainings faster")
+
+
+def told(facts: dict[str, Any]) -> Iterator[str]:
+    """Lines for a reader."""
+    from ooc.doctor import EXTRAS
+
+    processor, memory, disk, pages = (facts[name] for name in ("processor", "memory", "disk", "huge_pages"))
+    yield f"versions    {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}"
+    missing = [
+        f"{EXTRAS[name][0]} needs ooc[{EXTRAS[name][1]}]" for name, found in facts["extras"].items() if not found
+    ]
+    yield f"extras      {'; '.join(missing) or 'all are installed'}"
+    yield f"system      {facts['system']}"
+    instructions = ", ".join(processor["instructions"]) or "no vector instructions known"
+    yield f"processor   {processor['name']} ({instructions}), {processor['usable']} cores, load {processor['load']:.1f}"
+    limit = f", limited to {memory['limit'] / 1e9:.1f} GB" if memory["limit"] else ""
+    yield f"memory      {memory['available'] / 1e9:.1f} of {memory['total'] / 1e9:.1f} GB available{limit}"
+    yield f"huge pages  {pages['enabled'] or 'none'}; for shared memory {pages['shmem_enabled'] or 'none'}"
+    yield f"files       {facts['open_files']:,} may be open at a time"
+    cache = facts["kernel_cache"]
+    yield f"kernels     {'compiled' if cache['compiled'] else 'not compiled yet'}, in {cache['path']}"
+    if "error" in disk:
+        yield f"disk        {disk['path']}: {disk['error']}"
+        return
+    speeds = f"reads {disk['reading'] / 1e6:,.0f} and at the same time writes {disk['writing'] / 1e6:,.0f} MB/s"
+    yield f"disk        {disk['path']} ({disk['kind'] or 'unknown'}): {speeds}, {disk['free'] / 1e9:,.1f} GB free"

@@ -1,0 +1,213 @@
+"""`ooc watch` and `ooc train --watch`: how a training goes, live in a terminal, or as lines where there is none."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.console import Json
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from ooc.progress import Progress
+
+INTERVAL = 0.5  # seconds between looks
+_WIDTH = 32  # of a sparkline
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_OBJECTIVES = {  # in the order in which they are shown, and how
+    "log_likelihood_per_token": ("log-likelihood", "{:.4f}"),
+    "held_out_log_likelihood_per_token": ("held-out", "{:.4f}"),
+    "objective": ("objective", "{:.6g}"),
+    "duality_gap": ("duality gap", "{:.3g}"),
+    "rmse": ("RMSE", "{:.4f}"),
+    "held_out_rmse": ("held-out RMSE", "{:.4f}"),
+}
+_COLOURS = {"running": "green", "finished": "blue", "stopped": "red"}
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or several chains, that somebody trains.")],
+    json: Json = False,
+) -> None:
+    """Watch a training until it ends: progress, objective, memory, throughput, time left. Ctrl-C leaves it alone.
+
+    Where standard output is no terminal there is a line for each iteration; with --json it is JSON.
+
+    Example: ooc watch run
+    """
+    from blocks.errors import WorkFailed
+
+    last = _print_lines(run, sys.stdout, as_json=json) if json or not sys.stdout.isatty() else _show(run, sys.stdout)
+    if last.state == "stopped":
+        where = f"stopped at iteration {last.done} of {last.planned}"
+        raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Go on with it: ooc resume {run}")
+
+
+@contextmanager
+def watching(run: Path) -> Iterator[None]:
+    """Show a run that this process trains meanwhile on standard error, from when it is there."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow_own, args=(run, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _follow_own(run: Path, ended: threading.Event) -> None:
+    from blocks.errors import OocError
+    from ooc.progress import current, started
+
+    began = time.time()
+    while not ended.wait(INTERVAL):
+        with suppress(OocError, OSError):  # it is not made yet, or was removed
+            if (started(current(run)) or 0) >= began - 1:
+                (_show if sys.stderr.isatty() else _print_lines)(run, sys.stderr, ended=ended)
+                return
+
+
+def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
+    """What is to be seen, again and again, until the training ends; the last look is at its end."""
+    from ooc.progress import RUNNING, Follower, current
+
+    followers: dict[Path, Follower] = {}
+    while True:
+        over = ended is not None and ended.is_set()
+        path = current(run)
+        seen = followers.setdefault(path, Follower(path)).look()
+        yield seen
+        if over or (seen.state != RUNNING and current(run) == path and ended is None):
+            return
+        ended.wait(INTERVAL) if ended else time.sleep(INTERVAL)
+
+
+def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> Progress:
+    """Draw it in a terminal, in place."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream, highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        for seen in _looks(run, ended):
+            live.update(picture(seen, console), refresh=True)
+    return seen
+
+
+def _print_lines(
+    run: Path, stream: IO[str], ended: threading.Event | None = None, *, as_json: bool = False
+) -> Progress:
+    """A line for each iteration that was not told before."""
+    import json
+
+    told: tuple[Path | None, int] = None, 0
+    for seen in _looks(run, ended):
+        if told[0] != seen.path:
+            told = seen.path, 0
+        new = [line for line in seen.lines if line["iteration"] > told[1]]
+        for line in new:
+            facts = {"run": str(seen.path), "planned": seen.planned, **line}
+            print(json.dumps(facts) if as_json else plain(seen, line), file=stream, flush=True)
+        told = seen.path, max(told[1], seen.done)
+    return seen
+
+
+def plain(seen: Progress, line: dict[str, Any]) -> str:
+    """An iteration as a line of text."""
+    parts = [f"iteration {line['iteration']} of {seen.planned}", _rate(line), f"{line['memory_bytes'] / 1e6:,.0f} MB"]
+    parts += [f"{told} {form.format(line[name])}" for name, (told, form) in _OBJECTIVES.items() if name in line]
+    return f"{seen.path}: {', '.join(parts)}"
+
+
+def picture(seen: Progress, console: Console) -> RenderableType:
+    """All that is known of it, as a panel."""
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True, min_width=20)
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    share = seen.done / max(seen.planned, 1)
+    bar = ProgressBar(1.0, share, width=_WIDTH, complete_style="cyan", finished_style="blue")
+    grid.add_row("iteration", f"[bold]{seen.done:,}[/] of {seen.planned:,} ({share:.0%})", bar)
+    grid.add_row("time", _duration(seen.lines[-1]["elapsed_s"]) if seen.lines else "starting", _left(seen))
+    for row in _objectives(seen.lines):
+        grid.add_row(*row)
+    if seen.lines:
+        rate = next(name for name in seen.lines[-1] if name.endswith("_per_s"))
+        grid.add_row("throughput", _rate(seen.lines[-1]), sparkline([line[rate] for line in seen.lines]))
+        grid.add_row(*_memory(seen.lines[-1]))
+        grid.add_row("spent on", _spent(seen.lines[-1]), "")
+    colour = _COLOURS[seen.state]
+    title = f"[bold]{seen.path}[/] [{colour}]{seen.state}[/]"
+    return Panel(grid, title=title, title_align="left", border_style="bright_black", width=min(console.width, 88))
+
+
+def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
+    """The course of some values, each character the mean of as many of them; of equal ones a low line."""
+    if not values:
+        return ""
+    edges = [len(values) * place // min(width, len(values)) for place in range(min(width, len(values)) + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    steps = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BLOCKS[round((mean - low) * steps)] for mean in means)
+
+
+def _objectives(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for name, (told, form) in _OBJECTIVES.items():
+        values = [line[name] for line in lines if line.get(name) is not None]
+        if values:
+            yield told, form.format(values[-1]), f"[cyan]{sparkline(values)}[/]"
+
+
+def _memory(line: dict[str, Any]) -> tuple[str, RenderableType, RenderableType]:
+    from rich.progress_bar import ProgressBar
+
+    held, budget = line["memory_bytes"], line.get("budget_bytes")
+    if not budget:
+        return "memory", f"{held / 1e6:,.0f} MB", ""
+    style = "yellow" if held < 0.9 * budget else "red"
+    bar = ProgressBar(budget, held, width=_WIDTH, complete_style=style, finished_style=style)
+    return "memory", f"{held / 1e6:,.0f} of {budget / 1e6:,.0f} MB", bar
+
+
+def _rate(line: dict[str, Any]) -> str:
+    name = next(name for name in line if name.endswith("_per_s"))
+    return f"{line[name] / 1e6:,.2f}M {name.removesuffix('_per_s')}/s"
+
+
+def _spent(line: dict[str, Any]) -> str:
+    """What the last iteration's time went into, the most first."""
+    seconds = {
+        name.removesuffix("_s"): value
+        for name, value in line.items()
+        if name.endswith("_s") and not name.endswith("_per_s") and name not in ("elapsed_s", "page_cache_s") and value
+    }
+    total = sum(seconds.values()) or 1.0
+    parts = sorted(seconds.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {value / total:.0%}" for name, value in parts if value >= 0.005 * total)
+
+
+def _left(seen: Progress) -> str:
+    if (left := seen.left()) is not None:
+        return f"{_duration(left)} left"
+    return ""
+
+
+def _duration(seconds: float) -> str:
+    """As 1:02:03."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

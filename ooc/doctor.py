@@ -1,0 +1,209 @@
+"""What this machine gives a training, and what would make it faster: facts first, then advice as a function of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from blocks.compiled import cache_directory
+from blocks.errors import OocError
+from blocks.memory import available
+from blocks.workers import cores
+from ooc.disk_speed import measure_disk
+
+REQUIRED = ("numpy", "numba", "h5py", "psutil")
+EXTRAS = {  # what the product can do with a package, and what to install for it
+    "matplotlib": ("ooc curves", "plot"),
+    "vl-convert-python": ("ooc report", "report"),
+    "cryptography": ("ooc launch", "ring"),
+    "mpi4py": ("--transport mpi", "mpi"),
+    "bed-reader": ("ooc ingest plink", "plink"),
+}
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+_FLAGS = ("avx2", "avx512f", "neon", "asimd")  # instruction sets that kernels are compiled to, if there are any
+SLOW_DISK = 200e6  # bytes a second, read and written: below it a disk is what streaming waits for
+LITTLE_MEMORY = 2e9
+FEW_FILES = 1024
+
+
+class Advice(NamedTuple):
+    """what: what was found. why: what comes of it. remedy: what to do."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
+    """The facts of this machine, JSON types only; the disk is that of a directory, and is written to and read from.
+
+    disk_bytes: how much, twice.
+    """
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in ("ooc", *REQUIRED)}},
+        "extras": {name: _version(name) for name in EXTRAS},
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "memory": _memory(),
+        "huge_pages": {name: _chosen(_HUGE_PAGES / name) for name in ("enabled", "shmem_enabled")},
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "kernel_cache": {"path": str(cache_directory()), "compiled": any(cache_directory().glob("*.compiled"))},
+        "disk": _disk(directory, disk_bytes),
+    }
+
+
+def advice(facts: dict[str, Any]) -> list[Advice]:
+    """What would make trainings faster, or safer, on a machine with such facts."""
+    processor, memory, disk = facts["processor"], facts["memory"], facts["disk"]
+    found: list[Advice | None] = [
+        _if(
+            processor["quota"] is not None and processor["quota"] < processor["usable"],
+            f"the control group has the time of {processor['quota'] or 0:.1f} of {processor['usable']} cores",
+            "workers stand still whenever it is used up",
+            f"Train with --workers {max(int(processor['quota'] or 1), 1)}, or have the limit raised.",
+        ),
+        _if(
+            processor["usable"] < processor["logical"],
+            f"{processor['usable']} of {processor['logical']} cores may be used",
+            "workers are as many as those",
+            "Start it without taskset, or ask the scheduler for more.",
+        ),
+        _if(
+            processor["load"] > 0.5 * processor["usable"],
+            f"others keep {processor['load']:.1f} cores busy",
+            "they share cores, caches and memory bandwidth with the workers",
+            "Wait for them, or give fewer --workers.",
+        ),
+        _if(
+            memory["available"] < LITTLE_MEMORY,
+            f"{memory['available'] / 1e9:.1f} GB of memory are available",
+            "what does not fit is streamed from the disk",
+            "Close what is not needed; --memory says how much may be used.",
+        ),
+        _if(
+            memory["swap_used"] > 0.1 * max(memory["total"], 1),
+            f"{memory['swap_used'] / 1e9:.1f} GB are swapped out",
+            "what others need again is read while the training streams",
+            "See that what runs fits in memory.",
+        ),
+        _if(
+            facts["huge_pages"]["shmem_enabled"] in ("never", "deny"),
+            "huge pages for shared memory are switched off",
+            "a sampler with many topics waits for address translation: sparse-gibbs 3 to 9 percent of the time",
+            f"As root: echo always > {_HUGE_PAGES / 'shmem_enabled'}",
+        ),
+        _if(
+            facts["open_files"] < FEW_FILES,
+            f"a process may have {facts['open_files']} files open",
+            "a dataset of many blocks needs more",
+            "Raise it with: ulimit -n 4096",
+        ),
+        *_of_disk(disk),
+    ]
+    return [one for one in found if one]
+
+
+def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
+    if "error" in disk:
+        remedy = "Give a directory that can be written to: ooc doctor DIR"
+        return [Advice(f"the disk of {disk['path']} was not measured: {disk['error']}", "", remedy)]
+    speed = disk["reading"] + disk["writing"]
+    return [
+        _if(
+            speed < SLOW_DISK,
+            f"the disk of {disk['path']} reads and writes {speed / 1e6:,.0f} MB/s in all",
+            "a training that streams its state waits for it",
+            "Put the state on a faster one with --scratch DIR, or keep it in memory with more --memory.",
+        ),
+        _if(
+            disk["free"] < 0.05 * disk["total"],
+            f"{disk['free'] / 1e9:.1f} GB of {disk['total'] / 1e9:.0f} are free on the disk of {disk['path']}",
+            "full disks are slow, and a training keeps up to three generations of its state",
+            "Make room: ooc clean finds what killed commands left.",
+        ),
+    ]
+
+
+def _if(found: bool, what: str, why: str, remedy: str) -> Advice | None:
+    return Advice(what, why, remedy) if found else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> dict[str, Any]:
+    """logical: cores of the machine. usable: of this process. quota: cores whose time its control group has. load: that
+    processes used in the last minute."""
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    told = dict(line.partition(":")[::2] for line in lines if ":" in line)
+    told = {name.strip(): value.strip() for name, value in told.items()}
+    flags = told.get("flags", told.get("Features", "")).split()
+    quota, _, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
+    return {
+        "name": told.get("model name", platform.processor() or platform.machine()),
+        "instructions": [flag for flag in _FLAGS if flag in flags],
+        "logical": os.cpu_count() or 1,
+        "usable": cores(),
+        "quota": int(quota) / int(period) if quota.isdigit() else None,
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _memory() -> dict[str, Any]:
+    """Bytes. limit: of the control group."""
+    limit = _read(Path("/sys/fs/cgroup/memory.max")).strip()
+    return {
+        "total": psutil.virtual_memory().total,
+        "available": available(),
+        "limit": int(limit) if limit.isdigit() else None,
+        "swap_used": psutil.swap_memory().used,
+        "process_limit": None if (most := resource.getrlimit(resource.RLIMIT_AS)[0]) < 0 else most,
+    }
+
+
+def _disk(directory: Path, size: int) -> dict[str, Any]:
+    """Bytes, and bytes a second of reading and writing at the same time."""
+    path = str(directory.absolute())
+    try:
+        usage, speed = shutil.disk_usage(directory), measure_disk(directory, size)
+    except (OocError, OSError) as error:
+        return {"path": path, "error": error.what if isinstance(error, OocError) else error.strerror}
+    return {
+        "path": path,
+        "kind": _file_system(directory),
+        "total": usage.total,
+        "free": usage.free,
+        "reading": round(speed.reading),
+        "writing": round(speed.writing),
+    }
+
+
+def _file_system(directory: Path) -> str | None:
+    """Of the longest mount point that the directory is below."""
+    place = str(directory.resolve()) + "/"
+    mounts = [part for part in psutil.disk_partitions(all=True) if place.startswith(part.mountpoint.rstrip("/") + "/")]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else None
+
+
+def _chosen(path: Path) -> str | None:
+    """The word in brackets of a file that lists what could be chosen."""
+    words = [word[1:-1] for word in _read(path).split() if word.startswith("[")]
+    return words[0] if words else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,112 @@
+"""How a run is seen from outside: by its files, whoever works on it, and when nobody does any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, current, holder_started, started
+
+CONFIG = {"schema": 1, "iterations": 40, "finished": False}
+
+
+def line(iteration: int, seconds: float = 2.0) -> str:
+    return json.dumps({"iteration": iteration, "elapsed_s": seconds * iteration, "tokens_per_s": 5}) + "\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    return path
+
+
+def test_only_new_lines_are_read_and_torn_ones_wait(run: Path) -> None:
+    follower = Follower(run)
+    assert follower.look().lines == []
+    with (run / "metrics.jsonl").open("w") as file:
+        for text, done in ((line(1), 1), (line(2)[:9], 1), (line(2)[9:] + line(3), 3)):
+            file.write(text)
+            file.flush()
+            seen = follower.look()
+            assert seen.done == done
+    assert [told["iteration"] for told in seen.lines] == [1, 2, 3]
+    assert seen.planned == 40
+
+
+@pytest.mark.parametrize("kept", ["", line(1), line(1) + line(2) + line(3) + line(4)])
+def test_metrics_that_were_replaced_are_read_again(run: Path, kept: str) -> None:
+    """As a resume does it that goes back: by another file under the name, shorter or longer."""
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(line(1, 7.0) + line(2, 7.0) + line(3, 7.0))
+    follower = Follower(run)
+    assert follower.look().done == 3
+    beside = run / "beside"
+    beside.write_text(kept)
+    beside.replace(metrics)
+    assert [told["elapsed_s"] for told in follower.look().lines] == [2.0 * (i + 1) for i in range(kept.count("\n"))]
+
+
+def test_whoever_holds_the_lock_trains(run: Path) -> None:
+    """A process that lives; one that ended, also if nobody asked how; a number that another process has got since."""
+    follower, lock = Follower(run), run / "lock"
+    assert follower.look().state == STOPPED
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    time.sleep(0.05)
+    lock.write_text(str(process.pid))
+    assert holder_started(run) == lock.stat().st_mtime
+    assert follower.look().state == RUNNING
+    before = lock.stat().st_mtime - 100  # the lock was written before the process began
+    os.utime(lock, (before, before))
+    assert holder_started(run) is None
+    os.utime(lock)
+    assert holder_started(run)
+    process.kill()
+    assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert holder_started(run) is None
+    process.communicate()
+    assert follower.look().state == STOPPED
+    for wrong in ("", "12 monkeys", "4194999"):
+        lock.write_text(wrong)
+        assert holder_started(run) is None
+    (run / "config.json").write_text(json.dumps(CONFIG | {"finished": True}))
+    assert follower.look().state == FINISHED
+
+
+def test_what_is_left_is_judged_by_the_last_iterations(run: Path) -> None:
+    """The first hundred were slow; the last ten took two seconds each."""
+    (run / "lock").write_text(str(os.getpid()))
+    follower = Follower(run)
+    assert follower.look().left() is None
+    lines = [{"iteration": i + 1, "elapsed_s": 9.0 * min(i + 1, 20) + 2.0 * max(i - 19, 0)} for i in range(30)]
+    (run / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
+    assert follower.look().iteration_seconds() == 9.0
+    with (run / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(told) + "\n" for told in lines[1:])
+    seen = follower.look()._replace(since=0.5)
+    assert seen.iteration_seconds() == 2.0
+    assert seen.left() == 10 * 2.0 - 0.5
+    assert seen._replace(since=100.0).left() == 9 * 2.0
+    assert seen._replace(state=STOPPED).left() is None
+
+
+def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path) -> None:
+    """Also between two of them, when neither is worked on, but the lock of all is held."""
+    (tmp_path / "chains.json").write_text("{}")
+    for number, finished in ((1, True), (2, False), (10, False)):
+        (tmp_path / f"chain-{number}").mkdir()
+        (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": finished}))
+    assert current(tmp_path) == tmp_path / "chain-2"
+    assert started(tmp_path / "chain-2") is None
+    (tmp_path / "lock").write_text(str(os.getpid()))
+    assert Follower(tmp_path / "chain-2").look().state == RUNNING
+    for number in (2, 10):
+        (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": True}))
+    assert current(tmp_path) == tmp_path / "chain-10"

@@ -1,0 +1,233 @@
+"""The report in a real browser: topics clicked, words searched, keys pressed; read in a wide and a narrow window, light
+and dark; with names that are markup."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsers import UNREADABLE, chromium, opened
+
+from ooc.run import Run
+from samplers.models import open_model
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+MARKUP = "<img src=x onerror=alert(1)>"
+THEMES = [
+    ["apple", "pear", "plum", "fruit", MARKUP],
+    ["goal", "team", "ball", "match", "score"],
+    ["star", "planet", "orbit", "moon", "sun"],
+    ["court", "judge", "law", "trial", "score"],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
+    """Runs and their reports: of topics, of two chains, of a factorization, and of one that was stopped."""
+    folder = tmp_path_factory.mktemp("reports")
+    rng, ooc = np.random.default_rng(7), ooc_in(folder)
+    names = [f"</script><b>{document}" for document in range(200)]
+    texts = [list(rng.choice(THEMES[document % 4], 30)) for document in range(200)]
+    lines = [json.dumps({"id": name, "text": text}) for name, text in zip(names, texts, strict=True)]
+    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n")
+    pairs = [(user, item) for user in range(40) for item in range(30) if (user + item) % 3]
+    ratings = [f"user{user}\tfilm {item} & co\t{rng.integers(1, 6)}\n" for user, item in pairs]
+    (folder / "ratings.tsv").write_text("".join(ratings))
+    short = ("--iterations", 16, "--evaluate-every", 2, "--workers", 1, "--quiet")
+    for command in (
+        ("ingest", "jsonl", "texts.jsonl", "corpus"),
+        ("ingest", "ratings", "ratings.tsv", "ratings"),
+        ("train", "lda", "corpus", "run", "--topics", 4, *short, "--memory", "1GB"),
+        ("train", "lda", "corpus", "chains", "--topics", 3, *short, "--chains", 2),
+        ("train", "mf", "ratings", "factors", "--rank", 3, *short),
+        *(("report", run) for run in ("run", "chains", "factors")),
+    ):
+        done = ooc(*command)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("name", ["run", "factors"])
+def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
+    """Nothing sticks out of the window, every text is large enough and stands out, and nobody complains."""
+    page, problems = opened(browser, folder / f"{name}.html", width, scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(UNREADABLE) == []
+    for chart in page.locator(".chart").all():
+        assert chart.locator("svg [role=graphics-symbol], svg [role=graphics-object]").count() > 0
+        assert chart.locator("svg").bounding_box()["width"] > 200
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark")
+    assert problems == []
+    page.close()
+
+
+def chosen(page: Any) -> int:
+    """The number of the topic that is shown."""
+    return int(re.match(r"Topic (\d+)", page.inner_text("#topic-title"))[1])
+
+
+def test_a_topic_is_chosen_by_a_click_and_by_keys(folder: Path, browser: Any) -> None:
+    """On the map, on a bar, in the table and with arrow keys; the table and the map know."""
+    page, problems = opened(browser, folder / "run.html")
+    model = open_model(folder / "run")
+    order = np.argsort(-model.topic_counts, kind="stable").tolist()
+    assert chosen(page) == order[0]
+    page.locator("#topics-map svg .mark-symbol path").nth(2).click()
+    assert chosen(page) == order[2]
+    assert page.locator("#topics-table tr[aria-current=true] button").inner_text() == str(order[2])
+    page.locator("#topics-sizes svg .mark-rect path").nth(1).click()
+    assert chosen(page) == order[1]
+    page.locator("#topics-table button").nth(3).click()
+    assert chosen(page) == order[3]
+    page.focus("#topics-map")
+    page.keyboard.press("ArrowRight")
+    assert chosen(page) == order[0]
+    page.keyboard.press("ArrowLeft")
+    assert chosen(page) == order[3]
+    page.get_by_label("Previous topic").press("Enter")
+    assert chosen(page) == order[2]
+    assert problems == []
+    page.close()
+
+
+def test_words_are_ranked_by_relevance(folder: Path, browser: Any) -> None:
+    """At both ends of the slider, by the formula of Sievert and Shirley."""
+    page, problems = opened(browser, folder / "run.html")
+    model = open_model(folder / "run")
+    counts = np.zeros((model.vocabulary_size, model.topics))
+    counts[np.repeat(np.arange(len(counts)), np.diff(model.words.offsets)), model.words.topics] = model.words.counts
+    k, vocabulary = chosen(page), np.array(model.vocabulary())
+    phi = (counts[:, k] + model.beta) / (model.topic_counts[k] + len(counts) * model.beta)
+    own = np.flatnonzero(counts[:, k])
+    for level, presses in ((0.0, "Home"), (1.0, "End")):
+        page.focus("#lambda")
+        page.keyboard.press(presses)
+        lifts = np.log(phi) - (1 - level) * np.log(counts.sum(axis=1) / counts.sum())
+        expected = own[np.argsort(-lifts[own], kind="stable")]
+        shown = page.locator("#topic-words button").all_inner_texts()
+        np.testing.assert_allclose(
+            lifts[[vocabulary.tolist().index(word) for word in shown]], lifts[expected], atol=1e-6
+        )
+    assert problems == []
+    page.close()
+
+
+def test_a_word_is_searched(folder: Path, browser: Any) -> None:
+    """Found by a part of it, with the topics that have it; a number is a topic; what is not there is said."""
+    page, problems = opened(browser, folder / "run.html")
+    page.get_by_label("Find a word").fill("plan")
+    assert page.locator("#found button").all_inner_texts() == ["planet"]
+    page.keyboard.press("Enter")
+    told = page.inner_text("#found")
+    assert "“planet”" in told
+    assert "100%" in told
+    number = int(re.search(r"of topic\s+(\d+)", told)[1])
+    page.locator("#found button").first.click()
+    assert chosen(page) == number
+    assert {"planet", "star"} <= set(page.locator("#topic-words button").all_inner_texts())
+    page.get_by_label("Find a word").fill("2")
+    page.keyboard.press("Enter")
+    assert chosen(page) == 2
+    page.get_by_label("Find a word").fill("zebra")
+    assert "No topic has “zebra”" in page.inner_text("#found")
+    page.get_by_label("Find a word").fill("<img")
+    assert page.locator("#found button").all_inner_texts() == [MARKUP]
+    assert page.locator("img").count() == 0
+    assert problems == []
+    page.close()
+
+
+def test_everything_is_reached_with_the_tab_key(folder: Path, browser: Any) -> None:
+    """In the order of the page, and what has the focus shows it."""
+    page, _ = opened(browser, folder / "run.html")
+    wanted = ["word", "lambda", "topics-map", "previous", "next", "against"]
+    reached = []
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none" or page.evaluate("document.activeElement === document.body")
+        if reached[-1] == wanted[-1]:
+            break
+    assert [name for name in reached if name in wanted] == wanted
+    page.close()
+
+
+def test_items_of_a_factorization(folder: Path, browser: Any) -> None:
+    page, problems = opened(browser, folder / "factors.html")
+    page.get_by_label("Find an item").fill("FILM 7 ")
+    assert page.locator("#items-table tr:visible button").all_inner_texts() == ["film 7 & co"]
+    page.keyboard.press("Enter")
+    assert page.inner_text("#item-title") == "film 7 & co"
+    assert page.locator("#item-alike .bar").count() == 10
+    before = page.inner_html("#training-objective-rmse")
+    page.get_by_label("Curves against").select_option("elapsed_s")
+    page.wait_for_function(
+        "before => document.getElementById('training-objective-rmse').innerHTML !== before", arg=before
+    )
+    assert problems == []
+    page.close()
+
+
+def test_chains_are_drawn_together(folder: Path, browser: Any) -> None:
+    page, problems = opened(browser, folder / "chains.html")
+    legend = page.locator("#training-objective-log_likelihood_per_token .role-legend").inner_text()
+    assert "chain-1" in legend
+    assert "chain-2" in legend
+    assert problems == []
+    page.close()
+
+
+def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Path], Ooc]) -> None:
+    """As it was killed, with a torn line; without any line it is refused, and nothing is written."""
+    unfinished = folder / "unfinished"
+    unfinished.mkdir()
+    run = Run(folder / "run")
+    (unfinished / "config.json").write_text(json.dumps(run.config))
+    refused = ooc_in(folder)("report", "unfinished")
+    assert refused.returncode == 2
+    assert "no iteration to tell of yet" in refused.stderr
+    assert not (folder / "unfinished.html").exists()
+    text = (run.path / "metrics.jsonl").read_text()
+    (unfinished / "metrics.jsonl").write_text(text[: len(text) * 2 // 3])
+    done = ooc_in(folder)("report", "unfinished", "-o", "part.html", "--json")
+    assert done.returncode == 0, done.stderr
+    page = (folder / "part.html").read_text()
+    assert json.loads(done.stdout) == {"path": "part.html", "bytes": (folder / "part.html").stat().st_size}
+    assert 'id="training"' in page
+    assert 'id="topics"' not in page
+    again = ooc_in(folder)("report", "unfinished", "-o", "part.html")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "vl_convert"])
+def test_a_missing_library_is_named(folder: Path, missing: str) -> None:
+    script = f"""
+import sys
+sys.modules[{missing!r}] = None
+from cli.app import run
+sys.argv[1:] = ["report", "run", "-o", "x.html"]
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'ooc[report]'" in done.stderr
+    assert not (folder / "x.html").exists()
