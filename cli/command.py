@@ -7,7 +7,9 @@ Training    also `--watch`
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,8 +67,10 @@ class Training(Configured):
         if ctx.params.get("transport"):
             raise RequestError("--watch is for one machine", "Look at a rank's run with: ooc watch RUN")
         ctx.params["quiet"] = True
-        with watching(ctx.params["run"]):
-            return super().invoke(ctx)
+        with redirect_stdout(io.StringIO()) as result, watching(ctx.params["run"]):
+            done = super().invoke(ctx)
+        print(result.getvalue(), end="")  # once the picture stands still
+        return done
 
 
 @cache

@@ -17,6 +17,16 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is th
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def one_of(names: str, help: str) -> Any:
+    """An option that takes one of some names, as a|b|c, which the shell completes; one in capitals stands for any."""
+    known = [name for name in names.split("|") if name.islower()]
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return typer.Option(metavar=names, help=help, autocompletion=complete)
+
+
 quiet = False  # whether progress is shown to nobody: `--quiet`
 
 

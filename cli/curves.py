@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Overwrite
+from cli.console import Json, Overwrite, print_json
 
 
 def curves(
@@ -17,12 +17,19 @@ def curves(
         str | None, typer.Option(help="What of the metrics to draw [default: the objective, or likelihood].")
     ] = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
-    """Draw the objective against the data processed, and the data processed against time."""
+    """Draw the objective against the data processed, and the data processed against time.
+
+    Example: ooc curves run other-run -o curves.png
+    """
     from blocks.files import require_new
     from ooc.curves import plot_runs
     from ooc.run import Run
 
     require_new(out, overwrite=overwrite)
     name = plot_runs([Run(run) for run in runs], out, value)
-    print(f"{out}: {name} of {', '.join(map(str, runs))}")
+    if json:
+        print_json({"path": str(out), "value": name, "runs": list(map(str, runs))})
+    else:
+        print(f"{out}: {name} of {', '.join(map(str, runs))}")

@@ -23,7 +23,10 @@ def demo(
     ),
     memory: Annotated[str, typer.Option(help="Memory of all processes of each step.")] = "512MB",
 ) -> None:
-    """Find the topics of the Python sources on this machine: ingest, train, look, infer."""
+    """Find the topics of the Python sources on this machine: ingest, train, look, infer.
+
+    Example: ooc demo
+    """
     if out.exists() and not (out / _MARK).exists():
         raise RequestError(f"{out} exists and was not made by `ooc demo`", "Give the demo another directory.")
     shutil.rmtree(out, ignore_errors=True)

@@ -36,6 +36,8 @@ def svmlight(
     """A design matrix of svmlight (LIBSVM) files: lines `label index:value index:value ...`.
 
     Indices count from 1 and ascend on a line. Labels are kept as y.
+
+    Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
     ingest("svmlight", locals())
 
@@ -50,7 +52,10 @@ def mtx(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """A design matrix of a MatrixMarket file, sparse or dense."""
+    """A design matrix of a MatrixMarket file, sparse or dense.
+
+    Example: ooc ingest mtx x.mtx.gz design --target y.npy
+    """
     ingest("mtx", locals())
 
 
@@ -64,7 +69,10 @@ def npz(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """A design matrix of an .npz file. An array y in it holds the labels, unless --target is given."""
+    """A design matrix of an .npz file. An array y in it holds the labels, unless --target is given.
+
+    Example: ooc ingest npz leukemia.npz leukemia
+    """
     ingest("npz", locals())
 
 
@@ -82,6 +90,8 @@ def plink(
 
     A genotype that is missing counts as the mean of its variant. y is the phenotype of the .fam file, unless --target
     is given. Needs bed-reader: pip install "ooc[plink]"
+
+    Example: ooc ingest plink mice.bed mice --target bmi.txt
     """
     ingest("plink", locals())
 

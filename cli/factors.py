@@ -60,7 +60,10 @@ def similar_items(
     top: Top = 10,
     json: Json = False,
 ) -> None:
-    """The items most like others, by the cosine of their factors, as lines: item, similar item, cosine."""
+    """The items most like others, by the cosine of their factors, as lines: item, similar item, cosine.
+
+    Example: ooc similar-items run --item 'Toy Story' --top 5
+    """
     from samplers.models import open_factors
     from samplers.recommendation import similar_items as choose
 

@@ -13,7 +13,7 @@ import typer
 
 from blocks.errors import RequestError
 from cli import design, shard
-from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+from cli.console import Json, Memory, Overwrite, Workers, one_of, print_json, progress_bar
 from cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ Shards = Annotated[
 BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a block.")]
 TokenPattern = Annotated[str | None, typer.Option(help=r"Regular expression of a token [default: (?u)\b\w\w+\b].")]
 Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn text to lower case [default: lower].")]
-StopWords = Annotated[str | None, typer.Option(metavar="english|FILE|none", help="Words to drop [default: english].")]
-NoStopWords = Annotated[str | None, typer.Option(metavar="english|FILE|none", help="Words to drop [default: none].")]
+StopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: english].")]
+NoStopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: none].")]
 Ngrams = Annotated[int | None, typer.Option(min=1, help="Runs of up to this many words become words too [default: 1].")]
-OnError = Annotated[str, typer.Option(metavar="fail|skip", help="What to do at a record that cannot be read.")]
+OnError = Annotated[str, one_of("fail|skip", "What to do at a record that cannot be read.")]
 
 
 @app.command("uci")
@@ -69,7 +69,10 @@ def ingest_uci(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Bags of words: lines of document, word and count below a header of three lines."""
+    """Bags of words: lines of document, word and count below a header of three lines.
+
+    Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
+    """
     _ingest("uci", locals())
 
 
@@ -97,7 +100,10 @@ def ingest_text(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Text files: each file is a document, or with --lines each line."""
+    """Text files: each file is a document, or with --lines each line.
+
+    Example: ooc ingest text papers/ corpus --glob '*.txt' --min-df 5
+    """
     _ingest("text", locals())
 
 
@@ -125,7 +131,10 @@ def ingest_jsonl(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """JSON Lines: each line is an object that holds a document."""
+    """JSON Lines: each line is an object that holds a document.
+
+    Example: ooc ingest jsonl papers.jsonl.gz corpus --text-field abstract --max-vocab 100000
+    """
     _ingest("jsonl", locals())
 
 
@@ -160,7 +169,9 @@ def ingest_csv(
 ) -> None:
     """CSV or TSV with a header row: each row is a document. With --target, a design matrix of columns of numbers.
 
-    Example: ooc ingest csv houses.csv houses --target price --drop id
+    Examples: ooc ingest csv reviews.csv corpus --text-column review
+
+    ooc ingest csv houses.csv houses --target price --drop id
     """
     options = locals()
     if target or columns_from:
@@ -201,6 +212,8 @@ def ingest_ratings(
     """Ratings of items by users: MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating.
 
     Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
+
+    Example: ooc ingest ratings ml-20m/ratings.csv ratings
     """
     from dataclasses import replace
 

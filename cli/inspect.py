@@ -17,7 +17,10 @@ DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
 
 
 def info(path: DataOrRun, json: Json = False) -> None:
-    """Say what a dataset or a run holds and how it was made."""
+    """Say what a dataset or a run holds and how it was made.
+
+    Example: ooc info run --json
+    """
     from blocks.describe import describe
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
@@ -51,7 +54,10 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read all files again and compare them with their checksums and with each other."""
+    """Read all files again and compare them with their checksums and with each other.
+
+    Example: ooc verify corpus --repair
+    """
     from blocks.kinds import open_any
     from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards

@@ -25,7 +25,10 @@ def topics(
     largest: Annotated[int | None, typer.Option(min=1, help="Only this many topics, the largest.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the topics, largest first: share of all tokens, top words with their weights, top documents."""
+    """Show the topics, largest first: share of all tokens, top words with their weights, top documents.
+
+    Example: ooc topics run --top 8 --documents 3 --largest 20
+    """
     from samplers.models import open_model
     from samplers.results import describe_topics, topics_table
 
@@ -40,8 +43,12 @@ def infer(
     top: Annotated[int | None, typer.Option(help="Only the largest topics of each document.")] = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
-    """Topic mixtures of documents under a trained model, in the documents' original order."""
+    """Topic mixtures of documents under a trained model, in the documents' original order.
+
+    Example: ooc infer run new mixtures.csv --top 3
+    """
     from blocks.dataset import Dataset
     from blocks.files import disk_errors, require_new
     from blocks.workers import cores
@@ -55,7 +62,10 @@ def infer(
     with disk_errors(out), tempfile.TemporaryDirectory(prefix=".infer-", dir=out.absolute().parent) as scratch:
         result = inference.infer(open_model(run), dataset, Path(scratch), workers=workers or cores(), top=top)
         write_mixtures(out, result, dataset.document_names())
-    print(f"{out}: topic mixtures of {dataset.documents:,} documents")
+    if json:
+        print_json({"path": str(out), "documents": dataset.documents})
+    else:
+        print(f"{out}: topic mixtures of {dataset.documents:,} documents")
 
 
 def evaluate(
@@ -73,7 +83,10 @@ def evaluate(
 ) -> None:
     """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics; of a
     factorization the errors of its predictions, or, with implicit feedback, how high it ranks what users did; of a
-    regression how well it predicts y of another design."""
+    regression how well it predicts y of another design.
+
+    Example: ooc evaluate run held-out --metrics completion,npmi
+    """
     from blocks.dataset import Dataset
     from blocks.design import Design
     from blocks.matrix import Matrix
@@ -104,8 +117,12 @@ def export(
     out: Annotated[Path, typer.Argument(help="A file to be made.")],
     format: Annotated[str, typer.Option(metavar="npz", help="npz: all that is in the model, as arrays.")] = "npz",
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
-    """Write the model for other programs, in the original order of words and documents."""
+    """Write the model for other programs, in the original order of words and documents.
+
+    Example: ooc export run model.npz
+    """
     from blocks.errors import RequestError
     from blocks.files import require_new
     from samplers.models import open_any_model
@@ -115,4 +132,5 @@ def export(
         raise RequestError(f"--format {format!r} is not known", f"Choose one of: {', '.join(EXPORTS)}.")
     require_new(out, overwrite=overwrite)
     EXPORTS[format](open_any_model(run), out)
-    print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB")
+    size = out.stat().st_size
+    print_json({"path": str(out), "bytes": size}) if json else print(f"{out}: {size / 1e6:,.1f} MB")

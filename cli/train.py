@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import Json, Overwrite, Workers, print_json
+from cli.console import Json, Overwrite, Workers, one_of, print_json
 from cli.session import Transport, refuse_on_ring, session
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
@@ -45,29 +45,22 @@ def train_lda(
     iterations: Iterations = 100,
     sampler: Annotated[
         str,
-        typer.Option(
-            metavar="auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs", help="How topics are sampled."
-        ),
+        one_of("auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs", "How topics are sampled."),
     ] = "auto",
     mh_steps: Annotated[
         int | None, typer.Option(help="Proposals a token, for two-phase, lightlda and aliaslda [default: 2].")
     ] = None,
-    proposal: Annotated[
-        str | None, typer.Option(metavar="cycle|word|doc", help="Proposals of lightlda [default: cycle].")
-    ] = None,
+    proposal: Annotated[str | None, one_of("cycle|word|doc", "Proposals of lightlda [default: cycle].")] = None,
     update: Annotated[
         str | None,
-        typer.Option(
-            metavar="delayed|immediate|rotation|data-parallel",
-            help="When samplers other than two-phase count what they sampled [default: delayed].",
+        one_of(
+            "delayed|immediate|rotation|data-parallel",
+            "When samplers other than two-phase count what they sampled [default: delayed].",
         ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
-            metavar="scvb0|random",
-            help="Topics that sparse-gibbs starts with [default: scvb0 unless the model is large].",
-        ),
+        one_of("scvb0|random", "Topics that sparse-gibbs starts with [default: scvb0 unless the model is large]."),
     ] = None,
     alpha: Annotated[
         str | None,
@@ -171,18 +164,13 @@ def train_mf(
     run: RunPath,
     rank: Annotated[int, typer.Option(help="Factors of each user and item.")],
     iterations: Iterations = 20,
-    method: Annotated[
-        str | None, typer.Option(metavar="sgd|ccd|als", help="How factors are found [default: sgd].")
-    ] = None,
+    method: Annotated[str | None, one_of("sgd|ccd|als", "How factors are found [default: sgd].")] = None,
     regularization: Annotated[
         float | None, typer.Option(help="Weight of the squared factors [default: 0.03; by row 1].")
     ] = None,
     penalty: Annotated[
         str | None,
-        typer.Option(
-            metavar="entry|row",
-            help="Whether it counts for each rating, or once for each user and item [default: entry].",
-        ),
+        one_of("entry|row", "Whether it counts for each rating, or once for each user and item [default: entry]."),
     ] = None,
     biases: Annotated[
         bool | None,
@@ -201,14 +189,14 @@ def train_mf(
     rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.09].")] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(
-            metavar="rotation|bsp",
-            help="Of sgd: no two workers at the same row or column [the default], or data-parallel, to compare with.",
+        one_of(
+            "rotation|bsp",
+            "Of sgd: no two workers at the same row or column [the default], or data-parallel, to compare with.",
         ),
     ] = None,
     replicas: Annotated[int | None, typer.Option(help="Of all columns, with --schedule bsp [default: 2].")] = None,
     combine: Annotated[
-        str | None, typer.Option(metavar="mean|sum", help="What the replicas changed is taken over as [default: mean].")
+        str | None, one_of("mean|sum", "What the replicas changed is taken over as [default: mean].")
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Conjugate gradients of als for each user and item [default: 3].")
@@ -281,7 +269,10 @@ def resume(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped or killed, or train a finished one for more iterations."""
+    """Go on with a run that was stopped or killed, or train a finished one for more iterations.
+
+    Example: ooc resume run --iterations 200
+    """
     from samplers import training
 
     with session(transport) as here:

@@ -98,7 +98,7 @@ def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> P
     from rich.live import Live
 
     console = Console(file=stream, highlight=False)
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
         for seen in _looks(run, ended):
             live.update(picture(seen, console), refresh=True)
     return seen

@@ -132,7 +132,8 @@ def test_words_are_ranked_by_relevance(folder: Path, browser: Any) -> None:
 def test_a_word_is_searched(folder: Path, browser: Any) -> None:
     """Found by a part of it, with the topics that have it; a number is a topic; what is not there is said."""
     page, problems = opened(browser, folder / "run.html")
-    page.get_by_label("Find a word").fill("plan")
+    page.get_by_label("Find a word").focus()
+    page.keyboard.type("plan")
     assert page.locator("#found button").all_inner_texts() == ["planet"]
     page.keyboard.press("Enter")
     told = page.inner_text("#found")
@@ -188,7 +189,7 @@ def test_items_of_a_factorization(folder: Path, browser: Any) -> None:
 
 def test_chains_are_drawn_together(folder: Path, browser: Any) -> None:
     page, problems = opened(browser, folder / "chains.html")
-    legend = page.locator("#training-objective-log_likelihood_per_token .role-legend").inner_text()
+    legend = page.locator("#training-objective-log_likelihood_per_token .role-legend").text_content()
     assert "chain-1" in legend
     assert "chain-2" in legend
     assert problems == []

@@ -22,7 +22,9 @@ draw("factors").then(() => {
     const slot = rows.findIndex(row => !row.hidden);
     if (event.key === "Enter" && slot >= 0) choose(slot);
   };
-  element("items-table").onclick = event => event.target.closest("button") && choose(Number(event.target.closest("tr").dataset.slot));
+  element("items-table").onclick = event => {
+    if (event.target.closest("button")) choose(Number(event.target.closest("tr").dataset.slot));
+  };
   if (items.length) choose(0);
   element("factors").dataset.drawn = "";
 });

@@ -89,15 +89,21 @@ draw("topics").then(views => {
   element("next").onclick = () => step(1);
   element("lambda").oninput = showWords;
   element("word").oninput = event => search(event.target.value);
-  element("word").onkeydown = event => event.key === "Enter" && element("found").querySelector("button")?.click();
+  element("word").onkeydown = event => {
+    if (event.key === "Enter") element("found").querySelector("button")?.click();
+  };
   element("topics-map").onkeydown = event => {
     if (!(event.key in keys)) return;
     event.preventDefault();
     step(keys[event.key]);
   };
-  element("topics-table").onclick = event => event.target.closest("button") && choose(Number(event.target.closest("tr").dataset.slot));
+  element("topics-table").onclick = event => {
+    if (event.target.closest("button")) choose(Number(event.target.closest("tr").dataset.slot));
+  };
   for (const view of Object.values(views)) {
-    view.addEventListener("click", (_, item) => item?.datum?.slot !== undefined && choose(item.datum.slot));
+    view.addEventListener("click", (_, item) => {
+      if (item?.datum?.slot !== undefined) choose(item.datum.slot);
+    });
   }
   choose(0);
   element("topics").dataset.drawn = "";

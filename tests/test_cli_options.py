@@ -1,0 +1,175 @@
+"""What all commands share: help with examples that work, options in files, completion, answers to what is misspelt."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import tiny_dataset
+from typer.main import get_command
+
+from blocks.errors import RequestError
+from cli.app import app
+from cli.config import read_config
+from cli.session import choose
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All that are not hidden, by what is typed to call them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        elif not command.hidden:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_that_can_be_typed(name: str) -> None:
+    """Parsed as the command line parses it, with no argument missing and no option unknown."""
+    command = COMMANDS[name]
+    examples = re.findall(rf"ooc ({name}(?: .*|$))", command.help, re.MULTILINE)
+    assert examples, command.help
+    for example in examples:
+        words = shlex.split(example)[len(name.split()) :]
+        command.make_context(name, list(words))
+        if name == "launch":
+            choose(words[words.index("--") + 1 :])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_quiet_and_speak_json(name: str) -> None:
+    options = {option for param in COMMANDS[name].params for option in param.opts}
+    assert "--quiet" in options
+    assert "--json" in options or name in ("demo", "launch")  # which run other commands
+
+
+def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
+    script = "import sys; import cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "numba", "h5py", "rich", "tqdm", "jinja2", "psutil", "tomllib"} & set(loaded)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    tiny_dataset(tmp_path / "corpus", [[0, 1, 2, 2]] * 5, 3)
+    return tmp_path / "corpus"
+
+
+def test_options_from_a_file(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """Of any type, with dashes or without; those of the command line count before them. What a run notes makes the same
+    run again."""
+    lines = (
+        "topics = 2",
+        "iterations = 3",
+        'memory = "1GB"',
+        "evaluate-every = 1",
+        "quiet = true",
+        "alpha = [0.5, 0.25]",
+    )
+    (tmp_path / "mine.toml").write_text("\n".join(lines))
+    done = ooc("train", "lda", "corpus", "run", "--config", "mine.toml", "--iterations", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "plan:" not in done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["options"]["topics"] == 2
+    assert config["options"]["alpha"] == [0.5, 0.25]
+    assert (config["iterations"], config["evaluate_every"]) == (2, 1)
+    assert json.loads(done.stdout)["budget_bytes"] == 10**9
+    noted = (tmp_path / "run" / "options.toml").read_text()
+    assert noted.startswith("# ooc train lda")
+    assert 'memory = "1GB"' in noted
+    again = ooc("train", "lda", "corpus", "again", "--config", "run/options.toml")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "again" / "options.toml").read_text() == noted
+    assert (tmp_path / "again" / "model" / "words.h5").read_bytes() == (tmp_path / "run/model/words.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("topcs = 2", "there is no option --topcs; did you mean topics?"),
+        ("no-such-thing = 2", "there is no option --no-such-thing"),
+        ("config = 'x.toml'", "there is no option --config"),
+        ("[lda]\ntopics = 2", "there is no option --lda"),
+        ("topics.many = 2", "topics is a table"),
+        ("topics = ", "mine.toml"),
+        ("topics = 2\ntopics = 3", "mine.toml"),
+        ("topics = 2.5", "--topics"),
+        ("topics = 'many'", "--topics"),
+        ("topics = 2\nworkers = 0", "--workers"),
+    ],
+)
+def test_a_wrong_file_of_options_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc, text: str, said: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    done = ooc("train", "lda", "corpus", "run", "--config", "mine.toml")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_lists_are_for_options_that_are_given_several_times(tmp_path: Path) -> None:
+    options = {param.name: param for param in COMMANDS["ingest csv"].params}
+    (tmp_path / "x.toml").write_text("drop = ['a', 'b']\nshards = 2\nlower = false\n")
+    assert read_config(tmp_path / "x.toml", options) == {"drop": ["a", "b"], "shards": "2", "lower": False}
+    with pytest.raises(RequestError, match=r"y\.toml: there is no such file"):
+        read_config(tmp_path / "y.toml", options)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("trian",), "Did you mean 'train'"),
+        (("train", "ldo", "corpus", "run"), "Did you mean 'lda'"),
+        (("train", "lda", "corpus", "run", "--topcs", 3), "did you mean --topics?"),
+        (("info", "corpsu"), "Did you mean corpus?"),
+        (("train", "lda", "corpu", "run", "--topics", 3), "Did you mean corpus?"),
+        (("ingest", "text", "texts.tx", "out"), "Did you mean texts.txt?"),
+        (("report", "corpuss"), "Did you mean corpus?"),
+        (("watch", "elsewhere/run"), "Check the name."),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_is_meant(
+    corpus: Path, tmp_path: Path, ooc: Ooc, words: tuple[object, ...], meant: str
+) -> None:
+    (tmp_path / "texts.txt").write_text("some words")
+    done = ooc(*words)
+    assert done.returncode == 2
+    assert meant in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ooc tra", {"train"}),
+        ("ooc train ", {"lda", "mf"}),
+        ("ooc train lda --sampler sp", {"sparselda", "sparse-gibbs"}),
+        ("ooc train lda --st", {"--stop-when-converged", "--start", "--staleness"}),
+        ("ooc ingest text --on-error ", {"fail", "skip"}),
+        ("ooc ingest text --stop-words ", {"english", "none"}),
+    ],
+)
+def test_the_shell_completes(typed: str, offered: set[str]) -> None:
+    """What bash is answered; there are no more than are offered, but that trainings of other models may join."""
+    script = "import sys; sys.argv = ['ooc']; from cli import main; main()"
+    words = {"_OOC_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split(" ")) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | words, capture_output=True, text=True, check=False
+    )
+    found = set(done.stdout.split())
+    assert offered <= found, done
+    assert typed.endswith("train ") or found == offered
