@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
         "labelFontSize": 11,
         "titleFontSize": 11,
         "labelOverlap": "greedy",
+        "labelSeparation": 4,
         "tickCount": 5,
     },
     "legend": {**_QUIET, "orient": "top", "title": None, "labelFontSize": 11, "columns": 5},
