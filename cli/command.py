@@ -37,8 +37,11 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         from ooc.run import begun_by
 
-        options = {param.name for param in self.params if param.param_type_name == "option"}
-        noted = {name: value for name, value in ctx.params.items() if name in options and name not in _NOT_NOTED}
+        noted = {
+            name: ctx.params[param.name]
+            for name, param in _options(self).items()
+            if name not in _NOT_NOTED and param.name in ctx.params
+        }
         with begun_by(" ".join(words[words.index("train") :]), noted):
             return super().invoke(ctx)
 
@@ -81,6 +84,12 @@ def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
     return tuple(get_command(app).params)
 
 
+def _options(command: Any) -> dict[str, Any]:
+    """The options of a command by their names, as `evaluate-every`."""
+    options = (param for param in command.params if param.param_type_name == "option")
+    return {max(param.opts, key=len).lstrip("-"): param for param in options}
+
+
 def _be_quiet(value: bool) -> None:
     console.quiet = value
 
@@ -89,8 +98,7 @@ def _read_config(ctx: typer.Context, value: Path | None) -> None:
     if value is not None:
         from cli.config import read_config
 
-        options = {param.name: param for param in ctx.command.params if param.param_type_name == "option"}
-        ctx.default_map = read_config(value, options)
+        ctx.default_map = read_config(value, _options(ctx.command))
 
 
 def _quiet(

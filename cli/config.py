@@ -15,7 +15,7 @@ from blocks.files import no_such_file
 def read_config(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a file by the names of parameters, as the command line would give them.
 
-    options: those that there are. Raises RequestError if one is not known, or the file cannot be read.
+    options: those that there are, by their names. Raises RequestError if one is not known, or the file cannot be read.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -23,20 +23,17 @@ def read_config(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         raise no_such_file(path) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"--config {path}: {error}", "Write lines as topics = 100 or memory = '2GB'.") from None
-    return {name: _value(path, key, value, options) for key, value in content.items() for name in [_name(key)]}
+    given = {key.replace("_", "-"): value for key, value in content.items()}
+    for name in given:
+        if name not in options or name == "config":
+            close = get_close_matches(name, options, 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise RequestError(f"--config {path}: there is no option --{name}{meant}")
+    return {options[name].name: _value(path, name, value, options[name]) for name, value in given.items()}
 
 
-def _name(key: str) -> str:
-    return key.replace("-", "_")
-
-
-def _value(path: Path, key: str, value: Any, options: Mapping[str, Any]) -> Any:
+def _value(path: Path, key: str, value: Any, option: Any) -> Any:
     """Numbers as text, so that they are read as those of the command line are."""
-    option = options.get(_name(key))
-    if option is None or key == "config":
-        close = get_close_matches(_name(key), options, 1)
-        meant = f"; did you mean {close[0].replace('_', '-')}?" if close else ""
-        raise RequestError(f"--config {path}: there is no option --{key.replace('_', '-')}{meant}")
     if isinstance(value, dict):
         raise RequestError(f"--config {path}: {key} is a table", "Write each option on a line of its own.")
     if isinstance(value, bool) or (isinstance(value, list) and option.multiple):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Overwrite
+from cli.console import Json, Overwrite, print_json
 
 
 def predict(
@@ -23,10 +23,15 @@ def predict(
         typer.Option("--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."),
     ] = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
     """Predictions, in the order of the rows or lines: of y, or of the probability of its larger value; of ratings.
 
     For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
+
+    Examples: ooc predict run new-houses prices.csv --lambda 0.1
+
+    ooc predict run pairs.tsv ratings.csv
     """
     from blocks.errors import RequestError
     from blocks.files import publish, require_new
@@ -36,7 +41,7 @@ def predict(
     require_new(out, overwrite=overwrite)
     model = open_any_model(run)
     if isinstance(model, RegressionModel):
-        _of_regression(model, Path(data), out, level)
+        _of_regression(model, Path(data), out, level, as_json=json)
         return
     if level is not None:
         raise RequestError(f"--lambda is for regressions; {run} is none", "Leave it out.")
@@ -48,10 +53,13 @@ def predict(
         done, unknown = predict_file(factors, data, file)
     if unknown:
         print(f"{unknown:,} pairs are of a user or an item that the training did not have", file=sys.stderr)
-    print(f"{out}: {done:,} predictions")
+    if json:
+        print_json({"path": str(out), "predictions": done, "unknown": unknown})
+    else:
+        print(f"{out}: {done:,} predictions")
 
 
-def _of_regression(model: object, data: Path, out: Path, level: float | None) -> None:
+def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
     from blocks.design import Design
     from blocks.errors import RequestError
     from blocks.files import publish
@@ -66,4 +74,7 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None) ->
     coefficients = model.coefficients(level)
     with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_predictions(model, coefficients, design, file)
-    print(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
+    if as_json:
+        print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.level})
+    else:
+        print(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli import console
 from cli.console import Json, Overwrite, Workers, print_json
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
@@ -60,7 +61,9 @@ def infer(
     require_new(out, overwrite=overwrite)
     dataset = Dataset(data)
     with disk_errors(out), tempfile.TemporaryDirectory(prefix=".infer-", dir=out.absolute().parent) as scratch:
-        result = inference.infer(open_model(run), dataset, Path(scratch), workers=workers or cores(), top=top)
+        result = inference.infer(
+            open_model(run), dataset, Path(scratch), workers=workers or cores(), top=top, quiet=console.quiet
+        )
         write_mixtures(out, result, dataset.document_names())
     if json:
         print_json({"path": str(out), "documents": dataset.documents})
@@ -107,7 +110,7 @@ def evaluate(
         errors = evaluate_ratings(model, Matrix(held_out))
         print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
         return
-    request = Request(parse_metrics(metrics), seed, particles, top)
+    request = Request(parse_metrics(metrics), seed, particles, top, console.quiet)
     found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
     print_json(found) if json else print("\n".join(lines(found)))
 

@@ -16,7 +16,15 @@ from ooc.run import Run
 
 FORMATS = (".png", ".svg", ".pdf")
 _PREFERRED = ("objective", "log_likelihood_per_token")
-_NO_OBJECTIVE = ("iteration", "samples_processed", "nonzeros", "changed_fraction", "converged")
+_NO_OBJECTIVE = (
+    "iteration",
+    "samples_processed",
+    "nonzeros",
+    "changed_fraction",
+    "converged",
+    "lambda",
+    "lambda_bytes_read",
+)
 _UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of what is measured of the machine
 _MOVED = "bytes_"
 

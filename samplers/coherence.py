@@ -102,12 +102,13 @@ def attach(task: Task) -> Callable[[Part], tuple[np.ndarray, np.ndarray]]:
     return handle
 
 
-def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int) -> np.ndarray:
+def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> np.ndarray:
     """Documents that hold both words of each pair of top words: int64 (K, T*(T-1)/2), as `count_pairs` lays it out."""
     topics, top = words.shape
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
     task = Task(str(dataset.path), words)
-    answers = deal("samplers.coherence:attach", task, token_parts(dataset), workers, title="pairs of top words")
+    parts = token_parts(dataset)
+    answers = deal("samplers.coherence:attach", task, parts, workers, title="pairs of top words", quiet=quiet)
     for _, (where, found) in answers:
         pairs[where] += found
     return pairs.reshape(topics, -1)
@@ -162,12 +163,12 @@ def diversity(words: np.ndarray) -> float:
     return np.unique(listed).size / listed.size
 
 
-def coherence(words: np.ndarray, dataset: Dataset, *, workers: int) -> dict[str, Any]:
+def coherence(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> dict[str, Any]:
     """NPMI and C_v of each topic with at least two top words (None for others), and their means over these topics.
 
     words: int64 (K, T), the top words. `unseen_top_words`: different top words that stand in no document.
     """
-    pairs = joint_frequencies(words, dataset, workers=workers)
+    pairs = joint_frequencies(words, dataset, workers=workers, quiet=quiet)
     frequencies = document_frequencies(words, dataset)
     found: dict[str, list[float | None]] = {"npmi": [], "c_v": []}
     for k in range(len(words)):

@@ -130,7 +130,7 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
 
 
 def left_to_right(
-    model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20
+    model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20, quiet: bool = False
 ) -> dict[str, Any]:
     """Held-out log-likelihood per token, log p(w) summed over the documents, and the perplexity exp(-that).
 
@@ -147,7 +147,8 @@ def left_to_right(
         )
     task = Task(str(model.path), str(dataset.path), "left-to-right", seed, particles=particles)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
-    likelihood = math.fsum(answer for _, answer in deal(ATTACH, task, work, workers, title="left to right"))
+    answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
+    likelihood = math.fsum(answer for _, answer in answers)
     return {
         "left_to_right_log_likelihood_per_token": likelihood / dataset.tokens,
         "left_to_right_perplexity": math.exp(-likelihood / dataset.tokens),
@@ -157,7 +158,9 @@ def left_to_right(
     }
 
 
-def infer(model: Model, dataset: Dataset, directory: Path, *, workers: int, top: int | None = None) -> list[np.ndarray]:
+def infer(
+    model: Model, dataset: Dataset, directory: Path, *, workers: int, top: int | None = None, quiet: bool = False
+) -> list[np.ndarray]:
     """Topic mixtures of all documents of a dataset, in their original order.
 
     directory: an existing one for the flat files that hold the result. Returns [mixtures], float32 (D, K), mapped; or,
@@ -176,6 +179,6 @@ def infer(model: Model, dataset: Dataset, directory: Path, *, workers: int, top:
         allocate(Path(path), dataset.documents * columns * np.dtype(dtype).itemsize)
     arrays = [np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
     task = Task(str(model.path), str(dataset.path), "infer", outputs=outputs)
-    for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer"):
+    for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer", quiet=quiet):
         pass
     return list(arrays)

@@ -16,12 +16,16 @@ MOST_WORDS = 100  # of a topic: memory grows with the pairs of them
 
 
 class Request(NamedTuple):
-    """What to compute: names of METRICS; `particles` of left-to-right; `top` words of each topic for the last three."""
+    """What to compute: names of METRICS; `particles` of left-to-right; `top` words of each topic for the last three.
+
+    quiet: without progress bars.
+    """
 
     metrics: tuple[str, ...]
     seed: int = 0
     particles: int = 20
     top: int = 10
+    quiet: bool = False
 
     def check(self) -> None:
         """Raise RequestError if something in it cannot be."""
@@ -46,11 +50,10 @@ def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, worker
     inference.check_vocabulary(model, dataset)
     found: dict[str, Any] = {}
     if "completion" in request.metrics:
-        found |= inference.evaluate(model, dataset, workers=workers, seed=request.seed)
+        found |= inference.evaluate(model, dataset, workers=workers, seed=request.seed, quiet=request.quiet)
     if "left-to-right" in request.metrics:
-        found |= inference.left_to_right(
-            model, dataset, workers=workers, seed=request.seed, particles=request.particles
-        )
+        how = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
+        found |= inference.left_to_right(model, dataset, workers=workers, **how)
     if {"npmi", "c_v", "diversity"} & set(request.metrics):
         found |= _of_top_words(model, dataset, request, workers)
     return found | {"documents": dataset.documents}
@@ -64,7 +67,7 @@ def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int
         raise RequestError(f"{model.path}: no topic has a word")
     found: dict[str, Any] = {"top": request.top, "topics": model.topics}
     if {"npmi", "c_v"} & set(request.metrics):
-        found |= coherence.coherence(words, dataset, workers=workers)
+        found |= coherence.coherence(words, dataset, workers=workers, quiet=request.quiet)
         for name in {"npmi", "c_v"} - set(request.metrics):
             del found[name], found[f"{name}_of_topics"]
     if "diversity" in request.metrics:

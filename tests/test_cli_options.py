@@ -91,6 +91,7 @@ def test_options_from_a_file(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     noted = (tmp_path / "run" / "options.toml").read_text()
     assert noted.startswith("# ooc train lda")
     assert 'memory = "1GB"' in noted
+    assert "evaluate-every = 1" in noted
     again = ooc("train", "lda", "corpus", "again", "--config", "run/options.toml")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "again" / "options.toml").read_text() == noted
@@ -122,7 +123,7 @@ def test_a_wrong_file_of_options_is_refused(corpus: Path, tmp_path: Path, ooc: O
 
 
 def test_lists_are_for_options_that_are_given_several_times(tmp_path: Path) -> None:
-    options = {param.name: param for param in COMMANDS["ingest csv"].params}
+    options = {param.opts[0].lstrip("-"): param for param in COMMANDS["ingest csv"].params}
     (tmp_path / "x.toml").write_text("drop = ['a', 'b']\nshards = 2\nlower = false\n")
     assert read_config(tmp_path / "x.toml", options) == {"drop": ["a", "b"], "shards": "2", "lower": False}
     with pytest.raises(RequestError, match=r"y\.toml: there is no such file"):

@@ -10,16 +10,17 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.files import publish
 from ooc.run import Run
-from samplers import factor_model, model
+from samplers import factor_model, model, regression_model
 from samplers.chains import chain_paths, is_chains, read_chains
 from samplers.models import open_any_model
-from samplers.report import factors, topics, training
+from samplers.report import factors, regression, topics, training
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
 
 VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
     model.KIND: topics.section,
     factor_model.KIND: factors.section,
+    regression_model.KIND: regression.section,
 }
 _MOST_VALUES = 8
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -1,0 +1,164 @@
+"""What a Lasso or l1 logistic regression shows: its coefficients along the path, and what each lambda was worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from samplers.regression_model import RegressionModel
+from samplers.report.charts import category, drawn, quantity, values
+from samplers.report.section import Section
+
+MOST_COLUMNS = 20  # in the picture of the paths: those that enter first
+MOST_LISTED = 100  # coefficients of one lambda
+_LOSSES = {"squared": "least squares", "logistic": "logistic regression"}
+
+
+def section(model: RegressionModel) -> Section:
+    """Of a solved path, or of one lambda."""
+    levels, offsets = np.asarray(model.arrays["lambdas"]), np.asarray(model.arrays["offsets"])
+    names = model.column_names()
+    first = model.manifest["first_column"]
+    told = [_listed(model, number, names, first) for number in range(levels.size)]
+    chosen = model.chosen
+    data = {
+        "tiles": [
+            ("model", f"l1 {_LOSSES[model.loss]}"),
+            ("columns", f"{model.columns:,}"),
+            ("values of lambda", f"{levels.size:,}"),
+            ("lambda chosen", f"{levels[chosen]:.5g}"),
+            ("coefficients there", f"{offsets[chosen + 1] - offsets[chosen]:,}"),
+        ],
+        "levels": levels.tolist(),
+        "sizes": np.diff(offsets).tolist(),
+        "intercepts": np.asarray(model.arrays["intercepts"]).tolist(),
+        "chosen": chosen,
+        "coefficients": told,
+        "most": MOST_LISTED,
+    }
+    charts = {"nonzeros": _along(model, "nonzeros", np.diff(offsets), "coefficients that are not 0")}
+    if levels.size > 1:
+        charts["paths"] = _paths(model, names, first)
+    charts["gaps"] = _along(model, "gap", model.arrays["gaps"], "duality gap", logarithmic=True)
+    if "held_out_errors" in model.arrays:
+        charts["errors"] = _errors(model)
+    return Section("regression", "Coefficients", data, charts)
+
+
+def _name(column: int, names: list[str] | None, first: int) -> str:
+    return names[column] if names else f"column {column + first}"
+
+
+def _listed(model: RegressionModel, number: int, names: list[str] | None, first: int) -> list[tuple[str, float]]:
+    """The coefficients for one lambda, the largest first, as far as they are listed."""
+    begin, end = model.arrays["offsets"][number : number + 2]
+    columns, found = model.arrays["columns"][begin:end], np.asarray(model.arrays["coefficients"][begin:end])
+    order = np.argsort(-np.abs(found), kind="stable")[:MOST_LISTED]
+    return [(_name(int(columns[place]), names, first), float(f"{found[place]:.6g}")) for place in order]
+
+
+def first_to_enter(model: RegressionModel, most: int) -> list[int]:
+    """The columns whose coefficients are the first not to be 0 as lambda falls; of those that come together the larger
+    first."""
+    offsets, columns = model.arrays["offsets"], model.arrays["columns"]
+    entered: dict[int, None] = {}
+    for number in range(len(offsets) - 1):
+        part = slice(offsets[number], offsets[number + 1])
+        for place in np.argsort(-np.abs(model.arrays["coefficients"][part]), kind="stable"):
+            entered.setdefault(int(columns[part][place]))
+        if len(entered) >= most:
+            break
+    return list(entered)[:most]
+
+
+def _paths(model: RegressionModel, names: list[str] | None, first: int) -> dict[str, Any]:
+    """The coefficients of the columns that enter first, for each lambda."""
+    levels, offsets = model.arrays["lambdas"], model.arrays["offsets"]
+    rows = []
+    for column in first_to_enter(model, MOST_COLUMNS):
+        for number in range(len(levels)):
+            begin, end = offsets[number], offsets[number + 1]
+            place = begin + np.searchsorted(model.arrays["columns"][begin:end], column)
+            there = place < end and model.arrays["columns"][place] == column
+            value = float(model.arrays["coefficients"][place]) if there else 0.0
+            rows.append({"lambda": float(levels[number]), "of": _name(column, names, first), "value": value})
+    hover = {"name": "hover", "select": {"type": "point", "fields": ["of"], "on": "pointerover", "clear": "pointerout"}}
+    lines = {
+        "mark": {"type": "line", "point": {"size": 14, "filled": True}},
+        "params": [hover],
+        "encoding": {
+            "y": quantity("value", "", axis={"title": None}),
+            "color": category("of", legend=None),
+            "opacity": {"condition": {"param": "hover", "value": 0.9}, "value": 0.12},
+            "tooltip": [
+                category("of", title="column"),
+                quantity("value", "coefficient", format=".5~g"),
+                quantity("lambda", "lambda", format=".4~g"),
+            ],
+        },
+    }
+    return drawn(
+        description="Coefficients of the columns that enter first, by lambda",
+        height=320,
+        data=values(rows),
+        encoding={"x": _lambda()},
+        layer=[lines, _mark(model)],
+    )
+
+
+def _along(model: RegressionModel, name: str, found: Any, told: str, *, logarithmic: bool = False) -> dict[str, Any]:
+    """A number for each lambda."""
+    numbers = np.asarray(found, float)
+    rows = [
+        {"lambda": float(level), name: float(number)}
+        for level, number in zip(model.arrays["lambdas"], numbers, strict=True)
+    ]
+    scale = {"type": "log"} if logarithmic and (numbers > 0).all() else {"zero": not logarithmic}
+    axis = {"title": None, **({"format": ".0e"} if logarithmic else {})}
+    shown = [quantity("lambda", "lambda", format=".4~g"), quantity(name, told, format=".4~g")]
+    line = {
+        "mark": {"type": "line", "point": {"size": 14, "filled": True, "color": "var(--series-1)"}},
+        "encoding": {"y": quantity(name, "", scale=scale, axis=axis), "tooltip": shown},
+    }
+    layers = [line, _mark(model)]
+    return drawn(description=f"{told}, by lambda", data=values(rows), encoding={"x": _lambda()}, layer=layers)
+
+
+def _errors(model: RegressionModel) -> dict[str, Any]:
+    """Held-out errors of a cross-validation, with a standard error to both sides."""
+    errors, spread = model.arrays["held_out_errors"], model.arrays["standard_errors"]
+    rows = [
+        {"lambda": float(level), "error": float(error), "low": float(error - one), "high": float(error + one)}
+        for level, error, one in zip(model.arrays["lambdas"], errors, spread, strict=True)
+    ]
+    band = {
+        "mark": {"type": "area", "opacity": 0.25},
+        "encoding": {"y": quantity("low", "", scale={"zero": False}, axis={"title": None}), "y2": {"field": "high"}},
+    }
+    shown = [quantity("lambda", "lambda", format=".4~g"), quantity("error", "error", format=".5~g")]
+    line = {
+        "mark": {"type": "line", "point": {"size": 14, "filled": True, "color": "var(--series-1)"}},
+        "encoding": {"y": quantity("error", ""), "tooltip": shown},
+    }
+    return drawn(
+        description="Held-out error of the cross-validation, by lambda",
+        data=values(rows),
+        encoding={"x": _lambda()},
+        layer=[band, line, _mark(model)],
+    )
+
+
+def _lambda() -> dict[str, Any]:
+    """The axis, on which lambda falls."""
+    axis = {"title": "lambda", "format": ".1~e", "grid": False}
+    return quantity("lambda", "lambda", scale={"type": "log", "reverse": True, "nice": False}, axis=axis)
+
+
+def _mark(model: RegressionModel) -> dict[str, Any]:
+    """Where the lambda is that was chosen."""
+    return {
+        "data": values([{"lambda": float(model.arrays["lambdas"][model.chosen])}]),
+        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--series-2)"},
+        "encoding": {"x": {"field": "lambda", "type": "quantitative"}},
+    }
