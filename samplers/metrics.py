@@ -52,7 +52,7 @@ def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, worker
     if "completion" in request.metrics:
         found |= inference.evaluate(model, dataset, workers=workers, seed=request.seed, quiet=request.quiet)
     if "left-to-right" in request.metrics:
-        how = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
+        how: dict[str, Any] = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
         found |= inference.left_to_right(model, dataset, workers=workers, **how)
     if {"npmi", "c_v", "diversity"} & set(request.metrics):
         found |= _of_top_words(model, dataset, request, workers)

@@ -17,6 +17,7 @@ from browsers import UNREADABLE, chromium, opened
 
 from ooc.run import Run
 from samplers.models import open_model
+from samplers.regression_model import RegressionModel
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -40,6 +41,10 @@ def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
     pairs = [(user, item) for user in range(40) for item in range(30) if (user + item) % 3]
     ratings = [f"user{user}\tfilm {item} & co\t{rng.integers(1, 6)}\n" for user, item in pairs]
     (folder / "ratings.tsv").write_text("".join(ratings))
+    features = np.round(rng.normal(size=(50, 6)), 3)
+    y = features @ [3.0, -2.0, 0.0, 0.5, 0.0, 0.0] + 0.1 * rng.normal(size=50)
+    rows = [",".join(map(str, row)) for row in np.column_stack((features, y)).tolist()]
+    (folder / "table.csv").write_text("\n".join(["a <b>,b,c,d,e,f,y", *rows]) + "\n")
     short = ("--iterations", 16, "--evaluate-every", 2, "--workers", 1, "--quiet")
     for command in (
         ("ingest", "jsonl", "texts.jsonl", "corpus"),
@@ -47,7 +52,10 @@ def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
         ("train", "lda", "corpus", "run", "--topics", 4, *short, "--memory", "1GB"),
         ("train", "lda", "corpus", "chains", "--topics", 3, *short, "--chains", 2),
         ("train", "mf", "ratings", "factors", "--rank", 3, *short),
-        *(("report", run) for run in ("run", "chains", "factors")),
+        ("ingest", "csv", "table.csv", "design", "--target", "y"),
+        ("train", "lasso", "design", "path", "--path", 12, "--cross-validate", 3, "--workers", 1, "--quiet"),
+        ("train", "lasso", "design", "level", "--lambda", 5, "--workers", 1, "--quiet"),
+        *(("report", run) for run in ("run", "chains", "factors", "path", "level")),
     ):
         done = ooc(*command)
         assert done.returncode == 0, done.stderr
@@ -62,7 +70,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("name", ["run", "factors"])
+@pytest.mark.parametrize("name", ["run", "factors", "path"])
 def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
     """Nothing sticks out of the window, every text is large enough and stands out, and nobody complains."""
     page, problems = opened(browser, folder / f"{name}.html", width, scheme)
@@ -183,6 +191,27 @@ def test_items_of_a_factorization(folder: Path, browser: Any) -> None:
     page.wait_for_function(
         "before => document.getElementById('training-objective-rmse').innerHTML !== before", arg=before
     )
+    assert problems == []
+    page.close()
+
+
+def test_coefficients_of_a_regression(folder: Path, browser: Any) -> None:
+    """Those of the lambda on the slider, the largest first; a run of one lambda has no slider."""
+    model = RegressionModel(folder / "path" / "model")
+    page, problems = opened(browser, folder / "path.html")
+    page.get_by_label("Lambda").press("End")
+    found = model.coefficients(float(model.arrays["lambdas"][-1]))
+    names = np.array(model.column_names())[found.columns][np.argsort(-np.abs(found.values))].tolist()
+    assert page.locator("#coefficients li > span:first-child").all_inner_texts() == names
+    assert names[:2] == ["a <b>", "b"]
+    assert page.locator("#coefficients .below").count() == (found.values < 0).sum()
+    page.get_by_label("Lambda").press("Home")
+    assert page.inner_text("#level-size").startswith("0 are not 0")
+    assert problems == []
+    page.close()
+    page, problems = opened(browser, folder / "level.html")
+    assert page.locator("input").count() == 0
+    assert page.inner_text("#coefficients").splitlines()[0] == "a <b>"
     assert problems == []
     page.close()
 
