@@ -66,6 +66,7 @@ for command in (
     launch.launch,
 ):
     app.command()(command)
+app.command("import")(results.import_)
 app.command(hidden=True)(rank.rank)
 
 _KINDS: dict[str, type[Command]] = {"resume": Training, "plan": Configured}

@@ -117,23 +117,47 @@ def evaluate(
 
 def export(
     run: RunPath,
-    out: Annotated[Path, typer.Argument(help="A file to be made.")],
-    format: Annotated[str, typer.Option(metavar="npz", help="npz: all that is in the model, as arrays.")] = "npz",
+    out: Annotated[Path, typer.Argument(help="What is to be made: a file, or a directory if the format is several.")],
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="npz|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
+            help="For whom. word2vec is for factors; scipy, pyldavis, gensim, mallet and tomotopy are for topics.",
+        ),
+    ] = "npz",
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Write the model for other programs, in the original order of words and documents.
 
-    Example: ooc export run model.npz
+    Example: ooc export run model --format gensim
     """
-    from blocks.errors import RequestError
-    from blocks.files import require_new
-    from samplers.models import open_any_model
-    from samplers.results import EXPORTS
+    from samplers import interchange
 
-    if format not in EXPORTS:
-        raise RequestError(f"--format {format!r} is not known", f"Choose one of: {', '.join(EXPORTS)}.")
-    require_new(out, overwrite=overwrite)
-    EXPORTS[format](open_any_model(run), out)
-    size = out.stat().st_size
+    size = interchange.export(run, out, format, overwrite=overwrite)
     print_json({"path": str(out), "bytes": size}) if json else print(f"{out}: {size / 1e6:,.1f} MB")
+
+
+def import_(
+    format: Annotated[str, typer.Argument(metavar="mallet|gensim|tomotopy", help="Whose model it is.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="The file of MALLET's --output-state, or of the `save` of gensim's or tomotopy's model."),
+    ],
+    out: Annotated[Path, typer.Argument(help="The model: a directory to be made, to be used as a run is.")],
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Read a topic model of another program. A model of gensim is a pickle: it can do anything when it is read.
+
+    Example: ooc import mallet state.gz model
+    """
+    from samplers.interchange import import_model
+
+    model = import_model(format, source, out, overwrite=overwrite)
+    facts = {"topics": model.topics, "words": model.vocabulary_size, "documents": model.documents.offsets.size - 1}
+    if json:
+        print_json({"path": str(out), **facts})
+        return
+    print(f"{out}: {', '.join(f'{number:,} {what}' for what, number in facts.items())}")
+    print(f"Look at the topics with: ooc topics {out}")

@@ -41,7 +41,7 @@ def train_lda(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A dataset made by `ooc ingest`.")],
     run: RunPath,
-    topics: Annotated[int, typer.Option(help="Number of topics, 2 to 1,000,000.")],
+    topics: Annotated[int, typer.Option(help="Number of topics, 1 to 1,000,000.")],
     iterations: Iterations = 100,
     sampler: Annotated[
         str,

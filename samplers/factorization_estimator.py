@@ -43,9 +43,9 @@ class MatrixFactorization(RunEstimator):
     components_ float32 (R, p), the factors of columns, and column_biases_ (p,); mean_; rows_ and columns_, their names,
     or numbers; n_iter_; history_; n_features_in_, p; feature_names_in_ of data frames.
 
-    X: a sparse matrix, whose entries are what is known; an array or a data frame, in which NaN is what is not known (and
-    0, if implicit); a tuple of columns, names of rows, names of columns and values, which are 1 if left out; or the path of a matrix that
-    `ooc ingest ratings` made.
+    X: a sparse matrix, whose entries are what is known; an array or a data frame, in which NaN is what is not known
+    (and 0, if implicit); a tuple of columns, names of rows, names of columns and values, which are 1 if left out; or
+    the path of a matrix that `ooc ingest ratings` made.
     """
 
     model_: Factorization

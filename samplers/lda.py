@@ -352,8 +352,8 @@ def check_options(
     topics: int, alpha: float | Sequence[float], beta: float, optimize_every: int = 0, burn_in: int = 0
 ) -> None:
     """Raise RequestError if no LDA model has these parameters."""
-    if not 2 <= topics <= MOST_TOPICS:
-        raise RequestError(f"--topics {topics}: a model has 2 to {MOST_TOPICS:,} topics")
+    if not 1 <= topics <= MOST_TOPICS:
+        raise RequestError(f"--topics {topics}: a model has 1 to {MOST_TOPICS:,} topics")
     weights = np.atleast_1d(np.asarray(alpha, np.float64))
     if weights.size not in (1, topics):
         raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")

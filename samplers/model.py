@@ -28,6 +28,7 @@ import numpy as np
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.compiled import kernel
+from blocks.corpus_writer import write_lines
 from blocks.dataset import Dataset
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import checksum, publish, read_json, write_json
@@ -205,20 +206,31 @@ def write_model(
     if document_names is not None:
         with publish(directory / "documents.txt") as beside, beside.open("wb") as file:
             file.writelines(document_names)
+    identity = dataset.identity if document_order is None else dataset.whole_identity
+    _write_manifest(directory, files, identity, int(alpha.size), beta, averaged)
+
+
+def write_topic_model(directory: Path, model: TopicModel) -> None:
+    """Write a model of one state, of no dataset that we know, into an empty directory."""
+    files: dict[str, Any] = {
+        "topics": write_arrays(directory, "topics.h5", {"alpha": model.alpha, "topic_counts": model.topic_counts}),
+        "words": write_arrays(directory, "words.h5", model.words._asdict()),
+        "documents": write_arrays(directory, "documents.h5", model.documents._asdict()),
+    }
+    write_lines(directory, "vocabulary.txt", model.vocabulary())
+    if names := model.document_names():
+        write_lines(directory, "documents.txt", names)
+    _write_manifest(directory, files, "", model.topics, model.beta, ())
+
+
+def _write_manifest(
+    directory: Path, files: dict[str, Any], dataset: str, topics: int, beta: float, averaged: Sequence[int]
+) -> None:
+    """Write the manifest over files that are there, and the texts."""
     for path in sorted(directory.glob("*.txt")):
         files[path.name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
-    write_json(
-        directory / MANIFEST,
-        {
-            "schema": SCHEMA,
-            "kind": KIND,
-            "dataset": dataset.identity if document_order is None else dataset.whole_identity,
-            "topics": int(alpha.size),
-            "beta": beta,
-            "averaged": list(averaged),
-            "files": files,
-        },
-    )
+    manifest = {"schema": SCHEMA, "kind": KIND, "dataset": dataset, "topics": topics, "beta": beta}
+    write_json(directory / MANIFEST, {**manifest, "averaged": list(averaged), "files": files})
 
 
 def _write_rows(

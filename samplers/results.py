@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from blocks.verify import Report
 from ooc.run import Run
 from ooc.status import run_problems
 from samplers.chains import chain_paths
-from samplers.factor_model import FactorModel
-from samplers.model import Model, Rows
+from samplers.factor_model import Factorization
+from samplers.model import Rows, TopicModel
 from samplers.models import open_any_model
 from samplers.regression_model import RegressionModel
 
@@ -78,7 +77,7 @@ def top_entries(rows: Rows, alpha: np.ndarray, top: int, *, per_row: bool) -> tu
     return top_rows, top_weights
 
 
-def describe_topics(model: Model, *, top: int, documents: int) -> list[dict[str, Any]]:
+def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
     """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta."""
     vocabulary = model.vocabulary()
     names = model.document_names() if documents else None
@@ -118,12 +117,12 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 
-def export_npz(model: Model | FactorModel | RegressionModel, path: Path) -> None:
+def export_npz(model: TopicModel | Factorization | RegressionModel, path: Path) -> None:
     """Write the whole model as .npz: numeric and string arrays only, in the original order."""
     if isinstance(model, RegressionModel):
         write_npz(path, _of_regression(model))
     else:
-        write_npz(path, _of_topics(model) if isinstance(model, Model) else _of_factors(model))
+        write_npz(path, _of_topics(model) if isinstance(model, TopicModel) else _of_factors(model))
 
 
 def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
@@ -135,7 +134,7 @@ def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _of_factors(model: FactorModel) -> dict[str, np.ndarray]:
+def _of_factors(model: Factorization) -> dict[str, np.ndarray]:
     """rank int64 (), mean float64 (); rows and columns (n,), str; row_factors and column_factors float32 (n, R),
     row_biases and column_biases float32 (n,)."""
     arrays = {"rank": np.array(model.rank), "mean": np.array(model.mean)}
@@ -144,7 +143,7 @@ def _of_factors(model: FactorModel) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _of_topics(model: Model) -> dict[str, np.ndarray]:
+def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
     """alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
     word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
     document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
@@ -166,6 +165,3 @@ def _of_topics(model: Model) -> dict[str, np.ndarray]:
     if names := model.document_names():
         arrays["document_names"] = np.array(names)
     return arrays
-
-
-EXPORTS: dict[str, Callable[[Model | FactorModel | RegressionModel, Path], None]] = {"npz": export_npz}

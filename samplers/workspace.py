@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 import psutil
@@ -20,11 +22,11 @@ class Workspace:
     """
 
     def __init__(self, expected: int) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="ooc-", dir=_in_memory(expected))
-        self.path = Path(self._directory.name)
+        self.path = Path(tempfile.mkdtemp(prefix="ooc-", dir=_in_memory(expected)))
+        self._end = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def remove(self) -> None:
-        self._directory.cleanup()
+        self._end()
 
 
 def _in_memory(expected: int) -> Path | None:

@@ -143,7 +143,7 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--topics", 1), "--topics 1"),
+        (("--topics", 0), "--topics 0"),
         (("--topics", -3), "--topics -3"),
         (("--topics", "many"), "--topics"),
         (("--topics", 2_000_000), "--topics 2000000"),

@@ -1,4 +1,4 @@
-"""Shared variables of workers against a naive interpreter of the operators, and their combination against equation 9."""
+"""Shared variables of workers against a naive interpreter of the operators; their combination against equation 9."""
 
 from __future__ import annotations
 

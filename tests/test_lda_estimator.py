@@ -1,0 +1,158 @@
+"""The topic model's estimator: every form of documents is the same data, and the model that of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+
+from blocks import Dataset, RequestError, ingest_documents
+from samplers import LatentDirichletAllocation
+from samplers.inference import evaluate, infer
+from samplers.models import open_model
+from samplers.training import train_lda
+from samplers.word_counts import read_documents
+
+SUBJECTS = (["goal", "match", "team", "coach", "league"], ["court", "law", "judge", "trial", "jury"])
+RANDOM = np.random.default_rng(3)
+TOKENS = [RANDOM.choice(SUBJECTS[number % 2], 12).tolist() for number in range(80)]
+WORDS = sorted(SUBJECTS[0] + SUBJECTS[1])
+COUNTS = np.array([[tokens.count(word) for word in WORDS] for tokens in TOKENS])
+TEXTS = [" ".join(tokens).capitalize() + ". The end" for tokens in TOKENS]
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "tokens": lambda: [tuple(tokens) for tokens in TOKENS],
+    "a generator of tokens": lambda: (tokens for tokens in TOKENS),
+    "a column of tokens (pandas)": lambda: pd.Series(TOKENS),
+    "a column of tokens (polars)": lambda: pl.Series(TOKENS),
+    "an array of counts": lambda: COUNTS,
+    "numbers in lists": COUNTS.tolist,
+    "csr": lambda: sparse.csr_array(COUNTS),
+    "coo, in two halves": lambda: sparse.coo_array(
+        (np.ones(COUNTS.sum()), np.repeat(np.nonzero(COUNTS), COUNTS[COUNTS > 0], axis=1)), COUNTS.shape
+    ),
+    "a data frame (pandas)": lambda: pd.DataFrame(COUNTS, columns=WORDS),
+    "a data frame (polars)": lambda: pl.DataFrame(COUNTS, schema=WORDS),
+}
+
+
+def bags(documents: Any) -> list[list[int]]:
+    offsets, words = documents.offsets.tolist(), documents.words.tolist()
+    return [sorted(words[first:last]) for first, last in pairwise(offsets)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_documents_is_the_same_data(form: str) -> None:
+    found = read_documents(FORMS[form](), "english", None)
+    assert bags(found) == bags(read_documents(COUNTS, None, None))
+    assert found.size == len(WORDS)
+    if found.names is not None:
+        assert list(found.names) == WORDS
+
+
+@pytest.mark.parametrize("texts", [TEXTS, iter(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS), np.array(TEXTS)])
+def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
+    """In lower case, without stop words; "end" is a word, "the" is none."""
+    found = read_documents(texts, "english", None)
+    assert found.names == sorted([*WORDS, "end"])
+    assert found.words.size == COUNTS.sum() + len(TEXTS)
+    assert "the" in read_documents(TEXTS, None, None).names  # type: ignore[operator]
+    assert "goal" not in read_documents(TEXTS, ["goal"], None).names  # type: ignore[operator]
+    known = read_documents(["Judge the unheard-of goal"], "english", WORDS)
+    assert [WORDS[word] for word in known.words] == ["judge", "goal"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (COUNTS / 2, r"\.5, which is no count"),
+        (-COUNTS, "Negative values"),
+        (np.where(COUNTS > 0, np.nan, 0), "NaN"),
+        ([["a"], 3], "document 1 is 3"),
+        (["a", None], "document 1 is None"),
+        (["the of and"], "no tokens"),
+        (COUNTS[0], "Reshape your data"),
+    ],
+)
+def test_what_is_no_document_is_refused(wrong: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        LatentDirichletAllocation(3).fit(wrong)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a dataset of the same documents, by the functions behind the command line."""
+    path = tmp_path_factory.mktemp("lda")
+    ingest_documents(TOKENS, path / "data")
+    train_lda(path / "data", path / "run", topics=2, iterations=20, workers=1, quiet=True)
+    return path / "run"
+
+
+@pytest.fixture(scope="module")
+def fitted() -> LatentDirichletAllocation:
+    return LatentDirichletAllocation(2, max_iter=20, random_state=0).fit(TOKENS)
+
+
+def test_the_model_is_that_of_the_command_line(run: Path, fitted: LatentDirichletAllocation) -> None:
+    """From memory, from a dataset, or of a run that is opened: the same counts, whatever the workers."""
+    model = open_model(run)
+    for estimator in (
+        fitted,
+        LatentDirichletAllocation(2, max_iter=20, random_state=0, n_jobs=1).fit(run.parent / "data"),
+        LatentDirichletAllocation.from_run(run),
+    ):
+        for name in ("offsets", "topics", "counts"):
+            np.testing.assert_array_equal(getattr(estimator.model_.words, name), getattr(model.words, name))
+            np.testing.assert_array_equal(getattr(estimator.model_.documents, name), getattr(model.documents, name))
+        assert estimator.vocabulary_.tolist() == estimator.feature_names_in_.tolist() == WORDS
+        assert estimator.n_features_in_ == len(WORDS)
+
+
+def test_what_is_learnt_is_what_the_counts_say(fitted: LatentDirichletAllocation) -> None:
+    phi, theta = fitted.topic_word_, fitted.doc_topic_
+    np.testing.assert_allclose(phi.sum(axis=1), 1)
+    np.testing.assert_allclose(theta.sum(axis=1), 1)
+    np.testing.assert_allclose(fitted.components_ / fitted.components_.sum(axis=1, keepdims=True), phi)
+    np.testing.assert_allclose(fitted.components_.sum(), COUNTS.sum() + 2 * len(WORDS) * 0.05, rtol=1e-6)
+    sport = int(phi[:, WORDS.index("goal")].argmax())
+    assert set(np.argsort(-phi[sport])[:5]) == {WORDS.index(word) for word in SUBJECTS[0]}
+    assert (theta[::2, sport] > 0.9).all()
+    assert (theta[1::2, sport] < 0.1).all()
+
+
+def test_mixtures_and_scores_are_those_of_the_command_line(run: Path, tmp_path: Path) -> None:
+    model, dataset = open_model(run), Dataset(run.parent / "data")
+    estimator = LatentDirichletAllocation.from_run(run)
+    [expected] = infer(model, dataset, tmp_path, workers=1)
+    for documents in (TOKENS, COUNTS.tolist(), pd.DataFrame(COUNTS, columns=WORDS), dataset.path):
+        if not isinstance(documents, list) or documents is TOKENS:
+            np.testing.assert_allclose(estimator.transform(documents), expected, rtol=1e-5)
+    told = evaluate(model, dataset, workers=1, quiet=True)
+    assert estimator.score(dataset.path) == told["predictive_log_likelihood_per_token"]
+    assert estimator.perplexity(dataset.path) == told["perplexity"]
+    assert estimator.score(TOKENS) == pytest.approx(estimator.score(dataset.path), abs=0.1)  # other words are hidden
+
+
+def test_new_documents_may_have_unknown_words_but_no_other_columns(
+    fitted: LatentDirichletAllocation, tmp_path: Path
+) -> None:
+    mixtures = fitted.transform(["Goal! A goal for the unheard-of", "nothing known", "judge and jury"])
+    assert mixtures[0].argmax() != mixtures[2].argmax()
+    np.testing.assert_allclose(mixtures[1], 0.5)
+    narrower = pytest.raises(RequestError, match="X has 9 features, but LatentDirichletAllocation is expecting 10")
+    with narrower, pytest.warns(UserWarning, match="does not have valid feature names"):
+        fitted.transform(COUNTS[:, :9])
+    with pytest.raises(RequestError, match="unseen at fit time:\n- verdict"):
+        fitted.transform(pd.DataFrame(COUNTS, columns=[*WORDS[:-1], "verdict"]))
+    ingest_documents([["other", "words"]], tmp_path / "other")
+    with pytest.raises(RequestError, match="another vocabulary"):
+        fitted.transform(tmp_path / "other")
+    with pytest.raises(RequestError, match="nothing to predict"):
+        fitted.score([["goal"]])
