@@ -40,7 +40,7 @@ def options() -> argparse.Namespace:
     add("--users", type=int, default=138_000, help="of the drawn ones")
     add("--items", type=int, default=27_000, help="of the drawn ones")
     add("--entries", type=float, default=20e6, help="of the drawn ones")
-    add("--ranks", type=int, nargs="+", default=[40, 100, 1000])
+    add("--ranks", type=int, nargs="*", default=[40, 100, 1000])
     add("--implicit-ranks", type=int, nargs="*", default=[64, 128])
     add("--workers", type=int, nargs="+", default=[1, 2])
     add("--iterations", type=int, default=20)
