@@ -90,13 +90,15 @@ def run(
     doubles. kept: gets the coefficients, float64 (p,), whenever the objective is looked at."""
     rounds = max(int(problem.design.columns / rule.parallel / _LOOKS), 1)
     curve = Curve([0.0], [0.0], [])
+    by_priority = rule.schedule == "priority"
     with DynamicEngine(problem.design, problem.spec, rule, workers) as engine:
         engine.hold()
         begin(engine, problem.penalty)
-        seconds = timed(engine.survey) if rule.schedule == "priority" else 0.0
+        seconds = timed(engine.survey) if by_priority else 0.0
         look(engine, curve, kept)
         while curve.passes[-1] < passes and not is_over(curve, problem, least):
             seconds += timed(lambda: engine.run(rounds))
+            seconds += timed(engine.survey_if_settled) if by_priority else 0.0
             curve.passes.append(engine.samples / problem.samples)
             curve.seconds.append(seconds)
             look(engine, curve, kept)

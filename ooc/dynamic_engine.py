@@ -26,6 +26,7 @@ from ooc.shared import SharedArrays
 from ooc.worker import ProgramSpec
 
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
+_SETTLED = 1e-3  # of the sum of the priorities that a survey has found
 
 
 class DynamicEngine:
@@ -46,6 +47,7 @@ class DynamicEngine:
         self.program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
+        self._surveyed = 0.0  # sum of priorities
         attachment = DynamicAttachment(str(design.path), spec, rule, self._room, workers, -1)
         with ExitStack() as stack:
             self._shared = stack.enter_context(closing(SharedArrays(all_specs(design, self.program, attachment))))
@@ -108,6 +110,15 @@ class DynamicEngine:
             for first in range(0, count, _SURVEYED)
         )
         self.samples += sum(samples for _, samples in self._workers.map_unordered(chunks))
+        self._surveyed = float(self.priorities.sum())
+
+    def survey_if_settled(self) -> None:
+        """Survey again if what the last survey found worth an update is done with.
+
+        A parameter that stays where it is has no priority: it may not be drawn for long, whatever else changes.
+        """
+        if self.priorities.sum() < _SETTLED * self._surveyed:
+            self.survey()
 
     def run(self, rounds: int) -> None:
         """Do so many rounds; none is in the making afterwards."""

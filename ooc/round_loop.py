@@ -19,7 +19,7 @@ from ooc.signals import counters_spec, have_reached, raise_to
 PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of scheduler j % S
 COUNTERS = "rounds.counters"  # of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; stop
 _PARAMETERS, _COUNTS, _SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "sums", "changes"))
-_TREES = ("rounds.tree_priorities", "rounds.tree_left")
+_TREES = ("rounds.tree_priorities", "rounds.tree_parameters")
 _LOOKS = 100_000  # at counters, some 30 microseconds, before somebody else may have the processor
 
 
@@ -35,7 +35,7 @@ def round_specs(design: Design, program: DynamicProgram, rule: Rule, shape: Shap
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
     most = -(-shape.most // schedulers)
-    tree = empty_sums(most).left.size
+    tree = empty_sums(most).priorities.size
     return {
         COUNTERS: counters_spec(2 * schedulers + shape.workers + 1),
         _PARAMETERS: ArraySpec((slots, rule.parallel), "int64"),

@@ -19,7 +19,7 @@ _SAMPLED = 512  # entries of a column, on average, in the rows that the checker 
 class Rule(NamedTuple):
     """How rounds are made up.
 
-    schedule: a key of `SCHEDULES`. parallel: parameters of a round, at most. candidates: from how many these are
+    schedule: a key of `SCHEDULES`. parallel: parameters of a round, at most. candidates: from how many draws these are
     chosen. rho: two of a round have |x_j' x_k| < rho; None does not look. centred: whether this is the correlation
     rather than the cosine. eta: added to each priority, as a share of their mean.
     """
@@ -63,12 +63,12 @@ def generator(seed: int, first: int, scheduler: int) -> np.random.Generator:
 
 
 def by_priority(turn: Turn) -> np.ndarray:
-    """int64: parameters drawn one after the other with p(j) ~ priority_j + eta."""
+    """int64: parameters drawn with p(j) ~ priority_j + eta, in their order; the fewer, the fewer are worth it."""
     mean = turn.sums.priorities[1] / turn.priorities.size
     eta = turn.rule.eta * mean if mean > 0 else 1.0
     drawn = np.empty(turn.candidates, np.int64)
-    draw(turn.priorities, turn.sums, eta, turn.random.random(drawn.size), drawn)
-    return turn.numbered(drawn)
+    count = draw(turn.priorities, turn.sums, eta, turn.random.random(drawn.size), drawn)
+    return turn.numbered(drawn[:count])
 
 
 def at_random(turn: Turn) -> np.ndarray:

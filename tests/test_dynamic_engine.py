@@ -110,6 +110,21 @@ def test_logistic_comes_to_the_optimum_of_scikit_learn(design):
     assert optimum * (1 - 1e-9) <= objective <= optimum * (1 + 1e-9)
 
 
+def test_parameters_are_surveyed_again_once_what_was_worth_an_update_is_done_with(design):
+    with DynamicEngine(design, LASSO, RULE._replace(eta=0.01), 1) as engine:
+        engine.hold()
+        engine.program.begin(engine.arrays, engine.columns, 1.0)
+        engine.survey()
+        samples, found = engine.samples, engine.priorities.sum()
+        engine.survey_if_settled()
+        assert engine.samples == samples
+        engine.run(200)
+        done, left = engine.samples, engine.priorities.sum()
+        engine.survey_if_settled()
+        assert left < 1e-3 * found
+        assert engine.samples == done + samples
+
+
 @pytest.mark.parametrize("schedule", ["priority", "random", "cyclic"])
 def test_the_same_bits_whatever_the_workers(design, schedule):
     rule = RULE._replace(schedule=schedule)
