@@ -5,6 +5,7 @@
     IncompleteColumns   all values, some of them missing: these count as the mean of their column
 
     dot(columns, j, vector)          the inner product of column j and a vector
+    dots(columns, j, vectors, found) the inner products of column j and several vectors, (n, k), written to found, (k,)
     square(columns, j, weights)      the inner product of column j and itself, rows weighted, or not if weights are (0,)
     add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
 
@@ -46,7 +47,7 @@ class IncompleteColumns(NamedTuple):
 
 
 Columns = SparseColumns | DenseColumns | IncompleteColumns
-_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {"dot": {}, "square": {}, "add": {}}
+_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {"dot": {}, "dots": {}, "square": {}, "add": {}}
 
 
 def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -80,6 +81,39 @@ def dot_sparse(columns, j, vector):
     for k in range(rows.size):
         total += values[k] * vector[rows[k]]
     return total
+
+
+@reordered_kernel
+def add_row(weight, row, found):
+    for m in range(found.size):
+        found[m] += weight * row[m]
+
+
+@_for(SparseColumns)
+def dots_sparse(columns, j, vectors, found):
+    begin, end, ones = columns.offsets[j], columns.offsets[j + 1], columns.values.size == 0
+    found[:] = 0.0
+    for k in range(begin, end):
+        add_row(1.0 if ones else np.float64(columns.values[k]), vectors[columns.rows[k]], found)
+
+
+@_for(DenseColumns)
+def dots_dense(columns, j, vectors, found):
+    values = columns.values[j]
+    found[:] = 0.0
+    for k in range(values.size):
+        add_row(values[k], vectors[k], found)
+
+
+@_for(IncompleteColumns)
+def dots_incomplete(columns, j, vectors, found):
+    values = columns.values[j]
+    found[:] = 0.0
+    for k in range(values.size):
+        if values[k] != 0:
+            add_row(np.float64(values[k]), vectors[k], found)
+    for k in range(columns.missing_offsets[j], columns.missing_offsets[j + 1]):
+        add_row(columns.means[j], vectors[columns.missing_rows[k]], found)
 
 
 @_for(SparseColumns)
@@ -161,6 +195,10 @@ def dot(columns, j, vector):
     return _NOT_COMPILED["dot"][type(columns)](columns, j, vector)
 
 
+def dots(columns, j, vectors, found):
+    _NOT_COMPILED["dots"][type(columns)](columns, j, vectors, found)
+
+
 def square(columns, j, weights):
     return _NOT_COMPILED["square"][type(columns)](columns, j, weights)
 
@@ -178,6 +216,11 @@ def _(columns, j, vector):
     return _NOT_COMPILED["dot"][columns.instance_class]
 
 
+@overload(dots, jit_options=_OPTIONS)
+def _(columns, j, vectors, found):
+    return _NOT_COMPILED["dots"][columns.instance_class]
+
+
 @overload(square, jit_options=_OPTIONS)
 def _(columns, j, weights):
     return _NOT_COMPILED["square"][columns.instance_class]
@@ -193,6 +236,13 @@ def correlate(columns, chosen, vector, found):
     """found[i] = the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
     for i in range(chosen.size):
         found[i] = dot(columns, chosen[i], vector)
+
+
+@reordered_kernel
+def correlate_all(columns, chosen, vectors, found):
+    """found[i] = the inner products of column chosen[i] and each of k vectors, (n, k). found: float64 (m, k)."""
+    for i in range(chosen.size):
+        dots(columns, chosen[i], vectors, found[i])
 
 
 @reordered_kernel

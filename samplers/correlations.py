@@ -11,7 +11,7 @@ are read once in ten levels, and columns far from having a coefficient hardly ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,14 @@ class Seen(NamedTuple):
     bounds: np.ndarray  # float64 (m,), none is larger
     chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
     values: np.ndarray  # float64 (l,), the correlations of these
+
+
+class Wanted(NamedTuple):
+    """Correlations that somebody wants to see."""
+
+    residual: np.ndarray  # float64 (n,)
+    l1: np.ndarray  # float64 (p,): exactly if they may be above
+    always: np.ndarray  # int64, of these columns exactly
 
 
 class Known(NamedTuple):
@@ -97,17 +105,40 @@ class Correlations:
 
     def see(self, residual: np.ndarray, candidates: np.ndarray, l1: np.ndarray, always: np.ndarray) -> Seen:
         """Those of candidates, int64 (m,), exactly if they may be above l1, and exactly of some of them always."""
-        along, away = self._relations(residual)
-        self._known.spreads[always] = _FAR
-        bounds = np.empty(candidates.size)
-        chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
-        count = bound(self._known, along, away, candidates, l1, bounds, chosen, places)
-        chosen = chosen[:count]
-        values = self._features.correlations(chosen, residual if self._roots is None else residual * self._roots)
-        bounds[places[:count]] = np.abs(values)
-        self.columns_read += count
+        bounds, chosen, places = self._bounded(Wanted(residual, l1, always), candidates)
+        values = self._features.correlations(chosen, self._weighted(residual))
+        bounds[places] = np.abs(values)
+        self.columns_read += chosen.size
         self._learn(residual, chosen, values)
         return Seen(bounds, chosen, values)
+
+    def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> Iterator[Seen]:
+        """As `see` for each of several residuals, columns being read once."""
+        needed = np.zeros(candidates.size, bool)
+        for one in wanted:
+            needed[self._bounded(one, candidates)[2]] = True
+        places = np.flatnonzero(needed)
+        chosen = candidates[places]
+        vectors = np.stack([self._weighted(one.residual) for one in wanted], axis=1)
+        values = self._features.several_correlations(chosen, vectors)
+        self.columns_read += chosen.size
+        for one, found in zip(wanted, values.T, strict=True):
+            bounds = self._bounded(one, candidates)[0]
+            bounds[places] = np.abs(found)
+            self._learn(one.residual, chosen, found)
+            yield Seen(bounds, chosen, found)
+
+    def _bounded(self, wanted: Wanted, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bounds of all candidates, and which have to be read: their numbers, and those among the candidates."""
+        along, away = self._relations(wanted.residual)
+        self._known.spreads[wanted.always] = _FAR
+        bounds = np.empty(candidates.size)
+        chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
+        count = bound(self._known, along, away, candidates, wanted.l1, bounds, chosen, places)
+        return bounds, chosen[:count], places[:count]
+
+    def _weighted(self, residual: np.ndarray) -> np.ndarray:
+        return residual if self._roots is None else residual * self._roots
 
     def expected(self, residual: np.ndarray) -> np.ndarray:
         """What correlations are likely to be, float64 (p,), nothing being read."""

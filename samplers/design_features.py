@@ -34,6 +34,10 @@ class DesignFeatures(BlockFeatures):
         self._count(chosen)
         return super().correlations(chosen, vector)
 
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        self._count(chosen)
+        return super().several_correlations(chosen, vectors)
+
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
         entries = self._count(chosen)

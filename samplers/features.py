@@ -20,6 +20,7 @@ from samplers.columns import (
     IncompleteColumns,
     SparseColumns,
     correlate,
+    correlate_all,
     gathered,
     joined,
     squares,
@@ -37,6 +38,9 @@ class Features(Protocol):
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         """The inner products of chosen columns and a vector, float64 (n,)."""
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """The same for several vectors, float64 (n, k), in one pass: float64 (m, k)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
@@ -64,18 +68,21 @@ class BlockFeatures:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        return self._each(correlate, chosen, vector)
+        return self._each(correlate, chosen, vector, np.empty(chosen.size))
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._each(correlate_all, chosen, vectors, np.empty((chosen.size, vectors.shape[1])))
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        return self._each(squares, chosen, np.empty(0) if weights is None else weights)
+        return self._each(squares, chosen, np.empty(0) if weights is None else weights, np.empty(chosen.size))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         pieces = [gathered(piece.block, piece.columns) for piece in self._pieces(chosen, 1)]
         return joined(pieces) if pieces else gathered(self._blocks[0], chosen)
 
-    def _each(self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        found = np.empty(chosen.size)
-
+    def _each(
+        self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
+    ) -> np.ndarray:
         def work(piece: _Piece) -> None:
             kernel(piece.block, piece.columns, vector, found[piece.place])
 

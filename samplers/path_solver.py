@@ -1,6 +1,7 @@
 """The way of a regression, and of those of its folds, from one lambda to the next: state that can be taken up again.
 
-A step is a working set of each regression that is not done with the lambda at hand. Steps, and what comes of them, do
+A step is a working set of each regression for the lambda that is next and, as long as that goes well, for more of them,
+each from the one before: all columns are then looked at for all of these in one pass. Steps, and what comes of them, do
 not depend on the threads that they are shared out to.
 """
 
@@ -16,9 +17,11 @@ from samplers.cross_validation import Validation, held_out_error, validate
 from samplers.losses import Fit
 from samplers.regression_program import RegressionProgram
 from samplers.sparse_regression import SparseRegression
-from samplers.working_sets import Attempt, Solution
+from samplers.working_sets import Attempt, Solution, judge_all
 
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
+_MOST_AHEAD = 8  # values of lambda in a pass
+_REACH = 1.5  # by which they differ, at most: as far as strong rules reach
 
 
 class Found(NamedTuple):
@@ -30,38 +33,73 @@ class Found(NamedTuple):
     values: np.ndarray  # float64 (m,), these
     objective: float
     gap: float
-    errors: np.ndarray  # float64 (K,), on the rows that were held out, of the solutions without them
 
 
 class PathFit:
     """One regression on its way. share: of the weight of all rows that it has, and so of each lambda. Attributes:
-    `attempt`, at the lambda that is next, None at the end; `solution`, the last one."""
+    `attempt`, at the lambda that is next, None before the first and after the last."""
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
         self.regression, self._share, self._tolerance = regression, share, tolerance
         self.attempt: Attempt | None = None
-        self.solution: Solution | None = None
+        self._before = 0.0  # the level of the last solution
+        self._ahead = 1  # values of lambda that the next pass is for
 
     def begin(self, level: float) -> None:
-        """Be about to look for the solution for a lambda."""
-        before = self.solution or self.regression.nothing
-        target = self.attempt.target if self.attempt else self._tolerance * self.regression.nothing.fit.loss
-        self.attempt = Attempt.beginning(self.regression.regression, self._share * level, before, target)
-        self.solution = None
+        """Be about to look for the solution for the first lambda."""
+        nothing = self.regression.nothing
+        target = self._tolerance * nothing.fit.loss
+        self.attempt, self._before = self._beginning(level, nothing, target), nothing.level
 
-    def step(self) -> None:
+    def step(self, levels: np.ndarray) -> list[Solution]:
+        """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed."""
+        attempts = self._attempts(levels)
+        if len(attempts) == 1:
+            found = attempts[0].improve()
+            solutions = [found] if found else []
+        else:
+            solutions = judge_all(attempts)
+        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if len(solutions) == len(attempts) else 1
+        if not solutions:
+            self.attempt = attempts[0]
+            return []
+        self._before, target = solutions[-1].level, attempts[0].target
+        if len(solutions) < len(attempts):
+            self.attempt = attempts[len(solutions)]
+        elif len(solutions) < levels.size:
+            self.attempt = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
+        else:
+            self.attempt = None
+        return solutions
+
+    def _attempts(self, levels: np.ndarray) -> list[Attempt]:
+        """That for the next lambda, and with several ahead those for more, their working sets solved."""
         assert self.attempt
-        self.solution = self.attempt.improve()
+        attempts = [self.attempt]
+        if self._ahead == 1:
+            return attempts
+        attempts[0].solve_working_set()
+        for level in (self._share * levels[1 : self._ahead]).tolist():
+            if level * _REACH < self._before:
+                break
+            last = attempts[-1]
+            following = Attempt.beginning(last.regression, level, last.solution(np.nan), last.target, self._before)
+            following.solve_working_set()
+            attempts.append(following)
+        return attempts
+
+    def _beginning(self, level: float, start: Solution, target: float) -> Attempt:
+        return Attempt.beginning(self.regression.regression, self._share * level, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional."""
         attempt, known = self.attempt, self.regression.regression.correlations
-        assert attempt
+        if attempt is None:
+            return {}
         columns = np.flatnonzero(attempt.coefficients)
         numbers = [float(getattr(attempt, name)) for name in _NUMBERS]
         return {
-            "numbers": np.array([*numbers, attempt.fit.loss]),
-            "objective": np.array([self.solution.objective] if self.solution else []),  # while others are at work
+            "numbers": np.array([*numbers, attempt.fit.loss, self._before, self._ahead]),
             "columns": columns,
             "values": attempt.coefficients[columns],
             "scores": attempt.fit.scores,
@@ -74,7 +112,10 @@ class PathFit:
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` was."""
-        *numbers, loss = arrays["numbers"].tolist()
+        if not arrays:
+            return
+        *numbers, loss, self._before, ahead = arrays["numbers"].tolist()
+        self._ahead = int(ahead)
         coefficients = np.zeros(self.regression.regression.norms.size)
         coefficients[arrays["columns"]] = arrays["values"]
         scores, free, residual, candidates, working = (
@@ -90,14 +131,12 @@ class PathFit:
             working=working,
             **told,
         )
-        if arrays["objective"].size:
-            self.solution = self.attempt.solution(float(arrays["objective"][0]))
         self.regression.regression.correlations.restore(arrays)
 
 
 class PathSolver:
     """The regressions of a program. room: bytes for the columns that they work on. Attributes: `levels`, float64 (N,),
-    once it has begun; `found`, the models so far."""
+    once it has begun; `found`, the models so far; `errors`, those of each fold's rows by the solutions without them."""
 
     def __init__(self, program: RegressionProgram, workers: int, room: int) -> None:
         self._program = program
@@ -108,6 +147,7 @@ class PathSolver:
         self._pool = ThreadPoolExecutor(min(workers, len(self._fits)))
         self.levels = np.empty(0)
         self.found: list[Found] = []
+        self.errors: list[list[float]] = [[] for _ in program.held_out]
 
     @property
     def bytes_read(self) -> int:
@@ -123,11 +163,16 @@ class PathSolver:
     def gap(self) -> float:
         """Of the regression of all rows, at the lambda at hand, as a share of the loss of an empty model."""
         attempt = self._fits[0].attempt
-        return attempt.gap / attempt.target * self._program.tolerance if attempt else np.inf
+        return attempt.gap / attempt.target * self._program.tolerance if attempt else 0.0
+
+    @property
+    def solved(self) -> int:
+        """For how many values of lambda all regressions have solutions."""
+        return min(len(self.found), *map(len, self.errors)) if self.errors else len(self.found)
 
     @property
     def done(self) -> bool:
-        return len(self.found) == self.levels.size
+        return self.solved == self.levels.size
 
     def begin(self) -> None:
         """Find the largest lambda, and be about to solve for the first."""
@@ -137,79 +182,64 @@ class PathSolver:
             self.levels = np.array([asked["lambda"]])
         else:
             self.levels = whole.levels(self._program.length, asked["ratio"])
-        self._begin_level()
+        list(self._pool.map(lambda fit: fit.begin(float(self.levels[0])), self._fits))
 
     @property
     def largest(self) -> float:
         """The least lambda at which nothing is in the model; of a solver that has begun."""
         return self._fits[0].regression.largest
 
-    def step(self) -> Found | None:
-        """Make a step; returns the model, if it is found."""
-        list(self._pool.map(PathFit.step, [fit for fit in self._fits if fit.solution is None]))
-        if any(fit.solution is None for fit in self._fits):
-            return None
-        self.found.append(self._model())
-        if not self.done:
-            self._begin_level()
-        return self.found[-1]
+    def step(self) -> None:
+        """Make a step of each regression that has not come to the end."""
+        list(self._pool.map(self._step, [number for number, fit in enumerate(self._fits) if fit.attempt]))
 
-    def _begin_level(self) -> None:
-        level = float(self.levels[len(self.found)])
-        list(self._pool.map(lambda fit: fit.begin(level), self._fits))
+    def _step(self, number: int) -> None:
+        fit, done = self._fits[number], self.errors[number - 1] if number else self.found
+        for solution in fit.step(self.levels[len(done) :]):
+            if number == 0:
+                self.found.append(_model(fit.regression, solution))
+            else:
+                self.errors[number - 1].append(self._error(number - 1, fit.regression.scores(solution)))
 
-    def _model(self) -> Found:
-        program, (whole, *others) = self._program, self._fits
-        solution = whole.solution
-        assert solution
-        model = whole.regression.model(solution)
-        columns = np.flatnonzero(model.coefficients)
-        errors = [
-            held_out_error(program.loss, program.y, fit.regression.scores(fit.solution), weights)
-            for fit, weights in zip(others, program.held_out, strict=True)
-            if fit.solution
-        ]
-        return Found(
-            solution.level,
-            model.intercept,
-            columns,
-            model.coefficients[columns],
-            solution.objective,
-            solution.gap,
-            np.array(errors),
-        )
+    def _error(self, fold: int, scores: np.ndarray) -> float:
+        program = self._program
+        return held_out_error(program.loss, program.y, scores, program.held_out[fold])
 
     def validation(self) -> Validation | None:
-        """By the folds, if there are any, of all models found so far."""
-        if not self._program.folds:
+        """By the folds, if there are any, when all is done."""
+        if not self.errors:
             return None
-        weights = np.array([weights.sum() for weights in self._program.held_out])
-        return validate(np.stack([found.errors for found in self.found]), weights)
+        return validate(np.array(self.errors).T, np.array([weights.sum() for weights in self._program.held_out]))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional."""
         arrays = {"levels": self.levels, **path_arrays(self.found)}
-        if not self.done:
-            for number, fit in enumerate(self._fits):
-                arrays |= {f"{number}.{name}": array for name, array in fit.arrays().items()}
+        for fold, errors in enumerate(self.errors):
+            arrays[f"errors.{fold}"] = np.array(errors)
+        for number, fit in enumerate(self._fits):
+            arrays |= {f"{number}.{name}": array for name, array in fit.arrays().items()}
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` was."""
         self.levels = arrays["levels"].copy()
         self.found = found_of(arrays)
-        if not self.done:
-            for number, fit in enumerate(self._fits):
-                prefix = f"{number}."
-                fit.restore(
-                    {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-                )
+        self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
+        for number, fit in enumerate(self._fits):
+            begin = f"{number}."
+            fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
+
+
+def _model(regression: SparseRegression, solution: Solution) -> Found:
+    model = regression.model(solution)
+    columns = np.flatnonzero(model.coefficients)
+    values = model.coefficients[columns]
+    return Found(solution.level, model.intercept, columns, values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
     """The models for N values of lambda, as `found_of` takes them: `lambdas`, `intercepts`, `objectives`, `gaps`
-    float64 (N,); `offsets` int64 (N+1,), where the `columns` int64 and the `coefficients` float64 of each begin;
-    `errors` float64 (N*K,)."""
+    float64 (N,); `offsets` int64 (N+1,), where the `columns` int64 and the `coefficients` float64 of each begin."""
     sizes = [one.columns.size for one in found]
     return {
         "lambdas": np.array([one.level for one in found]),
@@ -219,23 +249,14 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
         "offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         "columns": np.concatenate([np.empty(0, np.int64), *(one.columns for one in found)]),
         "coefficients": np.concatenate([np.empty(0), *(one.values for one in found)]),
-        "errors": np.concatenate([np.empty(0), *(one.errors for one in found)]),
     }
 
 
 def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
     """What `path_arrays` was given."""
-    count, offsets = arrays["lambdas"].size, arrays["offsets"]
-    errors = arrays["errors"].reshape(count, -1) if count else np.empty((0, 0))
+    offsets = arrays["offsets"].tolist()
+    rows = zip(*(arrays[name].tolist() for name in ("lambdas", "intercepts", "objectives", "gaps")), strict=True)
     return [
-        Found(
-            float(arrays["lambdas"][i]),
-            float(arrays["intercepts"][i]),
-            arrays["columns"][offsets[i] : offsets[i + 1]].copy(),
-            arrays["coefficients"][offsets[i] : offsets[i + 1]].copy(),
-            float(arrays["objectives"][i]),
-            float(arrays["gaps"][i]),
-            errors[i].copy(),
-        )
-        for i in range(count)
+        Found(level, intercept, arrays["columns"][begin:end].copy(), arrays["coefficients"][begin:end].copy(), *told)
+        for (level, intercept, *told), begin, end in zip(rows, offsets[:-1], offsets[1:], strict=True)
     ]

@@ -20,7 +20,7 @@ from blocks.errors import Interrupted, OocError, RequestError
 from blocks.files import disk_errors, publish_directory
 from blocks.workers import cores
 from ooc.run import Run, create_run
-from ooc.state import Cursor, Generations, layout_of
+from ooc.state import Cursor, Generations, layout_of, remove_uncommitted
 from ooc.training import Checkpoints, Stop, noted_signals, resumable
 from ooc.worker import ProgramSpec
 from samplers.path_solver import Found, PathSolver, path_arrays
@@ -212,7 +212,7 @@ def follow_path(run: Run, plan: PathPlan, *, max_time: float | None, quiet: bool
 
 class PathTraining:
     """The way of one run in one process, and what is told of it. Attributes: `cursor`, of which an iteration is a value
-    of lambda, and a phase a working set."""
+    of lambda."""
 
     def __init__(self, run: Run, design: Design, plan: PathPlan, *, quiet: bool) -> None:
         self._run, self._design, self._quiet = run, design, quiet
@@ -260,6 +260,7 @@ class PathTraining:
                     with checkpoints.taken():
                         self._commit()
         self._commit()
+        remove_uncommitted(self._generations.directory)
         return reason
 
     def _warn_of_nothing(self) -> None:
@@ -272,15 +273,14 @@ class PathTraining:
             )
 
     def _step(self) -> int:
-        """Make a step of the solver; returns for how many values of lambda, one or none, the model was found."""
-        found = self._solver.step()
+        """Make a step of the solver; returns for how many more values of lambda all is found."""
+        before = self.cursor.iteration
+        self._solver.step()
         self._spend()
-        self.cursor.phase += 1
-        if not found:
-            return 0
-        self.cursor.iteration, self.cursor.phase = self.cursor.iteration + 1, 0
-        self._add_line(found)
-        return 1
+        for number in range(before, self._solver.solved):
+            self.cursor.iteration = number + 1
+            self._add_line(self._solver.found[number], [errors[number] for errors in self._solver.errors])
+        return self.cursor.iteration - before
 
     def _spend(self) -> None:
         """Add to the cursor what was done since the last time."""
@@ -288,6 +288,11 @@ class PathTraining:
         self.cursor.elapsed_s += self._clock - before
         self.cursor.bytes_read = self._start.bytes_read + self._solver.bytes_read
         self.cursor.samples_processed = self._start.samples_processed + self._solver.samples
+
+    @property
+    def _seconds(self) -> float:
+        """Of this process."""
+        return self.cursor.elapsed_s - self._start.elapsed_s
 
     def _commit(self) -> None:
         self._spend()
@@ -298,18 +303,18 @@ class PathTraining:
         finally:
             cells.close()
 
-    def _add_line(self, found: Found) -> None:
+    def _add_line(self, found: Found, errors: list[float]) -> None:
+        """What a pass for several values of lambda has cost is told of the first of them."""
         cursor, last = self.cursor, self._told
-        seconds, samples = cursor.elapsed_s - last["elapsed_s"], cursor.samples_processed - last["samples_processed"]
         self._told = {
             "iteration": cursor.iteration,
             "elapsed_s": round(cursor.elapsed_s, 6),
-            self._design.rate: round(samples / seconds),
+            self._design.rate: round((cursor.samples_processed - self._start.samples_processed) / self._seconds),
             "lambda": found.level,
             "objective": found.objective,
             "duality_gap": found.gap,
             "nonzeros": found.columns.size,
-            **({"held_out_error": float(np.mean(found.errors))} if found.errors.size else {}),
+            **({"held_out_error": float(np.mean(errors))} if errors else {}),
             "samples_processed": cursor.samples_processed,
             "memory_bytes": memory.held([os.getpid()]),
             "bytes_read": cursor.bytes_read,
@@ -321,14 +326,12 @@ class PathTraining:
 
     def publish(self) -> None:
         """Write the model."""
-        arrays = path_arrays(self._solver.found)
-        del arrays["errors"]
         with publish_directory(self._run.path / "model", overwrite=True) as directory:
             write_regression(
                 directory,
                 self._design,
                 loss=self._program.loss,
                 classes=self._program.classes.tolist(),
-                arrays=arrays,
+                arrays=path_arrays(self._solver.found),
                 validation=self._solver.validation(),
             )

@@ -9,6 +9,7 @@ of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from blocks.errors import WorkFailed
-from samplers.correlations import Correlations
+from samplers.correlations import Correlations, Seen, Wanted
 from samplers.duality import Standing, standing, survey
 from samplers.features import Features
 from samplers.losses import Fit, Loss, Part
@@ -97,10 +98,15 @@ class Attempt:
         self._support = np.flatnonzero(self.coefficients)
 
     @classmethod
-    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
-        """From the solution for another level; the first working set is what the strong rule proposes."""
+    def beginning(
+        cls, regression: Regression, level: float, start: Solution, target: float, read: float | None = None
+    ) -> Attempt:
+        """From the solution for another level; the first working set is what the strong rule proposes.
+
+        read: the level for which correlations were read last, if that is not the other level.
+        """
         b, expected = start.coefficients, regression.correlations.expected(start.fit.residual)
-        working = strong_set(level, start.level, expected, regression.penalty.l1)
+        working = strong_set(level, start.level if read is None else read, expected, regression.penalty.l1)
         working = np.union1d(working, np.flatnonzero(b)) if working.size else working
         return cls(regression, level, target, b.copy(), start.fit, regression.usable, working, _ALMOST * target)
 
@@ -110,6 +116,12 @@ class Attempt:
         Raises WorkFailed if many working sets have made nothing better.
         """
         self.solve_working_set()
+        correlations = self.regression.correlations
+        return self.judge(correlations.see(self.fit.residual, self.candidates, self._l1, self._support))
+
+    def judge(self, seen: Seen) -> Solution | None:
+        """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
+        self._seen = seen
         self.gap = self.look()
         if self.gap <= self.target:
             return self.solution(self.standing.objective)
@@ -137,15 +149,18 @@ class Attempt:
             self._support = working[found != 0]
 
     def look(self) -> float:
-        """Look at all columns; returns the gap to the best dual point so far."""
+        """The gap to the best dual point so far."""
         regression = self.regression
-        self._seen = regression.correlations.see(self.fit.residual, self.candidates, self._l1, self._support)
         chosen, values = self._seen.chosen, self._seen.values
         self._gains = np.empty(chosen.size, np.float32)
         found = survey(chosen, values, self.coefficients, self._l1, self._l2, regression.norms, self._gains)
         self.standing: Standing = standing(regression.loss, self.fit, *found)
         self.bound = max(self.bound, self.standing.bound)
-        return self.standing.objective - self.bound
+        return max(self.standing.objective - self.bound, 0.0)
+
+    def wants(self) -> Wanted:
+        """The correlations that it wants to see."""
+        return Wanted(self.fit.residual, self._l1, self._support)
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
@@ -170,6 +185,18 @@ class Attempt:
         size = max(_FIRST, _GROWTH * self._support.size)
         found = np.empty(self._seen.chosen.size, np.int64)
         return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
+
+
+def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
+    """Look at all columns once for several attempts that have ruled none out, each from the one before, with working
+    sets that are solved: the solutions, up to the first that is none."""
+    regression, solutions = attempts[0].regression, []
+    wanted = [attempt.wants() for attempt in attempts]
+    for attempt, seen in zip(attempts, regression.correlations.see_all(wanted, regression.usable), strict=True):
+        if (found := attempt.judge(seen)) is None:
+            break
+        solutions.append(found)
+    return solutions
 
 
 @reordered_kernel

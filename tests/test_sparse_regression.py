@@ -313,3 +313,27 @@ def test_a_lambda_above_the_largest_has_the_zero_model(genes):
     _, (model,) = solve(genes, (1.5,))
     assert not model.coefficients.any()
     assert model.intercept == pytest.approx(genes.y.mean())
+
+
+@settings(max_examples=40)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1), several=st.integers(1, 4))
+def test_what_is_seen_of_several_residuals_in_one_pass_is_as_of_each(problem, seed, several):
+    random = np.random.default_rng(seed)
+    found = solver(problem)
+    regression, p = found.regression, problem.x.shape[1]
+    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms)
+    every, none = np.arange(p), np.empty(0, np.int64)
+    for _ in range(8):
+        scores = random.standard_normal((several, len(problem.y)))
+        residuals = [found.loss.fit(one, np.zeros(len(found.loss.free))).residual for one in scores]
+        exact = [problem.x.T @ (np.sqrt(problem.weights) * residual) for residual in residuals]
+        l1 = [random.random(p) * np.abs(one).max() for one in exact]
+        wanted = [correlations.Wanted(residual, most, none) for residual, most in zip(residuals, l1, strict=True)]
+        before = known.columns_read
+        for seen, right, most in zip(known.see_all(wanted, every), exact, l1, strict=True):
+            rounding = 1e-9 * (1 + np.abs(right).max())
+            assert (np.abs(right) <= seen.bounds + rounding).all()
+            np.testing.assert_allclose(seen.values, right[seen.chosen], atol=rounding)
+            allowed = np.setdiff1d(every, seen.chosen)
+            assert (np.abs(right[allowed]) <= most[allowed] + rounding).all()
+        assert known.columns_read - before <= p

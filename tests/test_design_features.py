@@ -1,0 +1,77 @@
+"""The columns of a design on disk as the solvers see them: the numbers that numpy finds, and how much was read."""
+
+from __future__ import annotations
+
+import bed_reader
+import numpy as np
+import pytest
+from designs import ingested, read_back, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocks import Design
+from blocks.errors import WorkFailed
+from samplers.columns import dense
+from samplers.design_features import DesignFeatures, design_moments
+
+ROWS = 30
+FORMS = {"sparse": 8, "ones": 4, "float32": 4, "int8": 1}  # bytes of an entry
+
+
+@pytest.fixture(scope="module")
+def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
+    """One of each form, of several blocks."""
+    path = tmp_path_factory.mktemp("designs")
+    random = np.random.default_rng(3)
+    x = random.standard_normal((ROWS, 40)).astype(np.float32).astype(np.float64)
+    forms = {"sparse": np.where(random.random(x.shape) < 0.2, x, 0), "ones": np.where(x > 1, 1.0, 0), "float32": x}
+    made = {}
+    for form, values in forms.items():
+        (path / form).mkdir()
+        source, options = write("npz-csc", values, np.arange(ROWS, dtype=float), path / form)
+        made[form] = ingested("npz", source, path / f"{form}.design", block_bytes=1000, **options)
+    genotypes = random.choice([0.0, 1, 2, np.nan], (ROWS, 40))
+    bed_reader.to_bed(path / "x.bed", genotypes, properties={"pheno": np.arange(ROWS).astype(str)})
+    made["int8"] = ingested("plink", path / "x.bed", path / "int8.design", block_bytes=300)
+    for form, design in made.items():
+        assert (design.form, design.block_count > 2) == (form, True)
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3))
+def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads):
+    design, random = designs[form], np.random.default_rng(seed)
+    x, features = read_back(design), DesignFeatures(design, threads, 1 << 30)
+    chosen = np.sort(random.choice(40, count, replace=False))
+    vectors = random.standard_normal((ROWS, 3))
+    close = {"atol": 1e-12, "rtol": 1e-9}
+    np.testing.assert_allclose(features.correlations(chosen, vectors[:, 0]), x[:, chosen].T @ vectors[:, 0], **close)
+    np.testing.assert_allclose(features.several_correlations(chosen, vectors), x[:, chosen].T @ vectors, **close)
+    if count:
+        np.testing.assert_allclose(dense(features.gather(chosen), ROWS), x[:, chosen].T, **close)
+    entries = ROWS * count if design.dense else np.count_nonzero(x[:, chosen])
+    passes = 3 if count else 2
+    assert features.samples == passes * entries
+    assert features.bytes_read == passes * entries * FORMS[form]
+
+
+def test_columns_that_there_is_no_room_for_are_told_of(designs):
+    features = DesignFeatures(designs["float32"], 1, 2 * 8 * ROWS * 5)
+    features.gather(np.arange(5))
+    with pytest.raises(WorkFailed, match="6 columns are worked on at a time"):
+        features.gather(np.arange(6))
+
+
+@pytest.mark.parametrize("form", ["sparse", "ones", "float32"])
+def test_moments_under_several_weights(designs, form):
+    design, random = designs[form], np.random.default_rng(1)
+    weights = [None, random.random(ROWS), (np.arange(ROWS) % 3 > 0).astype(float)]
+    x = read_back(design)
+    for of_rows, found in zip(weights, design_moments(design, weights, 2), strict=True):
+        w = np.ones(ROWS) if of_rows is None else of_rows
+        means = w @ x / w.sum()
+        np.testing.assert_allclose(found.means, means, atol=1e-12)
+        np.testing.assert_allclose(found.norms, np.sqrt(w @ x**2), atol=1e-12)
+        np.testing.assert_allclose(found.deviations, np.sqrt(w @ (x - means) ** 2 / w.sum()), atol=1e-7)

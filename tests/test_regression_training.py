@@ -1,0 +1,349 @@
+"""`ooc train lasso` and `logistic`: they solve what was asked for; runs are resumed, validated, used and checked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from corpora import kill_while_resuming, leftovers, model_bytes
+from designs import ingested, read_back, write
+from regressions import Problem, gap, objective
+from test_cli_train import assert_refused
+
+from blocks import Design, Interrupted, RequestError
+from blocks.errors import WorkFailed
+from blocks.row_files import draw_folds
+from ooc import training as engine_training
+from ooc.run import Run
+from samplers import regression_training
+from samplers.features import features_of_matrix
+from samplers.models import open_any_model
+from samplers.regression_model import RegressionModel
+from samplers.regression_training import train_regression
+from samplers.sparse_regression import Model, SparseRegression
+from samplers.training import resume
+
+ROWS, COLUMNS = 80, 400
+PATH: dict[str, Any] = {"length": 12, "least": 0.05, "tolerance": 1e-8, "quiet": True, "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sparse design in several blocks, with y for least squares, and the same with two values, 1 and 3, for y."""
+    path = tmp_path_factory.mktemp("designs")
+    random = np.random.default_rng(5)
+    x = random.standard_normal((ROWS, COLUMNS)) + random.standard_normal(COLUMNS)
+    x[:, 1:] = 0.4 * x[:, 1:] + 0.6 * x[:, :-1]
+    x[random.random(x.shape) < 0.7] = 0
+    x[:, 7], x[:, 8] = 0, 2.5
+    x = x.astype(np.float32).astype(np.float64)
+    y = x[:, 10:60:10] @ np.arange(1, 6) + random.standard_normal(ROWS)
+    for name, labels in (("lasso", y), ("logistic", np.where(y > np.median(y), 3.0, 1.0))):
+        folder = path / f"{name}-input"
+        folder.mkdir()
+        source, options = write("npz-csc", x, labels, folder)
+        ingested("npz", source, path / name, block_bytes=16_000, **options)
+    assert Design(path / "lasso").block_count > 3
+    return path
+
+
+def model_of(run: Path) -> RegressionModel:
+    model = open_any_model(run)
+    assert isinstance(model, RegressionModel)
+    return model
+
+
+def dense_models(run: Path) -> Iterator[tuple[float, Model]]:
+    model = model_of(run)
+    for level in model.arrays["lambdas"].tolist():
+        found = model.coefficients(level)
+        coefficients = np.zeros(model.columns)
+        coefficients[found.columns] = found.values
+        yield level, Model(found.intercept, coefficients)
+
+
+def problem_of(design: Path, loss: str, **options: Any) -> Problem:
+    opened = Design(design)
+    assert opened.y is not None
+    y = opened.y if loss == "squared" else (opened.y == 3).astype(float)
+    return Problem(read_back(opened), y, loss, {"standardize": True, **options})
+
+
+LOSS_OF = {"lasso": "squared", "logistic": "logistic"}
+
+
+@pytest.mark.parametrize("kind", LOSS_OF)
+@pytest.mark.parametrize("given", [{}, {"share": 0.5}, {"intercept": False}, {"standardize": False}])
+def test_gaps_are_what_they_are_told_to_be(made, tmp_path, kind, given):
+    """By an independent implementation, for the coefficients of the columns as they are."""
+    loss = LOSS_OF[kind]
+    last = train_regression(made / kind, tmp_path / "run", loss, **PATH, **given)
+    problem = problem_of(made / kind, loss, **given)
+    nothing = objective(problem, Model(0.0, np.zeros(COLUMNS)), 0.0)
+    lines, models = Run(tmp_path / "run").metrics(), list(dense_models(tmp_path / "run"))
+    assert len(lines) == len(models) == 12
+    assert lines[-1] == last
+    for line, (level, model) in zip(lines, models, strict=True):
+        assert line["lambda"] == level
+        assert line["objective"] == pytest.approx(objective(problem, model, level), rel=1e-9)
+        assert 0 <= line["duality_gap"] <= 1e-8 * nothing
+        assert gap(problem, model, level) <= 1e-5 * nothing  # of the last residual alone
+        assert line["nonzeros"] == np.count_nonzero(model.coefficients)
+    assert models[-1][0] == pytest.approx(0.05 * models[0][0])
+
+
+def test_rows_weights_and_free_columns_are_as_in_memory(made, tmp_path):
+    chosen = np.r_[0:30, 40:80]
+    weights = np.linspace(0.5, 2, ROWS)
+    np.save(tmp_path / "rows.npy", chosen)
+    (tmp_path / "weights.txt").write_text("\n".join(map(str, weights)))
+    train_regression(
+        made / "lasso",
+        tmp_path / "run",
+        "squared",
+        ratio=0.1,
+        tolerance=1e-12,
+        rows=tmp_path / "rows.npy",
+        weights=tmp_path / "weights.txt",
+        unpenalized=["3", "20"],
+        quiet=True,
+        workers=1,
+    )
+    problem, factors = problem_of(made / "lasso", "squared"), np.ones(COLUMNS)
+    factors[[3, 20]] = 0
+    features = features_of_matrix(np.asfortranarray(problem.x[chosen]))
+    alone = SparseRegression(features, problem.y[chosen], weights=weights[chosen], standardize=True, factors=factors)
+    (solution,) = alone.path(alone.levels(1, 0.1), 1e-12)
+    expected = alone.model(solution)
+    ((level, found),) = dense_models(tmp_path / "run")
+    assert level == pytest.approx(solution.level)
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-5)
+    assert found.intercept == pytest.approx(expected.intercept, abs=1e-5)
+    assert np.count_nonzero(found.coefficients[[3, 20]]) == 2
+    (tmp_path / "weights.txt").write_text("1\n" * ROWS)
+    with pytest.raises(RequestError, match=r"weights.txt is not as it was when the run began"):
+        resume(tmp_path / "run", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The model of a cross-validated path that nobody disturbs."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    train_regression(made / "logistic", run, "logistic", folds=3, seed=4, **PATH)
+    return model_bytes(run)
+
+
+def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr("samplers.features._FEW", 0)
+    how = {**PATH, "workers": 3, "memory_bytes": 600_000_000}
+    train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **how)
+    assert model_bytes(tmp_path / "run") == undisturbed
+
+
+def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path, undisturbed, monkeypatch):
+    """Also within a lambda, where some folds are done and others not."""
+    stops: list[int] = []
+
+    class Impatient(engine_training.Stop):
+        def reason(self) -> str | None:
+            stops.append(0)
+            return "SIGTERM" if len(stops) % 2 == 0 else None
+
+    monkeypatch.setattr(regression_training, "Stop", Impatient)
+    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after \d of 12 values of lambda; everything is saved"):
+        train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **PATH)
+    workers = 1
+    while not (tmp_path / "run" / "model").exists():
+        workers = 3 - workers
+        try:
+            resume(tmp_path / "run", workers=workers, quiet=True)
+        except Interrupted:
+            continue
+    assert len(stops) > 2 * 5
+    assert model_bytes(tmp_path / "run") == undisturbed
+    assert [line["iteration"] for line in Run(tmp_path / "run").metrics()] == list(range(1, 13))
+    assert leftovers(tmp_path / "run") == []
+
+
+def test_a_killed_run_ends_with_the_same_bytes(made, tmp_path, undisturbed):
+    """Killed whenever a new generation is there."""
+    with pytest.raises(Interrupted):
+        train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, max_time=1e-9, **PATH)
+    for generation in (3, 5, 7):
+        kill_while_resuming(tmp_path / "run", f"state/{generation:06}.h5")
+    resume(tmp_path / "run", quiet=True)
+    assert model_bytes(tmp_path / "run") == undisturbed
+    assert [line["iteration"] for line in Run(tmp_path / "run").metrics()] == list(range(1, 13))
+    assert leftovers(tmp_path / "run") == []
+
+
+def test_a_damaged_generation_is_given_up_for_the_one_before(made, tmp_path, undisturbed):
+    train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **PATH)
+    state = tmp_path / "run" / "state"
+    newest = max(state.glob("*.h5"))
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    resume(tmp_path / "run", quiet=True)
+    assert model_bytes(tmp_path / "run") == undisturbed
+
+
+@pytest.mark.parametrize("kind", LOSS_OF)
+def test_cross_validation_is_that_of_regressions_without_each_fold(made, tmp_path, kind):
+    loss = LOSS_OF[kind]
+    train_regression(made / kind, tmp_path / "run", loss, folds=4, seed=9, **PATH)
+    model, problem = model_of(tmp_path / "run"), problem_of(made / kind, loss)
+    classes = problem.y if loss == "logistic" else None
+    drawn = draw_folds(ROWS, 4, 9, classes)
+    levels = model.arrays["lambdas"]
+    errors = np.empty((levels.size, 4))
+    for fold in range(4):
+        rest, own = drawn != fold, drawn == fold
+        alone = SparseRegression(
+            features_of_matrix(np.asfortranarray(problem.x[rest])), problem.y[rest], loss, standardize=True
+        )
+        share = rest.mean()
+        for number, solution in enumerate(alone.path(share * levels, 1e-10)):
+            found = alone.model(solution)
+            z, y = problem.x[own] @ found.coefficients + found.intercept, problem.y[own]
+            of_rows = (y - z) ** 2 if loss == "squared" else np.logaddexp(0, z) - y * z
+            errors[number, fold] = of_rows.mean()
+    sizes = np.bincount(drawn)
+    mean = errors @ sizes / ROWS
+    standard = np.sqrt((errors - mean[:, None]) ** 2 @ sizes / ROWS / 3)
+    np.testing.assert_allclose(model.arrays["held_out_errors"], mean, rtol=1e-4)
+    np.testing.assert_allclose(model.arrays["standard_errors"], standard, rtol=1e-3)
+    best = mean.argmin()
+    assert model.manifest["best"] == best
+    assert model.chosen == np.flatnonzero(mean <= mean[best] + standard[best])[0] < best
+
+
+def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
+    done = ooc("train", "logistic", made / "logistic", "run", "--path", 5, "--l1-ratio", 0.9, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("run: 5 values of lambda, the last with ")
+    assert "ooc predict run" in done.stdout
+    assert "plan: 1 workers" in done.stderr
+    facts = json.loads(ooc("info", "run", "--json").stdout)
+    assert (facts["iterations"], facts["finished"]) == ({"planned": 5, "done": 5}, True)
+    assert "all as they were written" in ooc("verify", "run").stdout
+    problem, models = problem_of(made / "logistic", "logistic"), list(dense_models(tmp_path / "run"))
+    for given, (_, model) in (((), models[-1]), (("--lambda", models[2][0] * 1.01), models[2])):
+        done = ooc("predict", "run", made / "logistic", "out.csv", "--overwrite", *given)
+        assert done.returncode == 0, done.stderr
+        header, *lines = (tmp_path / "out.csv").read_text().splitlines()
+        assert header == "row,probability,class"
+        expected = 1 / (1 + np.exp(-(problem.x @ model.coefficients + model.intercept)))
+        told = np.array([line.split(",") for line in lines], float)
+        np.testing.assert_array_equal(told[:, 0], np.arange(1, ROWS + 1))
+        np.testing.assert_allclose(told[:, 1], expected, rtol=1e-6)
+        np.testing.assert_array_equal(told[:, 2], np.where(expected > 0.5, 3, 1))
+    told = json.loads(ooc("evaluate", "run", made / "logistic", "--json").stdout)
+    right = (problem.x @ models[-1][1].coefficients + models[-1][1].intercept > 0) == problem.y
+    assert told["accuracy"] == pytest.approx(right.mean())
+    assert ooc("export", "run", "out.npz").returncode == 0
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_array_equal(arrays["lambdas"], [level for level, _ in models])
+    (tmp_path / "run" / "model" / "coefficients.h5").write_bytes(b"")
+    assert ooc("verify", "run").returncode == 1
+
+
+def test_an_interrupted_command_is_resumed(made, tmp_path, ooc):
+    command = [sys.executable, "-m", "cli", "train", "lasso", str(made / "lasso"), "run"]
+    command += ["--path", "2000", "--lambda-min-ratio", "0.5"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "run" / "metrics.jsonl").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130
+    assert "everything is saved\nGo on with: ooc resume run" in told
+    refused = ooc("resume", "run", "--iterations", 3)
+    assert_refused(refused, "--iterations is not for a path")
+    stopped = ooc("resume", "run", "--quiet", "--workers", 1, "--max-time", 1e-3)
+    assert stopped.returncode == 130
+    assert stopped.stderr.startswith("ooc: stopped by --max-time after ")
+
+
+def test_blocks_without_candidates_are_not_read(made, tmp_path):
+    """The last of a path is allowed by what is known of columns but for a few: their blocks, and no others."""
+    train_regression(made / "lasso", tmp_path / "run", "squared", **{**PATH, "length": 60, "tolerance": 1e-4})
+    lines, entries = Run(tmp_path / "run").metrics(), Design(made / "lasso").entries
+    assert lines[0]["bytes_read"] < 2 * 8 * entries
+    assert sum(line["lambda_bytes_read"] for line in lines) == lines[-1]["bytes_read"]
+    assert min(line["lambda_bytes_read"] for line in lines) < 8 * entries / 10
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"level": -1.0}, "--lambda -1: a number above 0"),
+    ({"level": 1.0, "ratio": 0.5}, "--lambda and --lambda-ratio cannot go together"),
+    ({"ratio": 0.0}, "--lambda-ratio 0: a number above 0"),
+    ({"ratio": 0.5, "least": 0.1}, "--lambda-min-ratio is for a path"),
+    ({"length": 1}, "--path 1: at least 2"),
+    ({"least": 1.0}, "--lambda-min-ratio 1: a number between"),
+    ({"tolerance": 0.0}, "--tolerance 0: a number between"),
+    ({"share": 0.0}, "--l1-ratio 0: above 0"),
+    ({"folds": 1}, "--cross-validate 1: at least 2 folds"),
+    ({"folds": 81}, "81 folds of 80 rows"),
+    ({"unpenalized": ["400"]}, "has no column '400'"),
+    ({"unpenalized": ["x"]}, "has no column 'x'"),
+    ({"weights": Path("none.npy")}, "none.npy is no file"),
+    ({"workers": 0}, "--workers 0: at least 1"),
+    ({"memory_bytes": 10**8}, "is too little: 400 columns need at least"),
+    ({"loss": "logistic"}, "y has 80 values: "),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), REFUSED)
+def test_wrong_options_are_refused_before_anything_is_written(made, tmp_path, wrong, told):
+    with pytest.raises(RequestError, match=told.replace("(", "[(]")):
+        train_regression(made / "lasso", tmp_path / "run", **{"loss": "squared", "quiet": True, **wrong})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("y", "loss", "told"),
+    [
+        (None, "squared", "x has no y"),
+        ([2.0, 2, 2], "squared", "y is 2 in all rows"),
+        ([2.0, 2, 2], "logistic", "y has 1 values: 2"),
+        ([1.0, 2, 3], "logistic", "y has 3 values: 1, 2, 3"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(tmp_path, y, loss, told):
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csc_matrix(np.eye(3)))
+    options = {} if y is None else {"target": str(tmp_path / "y.npy")}
+    if y is not None:
+        np.save(tmp_path / "y.npy", y)
+    ingested("npz", tmp_path / "x.npz", tmp_path / "x", **options)
+    with pytest.raises(RequestError, match=told):
+        train_regression(tmp_path / "x", tmp_path / "run", loss, quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_lambda_above_the_largest_is_told_of(made, tmp_path, capsys):
+    train_regression(made / "lasso", tmp_path / "run", "squared", level=1e6, workers=1)
+    assert "lambda 1e+06 is above" in capsys.readouterr().err
+    ((_, model),) = dense_models(tmp_path / "run")
+    assert not model.coefficients.any()
+
+
+def test_a_path_that_comes_to_no_end_names_its_lambda(made, tmp_path):
+    with pytest.raises(WorkFailed, match=r"lambda [0-9.]+: the duality gap is .* and gets no smaller"):
+        train_regression(made / "lasso", tmp_path / "run", "squared", **{**PATH, "tolerance": 1e-300})
+
+
+def test_designs_with_other_columns_are_not_predicted(made, tmp_path, ooc):
+    train_regression(made / "lasso", tmp_path / "run", "squared", ratio=0.5, quiet=True, workers=1)
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csc_matrix(np.eye(3)))
+    ingested("npz", tmp_path / "x.npz", tmp_path / "x")
+    refused = ooc("predict", "run", "x", "out.csv")
+    assert_refused(refused, "x has 3 columns, the model 400")
+    assert not (tmp_path / "out.csv").exists()
