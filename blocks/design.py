@@ -84,8 +84,8 @@ class Design(Store):
         return self.form in (FLOATS, GENOTYPES)
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """Map the columns of a block, from `block_bounds[number]` on."""
-        arrays = self.map(self.manifest["blocks"][number])
+        """Map the columns of a block, from `block_bounds[number]` on, to be read from end to end."""
+        arrays = self.map(self.manifest["blocks"][number], streamed=True)
         if not self.dense:
             return SparseBlock(**arrays)
         return DenseBlock(arrays.pop("values").reshape(-1, self.rows), **arrays)

@@ -331,6 +331,9 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if "log_likelihood_per_token" in last:
         print(f"Look at the topics with: ooc topics {run}")
     elif "lambda" in last:
+        if "chosen_lambda" in last:
+            chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
+            print(chosen.format(**last))
         print(f"Use it with: ooc predict {run} DATA OUT")
     else:
         print(f"Use it with: ooc recommend {run} --user NAME")

@@ -37,7 +37,8 @@ class Wanted(NamedTuple):
     """Correlations that somebody wants to see."""
 
     residual: np.ndarray  # float64 (n,)
-    l1: np.ndarray  # float64 (p,): exactly if they may be above
+    level: float
+    l1: np.ndarray  # float64 (p,): exactly if they may be above level * l1
     always: np.ndarray  # int64, of these columns exactly
 
 
@@ -50,18 +51,18 @@ class Known(NamedTuple):
 
 
 @reordered_kernel
-def bound(known, along, away, candidates, l1, bounds, chosen, places):
+def bound(known, along, away, candidates, level, l1, bounds, chosen, places):
     """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
 
-    These, whose bounds are above l1, are written to `chosen`, and their numbers among the candidates to `places`, both
-    int64 (m,).
+    These, whose bounds are above level * l1, are written to `chosen`, and their numbers among the candidates to
+    `places`, both int64 (m,).
     """
     count = 0
     for i in range(candidates.size):
         j = candidates[i]
         number = known.numbers[j]
         bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
-        if bounds[i] > l1[j] or known.spreads[j] == _FAR:
+        if bounds[i] > level * l1[j] or known.spreads[j] == _FAR:
             chosen[count], places[count] = j, i
             count += 1
     return count
@@ -103,13 +104,13 @@ class Correlations:
         self._counts[_NOTHING] = norms.size
         self.columns_read = 0
 
-    def see(self, residual: np.ndarray, candidates: np.ndarray, l1: np.ndarray, always: np.ndarray) -> Seen:
-        """Those of candidates, int64 (m,), exactly if they may be above l1, and exactly of some of them always."""
-        bounds, chosen, places = self._bounded(Wanted(residual, l1, always), candidates)
-        values = self._features.correlations(chosen, self._weighted(residual))
+    def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
+        """Those of candidates, int64 (m,)."""
+        bounds, chosen, places = self._bounded(wanted, candidates)
+        values = self._features.correlations(chosen, self._weighted(wanted.residual))
         bounds[places] = np.abs(values)
         self.columns_read += chosen.size
-        self._learn(residual, chosen, values)
+        self._learn(wanted.residual, chosen, values)
         return Seen(bounds, chosen, values)
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> Iterator[Seen]:
@@ -134,7 +135,7 @@ class Correlations:
         self._known.spreads[wanted.always] = _FAR
         bounds = np.empty(candidates.size)
         chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
-        count = bound(self._known, along, away, candidates, wanted.l1, bounds, chosen, places)
+        count = bound(self._known, along, away, candidates, wanted.level, wanted.l1, bounds, chosen, places)
         return bounds, chosen[:count], places[:count]
 
     def _weighted(self, residual: np.ndarray) -> np.ndarray:

@@ -32,21 +32,22 @@ class Standing(NamedTuple):
 
 
 @reordered_kernel
-def survey(chosen, correlations, coefficients, l1, l2, norms, gains):
+def survey(chosen, correlations, coefficients, level, l1, l2, norms, gains):
     """Of chosen columns, int64 (m,), with their correlations, float64 (m,): the largest ratio of slope and l1, at least
-    1; the sum of l1_j |b_j|; the sum of l2_j b_j^2. coefficients, l1, l2, norms: float64 (p,).
+    1; the sum of l1_j |b_j|; the sum of l2_j b_j^2. l1, l2: float64 (p,), at level 1.
+    coefficients, norms: float64 (p,).
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, or `ALWAYS`.
     """
     steepest, absolute, ridge = 1.0, 0.0, 0.0
     for i in range(chosen.size):
         j = chosen[i]
-        b = coefficients[j]
-        slope = abs(correlations[i] - l2[j] * b)
-        steepest = max(steepest, slope / l1[j])
-        absolute += l1[j] * abs(b)
-        ridge += l2[j] * b * b
-        gains[i] = ALWAYS if b != 0.0 else max(slope - l1[j], 0.0) / norms[j]
+        b, most = coefficients[j], level * l1[j]
+        slope = abs(correlations[i] - level * l2[j] * b)
+        steepest = max(steepest, slope / most)
+        absolute += most * abs(b)
+        ridge += level * l2[j] * b * b
+        gains[i] = ALWAYS if b != 0.0 else max(slope - most, 0.0) / norms[j]
     return steepest, absolute, ridge
 
 

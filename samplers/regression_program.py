@@ -18,8 +18,8 @@ from ooc.program import LocalState
 from samplers.design_features import DesignFeatures, design_moments
 from samplers.sparse_regression import SparseRegression
 
-_OF_COLUMN = 150  # bytes that a regression holds for each column
-_OF_ROW = 400  # and for each row
+_OF_COLUMN = 260  # bytes that a regression holds for each column
+_OF_ROW = 600  # and for each row
 _NEAR_LABELS = 5  # that are told
 
 

@@ -27,6 +27,7 @@ from samplers.path_solver import Found, PathSolver, path_arrays
 from samplers.preparation import MEMORY_SHARE, check_dataset, check_limits
 from samplers.regression_model import write_regression
 from samplers.regression_program import RegressionProgram, row_file
+from samplers.regression_warm_up import prepare_regression
 
 TARGET = "samplers.regression_program:RegressionProgram"
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
@@ -189,7 +190,8 @@ def plan_path(program: RegressionProgram, workers: int | None, memory_bytes: int
 
 
 def follow_path(run: Run, plan: PathPlan, *, max_time: float | None, quiet: bool) -> dict[str, Any]:
-    """Solve for the values of lambda that are left, then write the model. Returns the last line of the metrics.
+    """Solve for the values of lambda that are left, then write the model. Returns the last line of the metrics, and
+    what a cross-validation has chosen.
 
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
@@ -197,8 +199,10 @@ def follow_path(run: Run, plan: PathPlan, *, max_time: float | None, quiet: bool
     design = run.dataset(Design)
     if not quiet:
         print(plan.told(), file=sys.stderr)
+    program = program_of(run.spec, design)
+    prepare_regression(design, program.loss, weighted=program.weights is not None or program.folds > 0)
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
-        path = PathTraining(run, design, plan, quiet=quiet)
+        path = PathTraining(run, program, plan, quiet=quiet)
         reason = path.follow(stop)
         if reason is None:
             path.publish()
@@ -207,18 +211,17 @@ def follow_path(run: Run, plan: PathPlan, *, max_time: float | None, quiet: bool
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {done}")
     if reason:
         raise Interrupted(f"stopped by {reason} {done}; everything is saved", f"Go on with: ooc resume {run.path}")
-    return run.metrics()[-1]
+    return run.metrics()[-1] | path.choice()
 
 
 class PathTraining:
     """The way of one run in one process, and what is told of it. Attributes: `cursor`, of which an iteration is a value
     of lambda."""
 
-    def __init__(self, run: Run, design: Design, plan: PathPlan, *, quiet: bool) -> None:
-        self._run, self._design, self._quiet = run, design, quiet
-        self._program = program_of(run.spec, design)
-        layout = layout_of(design, self._program.local_state())
-        self._generations = Generations(run.scratch / "state", design, layout)
+    def __init__(self, run: Run, program: RegressionProgram, plan: PathPlan, *, quiet: bool) -> None:
+        self._run, self._program, self._design, self._quiet = run, program, program.design, quiet
+        layout = layout_of(self._design, program.local_state())
+        self._generations = Generations(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._solver = PathSolver(self._program, plan.workers, plan.room)
         self.cursor, self._start = Cursor(), Cursor()
@@ -323,6 +326,15 @@ class PathTraining:
             "bytes_sent": 0,
         }
         self._run.add_metrics(self._told)
+
+    def choice(self) -> dict[str, Any]:
+        """What the folds, if there are any, say of lambda."""
+        validation, found = self._solver.validation(), self._solver.found
+        if not validation:
+            return {}
+        chosen = found[validation.chosen]
+        told = {"chosen_lambda": chosen.level, "chosen_nonzeros": chosen.columns.size}
+        return told | {"best_lambda": found[validation.best].level}
 
     def publish(self) -> None:
         """Write the model."""

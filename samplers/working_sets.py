@@ -62,7 +62,7 @@ class Regression:
         """The solution for the least level at which all coefficients are 0."""
         coefficients = np.zeros(self.features.count)
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(fit.residual, self.usable, coefficients, np.empty(0, np.int64))
+        seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
         level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
         return Solution(level, coefficients, fit, fit.loss, 0.0)
 
@@ -93,8 +93,6 @@ class Attempt:
     stalled: int = 0  # working sets that brought it no further
 
     def __post_init__(self) -> None:
-        penalty = self.regression.penalty
-        self._l1, self._l2 = self.level * penalty.l1, self.level * penalty.l2
         self._support = np.flatnonzero(self.coefficients)
 
     @classmethod
@@ -116,8 +114,7 @@ class Attempt:
         Raises WorkFailed if many working sets have made nothing better.
         """
         self.solve_working_set()
-        correlations = self.regression.correlations
-        return self.judge(correlations.see(self.fit.residual, self.candidates, self._l1, self._support))
+        return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
 
     def judge(self, seen: Seen) -> Solution | None:
         """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
@@ -142,25 +139,26 @@ class Attempt:
 
     def solve_working_set(self) -> None:
         if self.working.size:
-            working = self.working
-            part = Part(self.regression.features.gather(working), self._l1[working], self._l2[working])
+            working, penalty = self.working, self.regression.penalty
+            l1, l2 = self.level * penalty.l1[working], self.level * penalty.l2[working]
+            part = Part(self.regression.features.gather(working), l1, l2)
             found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
             self.coefficients[working] = found
             self._support = working[found != 0]
 
     def look(self) -> float:
         """The gap to the best dual point so far."""
-        regression = self.regression
+        regression, penalty = self.regression, self.regression.penalty
         chosen, values = self._seen.chosen, self._seen.values
         self._gains = np.empty(chosen.size, np.float32)
-        found = survey(chosen, values, self.coefficients, self._l1, self._l2, regression.norms, self._gains)
+        found = survey(chosen, values, self.coefficients, self.level, *penalty, regression.norms, self._gains)
         self.standing: Standing = standing(regression.loss, self.fit, *found)
         self.bound = max(self.bound, self.standing.bound)
         return max(self.standing.objective - self.bound, 0.0)
 
     def wants(self) -> Wanted:
         """The correlations that it wants to see."""
-        return Wanted(self.fit.residual, self._l1, self._support)
+        return Wanted(self.fit.residual, self.level, self.regression.penalty.l1, self._support)
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
@@ -175,7 +173,8 @@ class Attempt:
             self.standing.scale,
             radius,
             self.regression.norms,
-            self._l1,
+            self.level,
+            self.regression.penalty.l1,
             kept,
         )
         self.candidates = kept[:count]

@@ -199,7 +199,7 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
     ratios = np.geomspace(1, 0.01, 20)
     levels, screened = solve(problem, ratios, 1e-12)
 
-    def keep_all(candidates, bounds, scale, radius, norms, l1, kept):
+    def keep_all(candidates, bounds, scale, radius, norms, level, l1, kept):
         kept[:] = candidates
         return candidates.size
 
@@ -236,7 +236,7 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
     start = working_sets.Solution(level, b, fit, 0.0, 0.0)
     attempt = working_sets.Attempt.beginning(regression, level, start, 0.0)
-    attempt.screen(attempt.look())
+    attempt.judge(regression.correlations.see(attempt.wants(), attempt.candidates))
     assert set(np.flatnonzero(best.coefficients)) <= set(attempt.candidates)
 
 
@@ -255,7 +255,7 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
         candidates = np.flatnonzero(random.random(p) < 0.7)
         l1 = random.random(p) * np.abs(problem.x.T @ (roots * residual)).max()
-        seen = known.see(residual, candidates, l1, np.empty(0, np.int64))
+        seen = known.see(correlations.Wanted(residual, 1.0, l1, np.empty(0, np.int64)), candidates)
         exact = problem.x.T @ (roots * residual)
         rounding = 1e-9 * (1 + np.abs(exact).max())
         assert (np.abs(exact[candidates]) <= seen.bounds + rounding).all()
@@ -328,7 +328,9 @@ def test_what_is_seen_of_several_residuals_in_one_pass_is_as_of_each(problem, se
         residuals = [found.loss.fit(one, np.zeros(len(found.loss.free))).residual for one in scores]
         exact = [problem.x.T @ (np.sqrt(problem.weights) * residual) for residual in residuals]
         l1 = [random.random(p) * np.abs(one).max() for one in exact]
-        wanted = [correlations.Wanted(residual, most, none) for residual, most in zip(residuals, l1, strict=True)]
+        wanted = [
+            correlations.Wanted(residual, 2.0, most / 2, none) for residual, most in zip(residuals, l1, strict=True)
+        ]
         before = known.columns_read
         for seen, right, most in zip(known.see_all(wanted, every), exact, l1, strict=True):
             rounding = 1e-9 * (1 + np.abs(right).max())
