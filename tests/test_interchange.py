@@ -5,15 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import gensim
 import numpy as np
-import pyarrow.parquet
 import pytest
-import tomotopy
 from scipy import sparse
 from test_cli_train import assert_refused
 
@@ -27,6 +25,13 @@ from samplers.model import Model, TopicModel, row_numbers
 from samplers.models import open_factors, open_model
 from samplers.tomotopy_models import from_tomotopy, to_tomotopy
 from samplers.training import train_lda
+
+with warnings.catch_warnings():  # of theirs, which would be errors here
+    warnings.simplefilter("ignore")
+    import gensim
+    import pyarrow.parquet
+    import pyLDAvis
+    import tomotopy
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TOPICS, DOCUMENTS = 4, 60
@@ -124,8 +129,6 @@ def test_arrow_reads_the_tables(run: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_pyldavis_draws_the_topics(run: Path, tmp_path: Path) -> None:
     """It checks shapes and that shares sum to 1; of words and documents that it could not draw none are there."""
-    import pyLDAvis
-
     export(run, tmp_path / "out.json", "pyldavis")
     arguments = json.loads((tmp_path / "out.json").read_text())
     dense = counts(open_model(run))
