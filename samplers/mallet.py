@@ -1,6 +1,7 @@
 """MALLET's files of a topic model: its state, from which it can go on, topic keys and topics of documents.
 
-    corpus.txt      a document on each line, as `mallet import-file` reads it with --keep-sequence --token-regex '\\S+'
+    corpus.txt      a document on each line, as `mallet import-file` reads it with --keep-sequence --preserve-case
+                    --token-regex '\\S+'
     state.gz        "doc source pos typeindex type topic" of each token: for --input-state, and `read_state`
     topic-keys.txt  topic, alpha and top words of each topic
     doc-topics.txt  the shares of all topics in each document

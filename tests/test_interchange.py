@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import warnings
 from collections import Counter
@@ -21,6 +22,7 @@ from samplers.assignments import read_assignments
 from samplers.factorization_training import train_mf
 from samplers.gensim_models import from_gensim, to_gensim
 from samplers.interchange import export, import_model
+from samplers.mallet import read_state
 from samplers.model import Model, TopicModel, row_numbers
 from samplers.models import open_factors, open_model
 from samplers.tomotopy_models import from_tomotopy, to_tomotopy
@@ -219,6 +221,28 @@ def test_a_state_of_mallet_says_all_and_comes_back(run: Path, tmp_path: Path) ->
         (WORDS[word], topic): count for (word, topic), count in np.ndenumerate(counts(model)["words"]) if count
     }
     assert_same(import_model("mallet", tmp_path / "out" / "state.gz", tmp_path / "again"), model)
+
+
+def test_mallet_itself_goes_on_from_the_state(run: Path, tmp_path: Path) -> None:
+    """It compares each token with its own copy of the corpus, and writes the same state; then it samples."""
+    mallet = shutil.which("mallet")
+    if mallet is None:
+        pytest.skip("MALLET is not installed, and no package brings it: put `mallet` in the PATH")
+    export(run, tmp_path / "out", "mallet")
+
+    def do(command: str, *options: object) -> None:
+        subprocess.run([mallet, command, *map(str, options)], cwd=tmp_path / "out", check=True, capture_output=True)
+
+    as_they_are = ("--keep-sequence", "--preserve-case", "--token-regex", r"\S+")
+    do("import-file", "--input", "corpus.txt", "--output", "corpus.mallet", *as_they_are)
+    begun = ("--input", "corpus.mallet", "--input-state", "state.gz", "--num-topics", TOPICS, "--output-state")
+    do("train-topics", *begun, "same.gz", "--num-iterations", 0)
+    do("train-topics", *begun, "further.gz", "--num-iterations", 5)
+    same, further = (read_state(tmp_path / "out" / f"{name}.gz") for name in ("same", "further"))
+    model = open_model(run)
+    assert of_words(same) == of_words(model)
+    assert of_words(further) != of_words(model)
+    assert further.topic_counts.sum() == model.topic_counts.sum()
 
 
 def test_keys_and_topics_of_documents_for_mallet(run: Path, tmp_path: Path) -> None:
