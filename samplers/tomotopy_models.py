@@ -64,11 +64,12 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
     if model.topics > _MOST_TOPICS:
         raise RequestError(f"tomotopy has up to {_MOST_TOPICS:,} topics, not {model.topics:,}")
     module, vocabulary, names = tomotopy_module(), model.vocabulary(), model.document_names()
-    found = module.LDAModel(k=model.topics, alpha=tokens.alpha.tolist(), eta=tokens.beta, seed=0)
-    filled = [number for number, length in enumerate(np.diff(tokens.offsets).tolist()) if length]
+    named = names is not None and len(set(names)) == len(names)
+    filled, corpus = np.flatnonzero(np.diff(tokens.offsets)).tolist(), module.utils.Corpus()
     for number in filled:
-        mine = slice(*tokens.offsets[number : number + 2])
-        found.add_doc([vocabulary[word] for word in tokens.words[mine]], uid=names[number] if names else str(number))
+        words = [vocabulary[word] for word in tokens.words[slice(*tokens.offsets[number : number + 2])]]
+        corpus.add_doc(words, **({"uid": names[number]} if names and named else {}))
+    found = module.LDAModel(k=model.topics, alpha=tokens.alpha.tolist(), eta=tokens.beta, seed=0, corpus=corpus)
     found.train(0, workers=1)
     changed = module.LDAModel.loads(_with_topics(found, _by_word(found, tokens, filled)))
     counts = np.array([changed.get_topic_word_dist(k) for k in range(model.topics)])
