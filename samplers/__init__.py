@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from samplers.factorization_estimator import MatrixFactorization
+    from samplers.lasso_estimators import ElasticNet, Lasso
     from samplers.lda_estimator import LatentDirichletAllocation
+    from samplers.logistic_estimator import LogisticRegression
 
-__all__ = ["LatentDirichletAllocation", "MatrixFactorization"]
+__all__ = ["ElasticNet", "Lasso", "LatentDirichletAllocation", "LogisticRegression", "MatrixFactorization"]
 
 # Loaded when first used: they need numba, and the command line must start at once.
 _LAZY = {
+    "ElasticNet": "samplers.lasso_estimators",
+    "Lasso": "samplers.lasso_estimators",
     "LatentDirichletAllocation": "samplers.lda_estimator",
+    "LogisticRegression": "samplers.logistic_estimator",
     "MatrixFactorization": "samplers.factorization_estimator",
 }
 
