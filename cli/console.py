@@ -59,7 +59,8 @@ def explained(error: BaseException) -> Explained:
         return Explained("interrupted", "", 130)
     if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
         meant = getattr(error, "possibilities", None)
-        what = f"{error.message}; did you mean {' or '.join(meant)}?" if meant else told()  # type: ignore[attr-defined]
+        said: str = error.message  # type: ignore[attr-defined]
+        what = f"{said}; did you mean {' or '.join(meant)}?" if meant and "Did you mean" not in said else told()
         return Explained(what, f"Try: {_help_command(error)}", 2)
     return Explained(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
 
