@@ -61,8 +61,28 @@ def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
 
 def advice(facts: dict[str, Any]) -> list[Advice]:
     """What would make trainings faster, or safer, on a machine with such facts."""
-    processor, memory, disk = facts["processor"], facts["memory"], facts["disk"]
-    found: list[Advice | None] = [
+    found = [
+        *_of_processor(facts["processor"]),
+        *_of_memory(facts["memory"]),
+        _if(
+            facts["huge_pages"]["shmem_enabled"] in ("never", "deny"),
+            "huge pages for shared memory are switched off",
+            "a sampler with many topics waits for address translation: sparse-gibbs 3 to 9 percent of the time",
+            f"As root: echo always > {_HUGE_PAGES / 'shmem_enabled'}",
+        ),
+        _if(
+            facts["open_files"] < FEW_FILES,
+            f"a process may have {facts['open_files']} files open",
+            "a dataset of many blocks needs more",
+            "Raise it with: ulimit -n 4096",
+        ),
+        *_of_disk(facts["disk"]),
+    ]
+    return [one for one in found if one]
+
+
+def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
+    return [
         _if(
             processor["quota"] is not None and processor["quota"] < processor["usable"],
             f"the control group has the time of {processor['quota'] or 0:.1f} of {processor['usable']} cores",
@@ -81,6 +101,11 @@ def advice(facts: dict[str, Any]) -> list[Advice]:
             "they share cores, caches and memory bandwidth with the workers",
             "Wait for them, or give fewer --workers.",
         ),
+    ]
+
+
+def _of_memory(memory: dict[str, Any]) -> list[Advice | None]:
+    return [
         _if(
             memory["available"] < LITTLE_MEMORY,
             f"{memory['available'] / 1e9:.1f} GB of memory are available",
@@ -93,21 +118,7 @@ def advice(facts: dict[str, Any]) -> list[Advice]:
             "what others need again is read while the training streams",
             "See that what runs fits in memory.",
         ),
-        _if(
-            facts["huge_pages"]["shmem_enabled"] in ("never", "deny"),
-            "huge pages for shared memory are switched off",
-            "a sampler with many topics waits for address translation: sparse-gibbs 3 to 9 percent of the time",
-            f"As root: echo always > {_HUGE_PAGES / 'shmem_enabled'}",
-        ),
-        _if(
-            facts["open_files"] < FEW_FILES,
-            f"a process may have {facts['open_files']} files open",
-            "a dataset of many blocks needs more",
-            "Raise it with: ulimit -n 4096",
-        ),
-        *_of_disk(disk),
     ]
-    return [one for one in found if one]
 
 
 def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:

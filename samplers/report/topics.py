@@ -8,14 +8,14 @@ import numpy as np
 
 from samplers.model import Model
 from samplers.relevance import LEVELS, Relevant, relevant_words, word_totals
-from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
+from samplers.report.topic_charts import MOST_CORRELATED, charts
 from samplers.results import top_entries
 from samplers.topic_map import Shares, document_shares, plane, similarities
 
 MOST_TOPICS = 500  # the largest
-MOST_CORRELATED = 40  # topics in the picture of the correlations
-WORDS, DOCUMENTS, NEIGHBOURS, HOLDERS = 30, 8, 6, 8  # that are shown of a topic; topics of a word
+WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # that are shown of a topic
+HOLDERS = 8  # topics of a word
 _DIGITS = 6
 
 
@@ -28,43 +28,43 @@ def section(model: Model) -> Section:
     shares = document_shares(model.documents, slots)
     mapped = plane(similarities(model, slots))
     listed = np.unique(np.concatenate(relevant.words))
-    vocabulary = model.vocabulary()
-    words = [vocabulary[word] for word in listed.tolist()]
-    totals = word_totals(model)
-    tokens = max(float(totals.sum()), 1.0)
+    words = _words(model, slots, listed)
     topics = _topics(model, order, relevant, listed, shares, mapped.places)
     for topic, documents in zip(topics, _documents(model, order), strict=True):
-        topic["documents"] = documents
-    for topic in topics:
-        best = np.argsort(-np.array(topic["counts"]), kind="stable")[:10]
-        topic["top"] = [words[topic["words"][i]] for i in best]
+        best = np.argsort(-np.array(topic["counts"]), kind="stable")[:TOP]
+        topic |= {"documents": documents, "top": [words["vocabulary"][topic["words"][place]] for place in best]}
     data = {
-        "tiles": [
-            ("topics", f"{model.topics:,}"),
-            ("tokens", f"{int(model.documents.counts.sum()) / model.states:,.0f}"),
-            ("words", f"{model.vocabulary_size:,}"),
-            ("documents", f"{model.documents.offsets.size - 1:,}"),
-        ],
+        "tiles": _tiles(model),
         "all": model.topics,
         "kept": mapped.kept,
         "step": float(LEVELS[1]),
         "shown": WORDS,
         "beta": model.beta,
-        "states": model.states,
-        "vocabulary": words,
-        "totals": _rounded(totals[listed]),
-        "tokens": tokens,
-        "holders": _holders(model, slots, listed),
+        "correlated": min(order.size, MOST_CORRELATED),
+        **words,
         "topics": topics,
     }
-    charts = {
-        "map": _map(topics),
-        "sizes": _bars(topics, "share", "percent of all tokens", 100.0),
-        "largest": _bars(topics, "largest", "documents of which it is the largest topic", 1.0),
+    return Section("topics", "Topics", data, charts(topics, shares.correlations))
+
+
+def _tiles(model: Model) -> list[tuple[str, str]]:
+    return [
+        ("topics", f"{model.topics:,}"),
+        ("tokens", f"{int(model.documents.counts.sum()) / model.states:,.0f}"),
+        ("words", f"{model.vocabulary_size:,}"),
+        ("documents", f"{model.documents.offsets.size - 1:,}"),
+    ]
+
+
+def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
+    """Of the words that are listed: the words, their tokens and the topics that have them; and all tokens."""
+    totals, vocabulary = word_totals(model), model.vocabulary()
+    return {
+        "vocabulary": [vocabulary[word] for word in listed.tolist()],
+        "totals": _rounded(totals[listed]),
+        "tokens": max(float(totals.sum()), 1.0),
+        "holders": _holders(model, slots, listed),
     }
-    if order.size > 2:
-        charts["correlations"] = _correlations(topics, shares.correlations)
-    return Section("topics", "Topics", data, charts)
 
 
 def _topics(
@@ -125,105 +125,3 @@ def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[t
 def _rounded(numbers: np.ndarray) -> list[float]:
     """As short as they can be written."""
     return [int(number) if number == int(number) else round(number, 3) for number in numbers.tolist()]
-
-
-def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the charts know of the topics."""
-    return [
-        {"slot": slot, "topic": topic["topic"], "words": ", ".join(topic["top"][:5])}
-        for slot, topic in enumerate(topics)
-    ]
-
-
-def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    """chosen and weights are set by the page: a topic's place, and the shares of a word's tokens by place."""
-    named = zip(_named(topics), topics, strict=True)
-    rows = [row | {name: topic[name] for name in ("x", "y", "share")} for row, topic in named]
-    plain = {"axis": {"labels": False, "ticks": False, "title": None, "tickCount": 4}, "scale": {"zero": False}}
-    chosen = "datum.slot === chosen"
-    encoding = {
-        "x": quantity("x", "", **plain),
-        "y": quantity("y", "", **plain),
-        "tooltip": [quantity("topic", "topic"), quantity("share", "of all tokens", format=".2%"), category("words")],
-    }
-    weight = "length(weights) ? 0.08 + 0.9 * (weights[datum.slot] || 0) : 0.55"
-    points = {
-        "mark": {"type": "circle", "opacity": 1, "fillOpacity": {"expr": weight}, "cursor": "pointer"},
-        "encoding": {
-            "size": quantity("share", "", scale={"range": [20, 1400], "zero": True}, legend=None),
-            "color": {"condition": {"test": chosen, "value": "var(--series-2)"}, "value": "var(--series-1)"},
-            "stroke": {"condition": {"test": chosen, "value": "var(--text)"}, "value": "var(--background)"},
-        },
-    }
-    labels = {
-        "mark": {"type": "text", "fontSize": 10, "color": "var(--text)", "tooltip": None},
-        "transform": [{"filter": "datum.slot < 60 || datum.slot === chosen"}],
-        "encoding": {"text": {"field": "topic"}},
-    }
-    return drawn(
-        description="Map of the topics: the nearer, the more alike their words",
-        height=420,
-        params=[{"name": "chosen", "value": 0}, {"name": "weights", "value": []}],
-        data=values(rows),
-        encoding=encoding,
-        layer=[points, labels],
-    )
-
-
-def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) -> dict[str, Any]:
-    """A bar for each topic, the largest first."""
-    rows = [row | {"value": factor * topic[field]} for row, topic in zip(_named(topics), topics, strict=True)]
-    labels = {"labelAngle": 0, "title": None} if len(rows) <= 100 else {"labels": False, "ticks": False, "title": None}
-    return drawn(
-        description=f"Topics by {told}",
-        height=150,
-        params=[{"name": "chosen", "value": 0}],
-        data=values(rows),
-        mark={"type": "bar", "cursor": "pointer"},
-        encoding={
-            "x": category("topic", sort=None, axis=labels),
-            "y": quantity("value", "", axis={"title": None}),
-            "color": {
-                "condition": {"test": "datum.slot === chosen", "value": "var(--series-2)"},
-                "value": "var(--series-1)",
-            },
-            "tooltip": [category("topic"), quantity("value", told, format=",.4~g"), category("words")],
-        },
-    )
-
-
-def _correlations(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, Any]:
-    """Of the largest topics, in the order of the angles of their first two eigenvectors (Friendly 2002, section 3),
-    which puts those that go together side by side."""
-    size = min(len(topics), MOST_CORRELATED)
-    part = correlations[:size, :size]
-    vectors = np.linalg.eigh(part)[1]
-    order = np.argsort(np.arctan2(vectors[:, -2], vectors[:, -1]), kind="stable").tolist()
-    names = [topics[slot]["topic"] for slot in order]
-    rows = [
-        {"slot": row, "a": topics[row]["topic"], "b": topics[column]["topic"], "r": round(float(part[row, column]), 3)}
-        for row in order
-        for column in order
-        if row != column
-    ]
-    largest = max(abs(row["r"]) for row in rows) or 1.0
-    axis = {"labelAngle": 0, "title": None, "grid": False, "domain": False, "ticks": False, "labelFontSize": 9}
-    return drawn(
-        description="Correlations of the shares of topics in documents",
-        height=420,
-        data=values(rows),
-        mark={"type": "rect", "cursor": "pointer"},
-        encoding={
-            "x": category("b", sort=names, axis=axis),
-            "y": category("a", sort=names, axis=axis),
-            "color": {"condition": {"test": "datum.r > 0", "value": "var(--series-1)"}, "value": "var(--series-2)"},
-            "opacity": {
-                "field": "strength",
-                "type": "quantitative",
-                "legend": None,
-                "scale": {"domain": [0, largest], "range": [0.04, 1]},
-            },
-            "tooltip": [category("a", title="topic"), category("b", title="and"), quantity("r", "correlation")],
-        },
-        transform=[{"calculate": "abs(datum.r)", "as": "strength"}],
-    )
