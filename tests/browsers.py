@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+PATIENCE = 200_000  # milliseconds until something that must happen is taken not to
 COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 # Of every visible text whether it can be read: its size in pixels and its contrast with what is behind it, as the Web
@@ -53,7 +54,7 @@ def chromium() -> Iterator[Any]:
         path = own if Path(own).exists() else next(filter(None, map(shutil.which, COMMANDS)), None)
         if path is None:
             pytest.skip("NOT TESTED: there is no Chromium on this machine (with Debian: apt-get install chromium)")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -62,6 +63,7 @@ def opened(browser: Any, page: Path, width: int = 1280, scheme: str = "light") -
     """A page in a window of its own, drawn; and what its console, its scripts and the network complain of, a list that
     grows."""
     shown, problems = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme), []
+    shown.set_default_timeout(PATIENCE)
     shown.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
     shown.on("pageerror", lambda error: problems.append(str(error)))
     shown.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}") or dialog.dismiss())
@@ -70,5 +72,5 @@ def opened(browser: Any, page: Path, width: int = 1280, scheme: str = "light") -
     )
     shown.goto(page.as_uri())
     sections = "[...document.querySelectorAll('main > section:not(#made)')]"
-    shown.wait_for_function(f"{sections}.every(section => 'drawn' in section.dataset)", timeout=120_000)
+    shown.wait_for_function(f"{sections}.every(section => 'drawn' in section.dataset)")
     return shown, problems
