@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -168,7 +169,7 @@ def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
 
 def _objectives(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     for name, (told, form) in _OBJECTIVES.items():
-        values = [line[name] for line in lines if line.get(name) is not None]
+        values = [line[name] for line in lines if math.isfinite(line.get(name, math.nan))]
         if values:
             yield told, form.format(values[-1]), f"[cyan]{sparkline(values)}[/]"
 

@@ -157,7 +157,11 @@ def test_any_run_can_be_drawn(width: int) -> None:
     """Of any kind and at any time, in narrow terminals, too: no line is longer than the terminal."""
     common = {"elapsed_s": 3.0, "memory_bytes": 10**8, "sampling_s": 1.0, "disk_s": 0.0}
     ratings = [{"iteration": 1, "samples_per_s": 5, "rmse": 0.9, "objective": 1e9, "held_out_rmse": 1.1, **common}]
-    for lines, config in (([], {"iterations": 0}), (ratings, {"iterations": 5})):
+    diverged = [
+        *ratings,
+        {"iteration": 2, **common, "samples_per_s": 5, "rmse": float("nan"), "objective": float("inf")},
+    ]
+    for lines, config in (([], {"iterations": 0}), (ratings, {"iterations": 5}), (diverged, {"iterations": 2})):
         for state in ("running", "stopped", "finished"):
             seen = Progress(Path("a/run"), config, lines, state, 1.0)
             console = Console(width=width, record=True, file=io.StringIO())

@@ -226,7 +226,8 @@ def test_chains_are_drawn_together(folder: Path, browser: Any) -> None:
 
 
 def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Path], Ooc]) -> None:
-    """As it was killed, with a torn line; without any line it is refused, and nothing is written."""
+    """As it was killed, with a torn line, and one of a training that diverged; without any line it is refused, and
+    nothing is written."""
     unfinished = folder / "unfinished"
     unfinished.mkdir()
     run = Run(folder / "run")
@@ -236,7 +237,9 @@ def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Pa
     assert "no iteration to tell of yet" in refused.stderr
     assert not (folder / "unfinished.html").exists()
     text = (run.path / "metrics.jsonl").read_text()
-    (unfinished / "metrics.jsonl").write_text(text[: len(text) * 2 // 3])
+    cut = text[: len(text) * 2 // 3].replace('"changed_fraction": 0.', '"changed_fraction": NaN, "x": 0.', 1)
+    assert "NaN" in cut
+    (unfinished / "metrics.jsonl").write_text(cut)
     done = ooc_in(folder)("report", "unfinished", "-o", "part.html", "--json")
     assert done.returncode == 0, done.stderr
     page = (folder / "part.html").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def _chosen(path: Path) -> Run:
 
 def _sections(path: Path, chosen: Run) -> list[Section]:
     runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
-    lines = {run.path.name: found for run in runs if (found := run.metrics())}
+    lines = {run.path.name: [_finite(line) for line in found] for run in runs if (found := run.metrics())}
     if not lines:
         raise RequestError(f"{path} has no iteration to tell of yet", f"Go on with it: ooc resume {path}")
     sections = [training.section(lines, chosen.config["iterations"])]
@@ -83,6 +84,11 @@ def _sections(path: Path, chosen: Run) -> list[Section]:
         if view := VIEWS.get(opened.manifest["kind"]):
             sections.insert(0, view(opened))
     return sections
+
+
+def _finite(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the metrics without values that a training that diverged left in it."""
+    return {name: value for name, value in line.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _environment() -> Any:

@@ -82,7 +82,7 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         {"value": line[name], "of": _series(run, name, runs, names), **{field: line.get(field) for field in AGAINST}}
         for run, lines in runs.items()
         for name in names
-        for line in thinned([line for line in lines if line.get(name) is not None])
+        for line in thinned([line for line in lines if name in line])
     ]
     if not rows:
         return None
