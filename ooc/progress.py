@@ -100,16 +100,18 @@ def started(path: Path) -> float | None:
 def holder_started(path: Path) -> float | None:
     """When the process that works on a run took its lock, in seconds since 1970; None if none does.
 
-    The lock is not touched: whoever wants it must not find it held. Its file names the process, and one that was
-    started later only has the same number.
+    The lock is not touched: whoever wants it must not find it held. Its file names the process, which has it open;
+    another that only has the same number has not.
     """
     lock = path / "lock"
     try:
-        taken, number = lock.stat().st_mtime, int(lock.read_text() or 0)
-        process = psutil.Process(number)
-        if process.status() == psutil.STATUS_ZOMBIE or process.create_time() > taken + 1:
-            return None
-        return taken
+        process = psutil.Process(int(lock.read_text() or 0))
+        try:
+            if all(Path(file.path) != lock.resolve() for file in process.open_files()):
+                return None
+        except psutil.AccessDenied:  # of another user: there is no telling
+            pass
+        return lock.stat().st_mtime
     except (OSError, ValueError, psutil.Error):
         return None
 

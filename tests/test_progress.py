@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from processes import until
 
 from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, current, holder_started, started
 
@@ -55,19 +57,19 @@ def test_metrics_that_were_replaced_are_read_again(run: Path, kept: str) -> None
 
 
 def test_whoever_holds_the_lock_trains(run: Path) -> None:
-    """A process that lives; one that ended, also if nobody asked how; a number that another process has got since."""
+    """A process that lives and has it open; not one that ended, also if nobody asked how; nor another of its number."""
     follower, lock = Follower(run), run / "lock"
     assert follower.look().state == STOPPED
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    time.sleep(0.05)
+    script = f"file = open({str(lock)!r}, 'w'); file.write('now'); file.flush(); input()"
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    until(lambda: lock.exists() and lock.read_text() == "now")
+    assert holder_started(run) is None
     lock.write_text(str(process.pid))
     assert holder_started(run) == lock.stat().st_mtime
     assert follower.look().state == RUNNING
-    before = lock.stat().st_mtime - 100  # the lock was written before the process began
-    os.utime(lock, (before, before))
+    lock.write_text(str(os.getpid()))
     assert holder_started(run) is None
-    os.utime(lock)
-    assert holder_started(run)
+    lock.write_text(str(process.pid))
     process.kill()
     assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert holder_started(run) is None
@@ -80,9 +82,22 @@ def test_whoever_holds_the_lock_trains(run: Path) -> None:
     assert follower.look().state == FINISHED
 
 
-def test_what_is_left_is_judged_by_the_last_iterations(run: Path) -> None:
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Hold the lock of a run until the test is over."""
+    with ExitStack() as stack:
+
+        def hold(path: Path) -> None:
+            file = stack.enter_context((path / "lock").open("w"))
+            file.write(str(os.getpid()))
+            file.flush()
+
+        yield hold
+
+
+def test_what_is_left_is_judged_by_the_last_iterations(run: Path, held: Callable[[Path], None]) -> None:
     """The first hundred were slow; the last ten took two seconds each."""
-    (run / "lock").write_text(str(os.getpid()))
+    held(run)
     follower = Follower(run)
     assert follower.look().left() is None
     lines = [{"iteration": i + 1, "elapsed_s": 9.0 * min(i + 1, 20) + 2.0 * max(i - 19, 0)} for i in range(30)]
@@ -97,7 +112,7 @@ def test_what_is_left_is_judged_by_the_last_iterations(run: Path) -> None:
     assert seen._replace(state=STOPPED).left() is None
 
 
-def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path) -> None:
+def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path, held: Callable[[Path], None]) -> None:
     """Also between two of them, when neither is worked on, but the lock of all is held."""
     (tmp_path / "chains.json").write_text("{}")
     for number, finished in ((1, True), (2, False), (10, False)):
@@ -105,7 +120,7 @@ def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path) -> 
         (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": finished}))
     assert current(tmp_path) == tmp_path / "chain-2"
     assert started(tmp_path / "chain-2") is None
-    (tmp_path / "lock").write_text(str(os.getpid()))
+    held(tmp_path)
     assert Follower(tmp_path / "chain-2").look().state == RUNNING
     for number in (2, 10):
         (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": True}))
