@@ -52,6 +52,8 @@ def write_report(path: Path, out: Path) -> None:
 
 def _told(value: Any) -> str:
     """An option, of which a list can be very long."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(one)}" for name, one in value.items())
     if isinstance(value, list) and len(value) > _MOST_VALUES:
         return f"{', '.join(map(str, value[:_MOST_VALUES]))}, ... ({len(value):,} in all)"
     return json.dumps(value, ensure_ascii=False).strip('"[]')
@@ -63,7 +65,7 @@ def _options(run: Run) -> dict[str, Any]:
     settings = {name: value for name, value in run.config["settings"].items() if value}
     if "held_out" in settings:
         settings["held_out"] = Path(settings["held_out"]["path"]).name
-    return {**run.config["options"], **length, **settings}
+    return {name: value for name, value in {**run.config["options"], **length, **settings}.items() if value is not None}
 
 
 def _chosen(path: Path) -> Run:

@@ -114,8 +114,8 @@ def _along(model: RegressionModel, name: str, found: Any, told: str, *, logarith
         {"lambda": float(level), name: float(number)}
         for level, number in zip(model.arrays["lambdas"], numbers, strict=True)
     ]
-    scale = {"type": "log"} if logarithmic and (numbers > 0).all() else {"zero": not logarithmic}
-    axis = {"title": None, **({"format": ".0e"} if logarithmic else {})}
+    scale = {"type": "log"} if logarithmic and (numbers > 0).all() else {"zero": True}
+    axis = {"title": None, **({"format": ".1~e"} if logarithmic else {})}
     shown = [quantity("lambda", "lambda", format=".4~g"), quantity(name, told, format=".4~g")]
     line = {
         "mark": {"type": "line", "point": {"size": 14, "filled": True, "color": "var(--series-1)"}},
@@ -151,7 +151,7 @@ def _errors(model: RegressionModel) -> dict[str, Any]:
 
 def _lambda() -> dict[str, Any]:
     """The axis, on which lambda falls."""
-    axis = {"title": "lambda", "format": ".1~e", "grid": False}
+    axis = {"title": "lambda", "format": ".2~g", "grid": False}
     return quantity("lambda", "lambda", scale={"type": "log", "reverse": True, "nice": False}, axis=axis)
 
 
