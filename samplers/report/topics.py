@@ -40,6 +40,7 @@ def section(model: Model) -> Section:
         "step": float(LEVELS[1]),
         "shown": WORDS,
         "beta": model.beta,
+        "states": model.states,
         "correlated": min(order.size, MOST_CORRELATED),
         **words,
         "topics": topics,

@@ -59,7 +59,7 @@ draw("topics").then(views => {
     if (word !== null) for (const [slot, share] of data.holders[word]) weights[slot] = share;
     signal(views, "weights", word === null ? [] : weights);
     element("found").replaceChildren(...(word === null ? [] : [
-      made("span", { className: "note", textContent: `“${vocabulary[word]}”: ${data.totals[word].toLocaleString("en")} tokens, of topic ` }),
+      made("span", { className: "note", textContent: `“${vocabulary[word]}”: ${Math.round(data.totals[word] / data.states).toLocaleString("en")} tokens, of topic ` }),
       ...data.holders[word].filter(([, share]) => share >= 0.01)
         .map(([slot, share]) => topicButton(slot, `${topics[slot].topic} (${percent(share, 0)})`)),
       made("button", { textContent: "clear", onclick: () => chooseWord(word) }),
