@@ -199,13 +199,13 @@ def test_coefficients_of_a_regression(folder: Path, browser: Any) -> None:
     """Those of the lambda on the slider, the largest first; a run of one lambda has no slider."""
     model = RegressionModel(folder / "path" / "model")
     page, problems = opened(browser, folder / "path.html")
-    page.get_by_label("Lambda").press("End")
+    page.locator("#level").press("End")
     found = model.coefficients(float(model.arrays["lambdas"][-1]))
     names = np.array(model.column_names())[found.columns][np.argsort(-np.abs(found.values))].tolist()
     assert page.locator("#coefficients li > span:first-child").all_inner_texts() == names
     assert names[:2] == ["a <b>", "b"]
     assert page.locator("#coefficients .below").count() == (found.values < 0).sum()
-    page.get_by_label("Lambda").press("Home")
+    page.locator("#level").press("Home")
     assert page.inner_text("#level-size").startswith("0 are not 0")
     assert problems == []
     page.close()

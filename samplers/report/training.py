@@ -98,7 +98,11 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         encoding["tooltip"].insert(0, category("of", title=""))
     hover = {"name": "hover", "select": {"type": "point", "on": "pointerover", "clear": "pointerout", "nearest": False}}
     shown = {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0}
-    points = {"mark": {"type": "point", "filled": True, "size": 70}, "params": [hover], "encoding": {"opacity": shown}}
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 70, "aria": False},
+        "params": [hover],
+        "encoding": {"opacity": shown},
+    }
     return drawn(
         description=f"{title(names[0])} as the training went on",
         data=values(rows),
