@@ -29,7 +29,7 @@ lint: $(VENV)/tested
 
 # To build/docs/index.html; a warning is an error.
 docs: $(VENV)/documented
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
 # The peers of the benchmarks. LIBMF is only as fast as it can be with these flags.
 bench: $(VENV)/installed

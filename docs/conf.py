@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def _fill(_app: object, page: str, source: list[str]) -> None:
         source[0] += REFERENCES[page]()
 
 
+def _as_prose(*given: object) -> None:
+    """Docstrings are prose with code between single backticks: keep RST from seeing more than that in them."""
+    lines: list[str] = given[5]  # type: ignore[assignment]
+    parts = "\n".join(lines).split("`")
+    parts[::2] = [re.sub(r"([_*|])", r"\\\1", part) for part in parts[::2]]
+    lines[:] = re.sub(r"\n\n(?=    )", "\n\n::\n\n", "`".join(parts)).split("\n")
+
+
 def _says_nothing(*given: object) -> bool | None:
     """Leave out what Python says of the fields of a named tuple; their docstring is that of the tuple."""
     thing = given[3]
@@ -44,4 +53,5 @@ def _says_nothing(*given: object) -> bool | None:
 
 def setup(app: object) -> None:
     app.connect("source-read", _fill)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-docstring", _as_prose)  # type: ignore[attr-defined]
     app.connect("autodoc-skip-member", _says_nothing)  # type: ignore[attr-defined]

@@ -54,9 +54,14 @@ def interface() -> str:
 
 
 def _package(name: str) -> str:
+    """Its names, and the classes that these have in common."""
     package = importlib.import_module(name)
-    public = [_directive(f"{name}.{member}", getattr(package, member)) for member in sorted(package.__all__)]
-    return "\n\n".join([f"## {name}", (package.__doc__ or "").strip(), *public])
+    public = {f"{name}.{member}": getattr(package, member) for member in sorted(package.__all__)}
+    bases = [base for thing in public.values() if inspect.isclass(thing) for base in thing.__mro__[1:]]
+    shared = [base for base in bases if base.__module__.startswith(f"{name}.") and base not in public.values()]
+    public |= {f"{base.__module__}.{base.__qualname__}": base for base in shared}
+    sections = [_directive(path, thing) for path, thing in public.items()]
+    return "\n\n".join([f"## {name}", (package.__doc__ or "").strip(), *sections])
 
 
 def _directive(path: str, thing: Any) -> str:
