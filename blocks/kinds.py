@@ -8,12 +8,18 @@ from blocks.dataset import Dataset
 from blocks.design import Design
 from blocks.files import read_json
 from blocks.matrix import Matrix
+from blocks.samples import Samples
 from blocks.store import MANIFEST, SCHEMA
 
 
-def open_any(path: Path) -> Dataset | Matrix | Design:
+def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
     """Open a dataset, whatever it holds."""
-    return Design(path) if _kind(path) == Design.kind else open_grid(path)
+    return Design(path) if _kind(path) == Design.kind else open_rows(path)
+
+
+def open_rows(path: Path) -> Dataset | Matrix | Samples:
+    """Open a dataset whose blocks are runs of rows; RequestError if it is of another kind."""
+    return Samples(path) if _kind(path) == Samples.kind else open_grid(path)
 
 
 def open_grid(path: Path) -> Dataset | Matrix:

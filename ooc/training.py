@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
-from blocks.kinds import open_grid
+from blocks.kinds import open_rows
 from blocks.store import Store
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
@@ -103,7 +103,7 @@ def train(
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
-    dataset = run.dataset(open_grid)
+    dataset = run.dataset(open_rows)
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan

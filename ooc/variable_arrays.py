@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,15 +74,16 @@ def variable_of(
     """The variable of the worker in a slot, as `process` sees it; base: what it begins with, if not the present v."""
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
     base = arrays[name] if base is None else base
-    return KINDS[len(declared.shape)](Store(number, values, late, past, stamps, epochs, states, base, queue))
+    places = math.prod(declared.shape)
+    return KINDS[len(declared.shape)](Store(number, places, values, late, past, stamps, epochs, states, base, queue))
 
 
 def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
     """A variable that is only read."""
-    none = np.empty((0, base.shape[1]), base.dtype)
+    none, places = np.empty((0, base.shape[1]), base.dtype), math.prod(declared.shape)
     stamps, epoch, state = np.zeros(len(base), np.int64), np.ones(1, np.int64), np.zeros(STATE)
     state[[SCALE, INVERSE, KEPT]] = 1.0
-    return KINDS[len(declared.shape)](Store(number, base, none, none, stamps, epoch, state, base, queue))
+    return KINDS[len(declared.shape)](Store(number, places, base, none, none, stamps, epoch, state, base, queue))
 
 
 def make_queue(delays: int) -> Queue:

@@ -48,13 +48,15 @@ class Queue(NamedTuple):
 class Store(NamedTuple):
     """A variable of one worker, in rows.
 
-    number: which of all variables it is. values: (rows, width), x. late: (rows, width), T / s, or (0, width) if nothing
-    is delayed. past: (rows, width), see `weigh`, or (0, width) if there is no mean. stamps: int64 (rows,), the epoch in
-    which each row was touched. epoch: int64 (1,). state: float64 (STATE,): s, 1 / s, kept, and see `weigh`: H, what is
-    settled, the sum of weights. base: (rows, width), v, only read. What is (rows, width) has one dtype.
+    number: which of all variables it is. places: how many it has; its rows may have more. values: (rows, width), x.
+    late: (rows, width), T / s, or (0, width) if nothing is delayed. past: (rows, width), see `weigh`, or (0, width) if
+    there is no mean. stamps: int64 (rows,), the epoch in which each row was touched. epoch: int64 (1,). state: float64
+    (STATE,): s, 1 / s, kept, and see `weigh`: H, what is settled, the sum of weights. base: (rows, width), v, only
+    read. What is (rows, width) has one dtype.
     """
 
     number: int
+    places: int
     values: np.ndarray
     late: np.ndarray
     past: np.ndarray
@@ -65,15 +67,33 @@ class Store(NamedTuple):
     queue: Queue
 
 
+@unmanaged_kernel
+def note(mistake, which, number, row, column):
+    """Note a mistake, unless there was one before."""
+    if not mistake[0]:
+        mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
+
+
 @inlined_kernel
 def is_outside(store, row, column):
     """Whether there is no such place, which is noted."""
-    if 0 <= row < store.values.shape[0] and 0 <= column < store.values.shape[1]:
+    width = store.values.shape[1]
+    if row >= 0 and 0 <= column < width and row * width + column < store.places:
         return False
-    mistake = store.queue.mistake
-    if not mistake[0]:
-        mistake[0], mistake[1], mistake[2], mistake[3] = OUTSIDE, store.number, row, column
+    note(store.queue.mistake, OUTSIDE, store.number, row, column)
     return True
+
+
+@unmanaged_kernel
+def take_row(base, state, values, late, past, row):
+    """Have a row begin with what it was; its arguments are of a `Store`. Not inlined, as `touch` is."""
+    for column in range(values.shape[1]):
+        values[row, column] = state[KEPT] * base[row, column]
+    if late.size:
+        late[row] = 0
+    if past.size:
+        for column in range(past.shape[1]):
+            past[row, column] = -state[SETTLED] * base[row, column]
 
 
 @inlined_kernel
@@ -81,13 +101,7 @@ def touch(store, row):
     """Have a row of this worker's own."""
     if store.stamps[row] != store.epoch[0]:
         store.stamps[row] = store.epoch[0]
-        for column in range(store.values.shape[1]):
-            store.values[row, column] = store.state[KEPT] * store.base[row, column]
-        if store.late.size:
-            store.late[row] = 0
-        if store.past.size:
-            for column in range(store.past.shape[1]):
-                store.past[row, column] = -store.state[SETTLED] * store.base[row, column]
+        take_row(store.base, store.state, store.values, store.late, store.past, row)
 
 
 @inlined_kernel
@@ -156,7 +170,7 @@ def delay(store, row, column, delta):
         return
     count = queue.filled[0]
     if count == queue.deltas.size:
-        queue.mistake[0], queue.mistake[1] = FULL, store.number
+        note(queue.mistake, FULL, store.number, row, column)
         return
     queue.places[count, 0], queue.places[count, 1], queue.places[count, 2] = store.number, row, column
     queue.deltas[count] = delta
@@ -172,7 +186,7 @@ def multiply(store, factor):
     state = store.state
     if factor == 0.0:
         if store.past.size:
-            store.queue.mistake[0], store.queue.mistake[1] = LOST, store.number
+            note(store.queue.mistake, LOST, store.number, 0, 0)
         restart(store, 0.0)
         return
     state[SCALE] *= factor

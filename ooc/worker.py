@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import prepare
-from blocks.kinds import open_grid
+from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
 from ooc.claims import Claims
@@ -106,7 +106,7 @@ def kernels_of(program: Program, spec: ProgramSpec) -> str:
 
 def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
-    dataset = open_grid(Path(attachment.dataset))
+    dataset = open_rows(Path(attachment.dataset))
     program = attachment.program.build(dataset)
     prepare(kernels_of(program, attachment.program), program.warm_up)
     shared = [SharedArrays(*known) for known in attachment.arrays]

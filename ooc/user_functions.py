@@ -1,0 +1,151 @@
+"""What users get wrong in the functions of a program, in their terms: before anything is compiled, and by compiling."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from blocks.errors import RequestError
+from ooc.elements import KINDS as ELEMENTS
+from ooc.variables import KINDS, OPERATORS
+
+if TYPE_CHECKING:
+    from ooc.stochastic_program import StochasticProgram
+
+_CHANGES = "Shared variables change only by add, delayed_add and multiply."
+_READS = ("get", "get_row")
+_WHERE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class Function(NamedTuple):
+    """A function of a user: its parameters, its file, the line before its first one, and its text."""
+
+    name: str
+    tree: ast.FunctionDef
+    file: str
+    before: int
+
+    def wrong(self, node: ast.AST, what: str, remedy: str = "") -> RequestError:
+        """The error for something on a line of it."""
+        return RequestError(f"{self.file}, line {self.before + node.lineno}: {what}", remedy)  # type: ignore[attr-defined]
+
+
+def check(program: StochasticProgram) -> None:
+    """Raise RequestError, with file and line, for what the functions of a program do that cannot be."""
+    for name in ("process", *program.functions):
+        function = _read(type(program), name)
+        wanted = 4 if name == "process" else 3
+        parameters = [argument.arg for argument in function.tree.args.args]
+        if len(parameters) != wanted:
+            names = "element, weight, shared, local" if wanted == 4 else "element, shared, local"
+            raise function.wrong(function.tree, f"{name} takes {', '.join(parameters)}", f"It has to take {names}.")
+        _check_names(function, program, parameters[0], *parameters[-2:])
+        _check_operators(function, program, parameters[-2])
+
+
+def _read(program: type, name: str) -> Function:
+    function = inspect.unwrap(getattr(program, name))
+    function = getattr(function, "py_func", function)
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return Function(name, tree, inspect.getsourcefile(function) or "?", first - 1)
+
+
+def _check_names(function: Function, program: StochasticProgram, element: str, shared: str, local: str) -> None:
+    """What is asked of the element, of `shared` and of `local` has to be there."""
+    known = {
+        element: ("an element has", ELEMENTS[type(program.dataset)]._fields),
+        shared: ("shared variables and constants are", (*program.declared, *program.constants())),
+        local: ("local variables are", tuple(program.locals)),
+    }
+    for node in ast.walk(function.tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+            which, names = known[node.value.id]
+            if node.attr not in names:
+                some = ", ".join(names) or "none"
+                raise function.wrong(node, f"there is no {node.value.id}.{node.attr}", f"The {which}: {some}.")
+
+
+def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
+    """Shared variables are read and changed by operators alone, and by those that they have."""
+    for node in ast.walk(function.tree):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [*targets, *([node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else [])]
+        for target in targets:
+            if name := _of_shared(target, shared):
+                raise function.wrong(node, f"{shared}.{name} is assigned to", _CHANGES)
+        if isinstance(node, ast.Subscript) and (name := _of_shared(node, shared)) in program.declared:
+            raise function.wrong(node, f"{shared}.{name} is read by brackets", f"Write {shared}.{name}.get(...).")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = _of_shared(node.func.value, shared)
+            if name in program.declared:
+                _check_operator(function, program, node, name)
+
+
+def _check_operator(function: Function, program: StochasticProgram, call: ast.Call, name: str) -> None:
+    assert isinstance(call.func, ast.Attribute)
+    operator, declared = call.func.attr, program.declared[name]
+    kind = KINDS[len(declared.shape)]
+    method: Callable[..., Any] | None = getattr(kind, operator, None) if operator in OPERATORS else None
+    if method is None:
+        has = ", ".join(each for each in OPERATORS if hasattr(kind, each))
+        raise function.wrong(call, f"there is no operator {name}.{operator}", f"There are: {has}.")
+    wanted = list(inspect.signature(method).parameters)[1:]
+    if len(call.args) != len(wanted) or call.keywords:
+        given = f"{len(call.args)} are given"
+        raise function.wrong(call, f"{name}.{operator} takes {', '.join(wanted) or 'nothing'}; {given}")
+    if operator in ("delayed_add", "late_add") and not declared.delayed:
+        raise function.wrong(call, f"nothing of `{name}` can be delayed", "Declare it as Shared(..., delayed=True).")
+    if operator == "delayed_add" and not program.delays:
+        raise function.wrong(call, "`delays` of the program is 0", "Say how many delayed additions an element makes.")
+    if operator == "average" and not declared.averaged:
+        raise function.wrong(call, f"no mean of `{name}` is kept", "Declare it as Shared(..., averaged=True).")
+    if function.name != "process" and operator not in _READS:
+        raise function.wrong(call, f"{function.name} changes `{name}`", "It may only read shared variables.")
+
+
+def _of_shared(node: ast.AST, shared: str) -> str:
+    """The shared variable that an expression is of, or is a place of; or nothing."""
+    if isinstance(node, ast.Subscript):
+        return _of_shared(node.value, shared)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == shared:
+        return node.attr
+    return ""
+
+
+@contextmanager
+def reported(program: StochasticProgram) -> Iterator[None]:
+    """What numba cannot compile of the functions of a program is told with file and line."""
+    from numba.core.errors import NumbaError
+
+    try:
+        yield
+    except NumbaError as error:
+        files = {_read(type(program), name).file for name in ("process", *program.functions)}
+        where, line = _place(str(error), files)
+        text = Path(where).read_text(encoding="utf-8").splitlines()[line - 1].strip() if line else ""
+        what = f"{where}, line {line}: `{text}` cannot be compiled" if line else f"{where} cannot be compiled"
+        raise RequestError(f"{what}: {_reason(str(error))}") from error
+
+
+def _place(message: str, files: Collection[str]) -> tuple[str, int]:
+    """The file and the line that a message of numba tells of: the first that is one of these files."""
+    for found in _WHERE.finditer(message):
+        for file in files:
+            if Path(found[1]).name == Path(file).name:
+                return file, int(found[2])
+    return min(files), 0
+
+
+def _reason(message: str) -> str:
+    """The line of a message of numba that says why."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "File ", "- Resolution"))]
+    return telling[0] if telling else lines[0]

@@ -1,0 +1,278 @@
+"""The stochastic engine against a naive interpreter of the same functions, with any processes, through any kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from stochastic_programs import Naive
+from test_factorization import planted, written
+
+from blocks import RequestError, WorkFailed
+from blocks.matrix import Matrix
+from ooc.degrees import Choice, choose, group_sizes
+from ooc.plan import make_plan
+from ooc.stochastic_tasks import Combine, HeldOut, Process, pass_stages, trial_stages
+from ooc.training import train
+from ooc.worker import ProgramSpec
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    """90 rows in four blocks."""
+    return written(tmp_path_factory.mktemp("matrix"), *planted(90, 40, 3, 0.3), grid=4)
+
+
+def spec(program: str = "Everything", **options: Any) -> ProgramSpec:
+    return ProgramSpec(f"stochastic_programs:{program}", {"seed": 3, **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parallelism": 1},
+        {"parallelism": 5},
+        {"parallelism": 7, "sync_per_pass": 3},
+        {"parallelism": 4, "strategy": "average"},
+        {"parallelism": 2, "strategy": "accumulate"},
+    ],
+    ids=str,
+)
+def test_the_engine_does_what_the_paper_says(matrix, options):
+    """Three passes of a program that uses everything, as the formulas say it, element by element: equations 7 to 9, and
+    delayed additions that wait for a pass. One worker is the plain sequence."""
+    with InProcess(matrix, spec(**options)) as chain:
+        naive = Naive(chain.program)
+        for _ in range(3):
+            chain.iterate()
+            naive.run(options["parallelism"])
+            found = chain.program.variables(chain.shared)
+            for name, value in naive.values.items():
+                assert np.allclose(found[name], value, rtol=1e-9, atol=1e-9 * np.abs(value).max()), name
+        assert np.allclose(found["w_mean"], naive.totals["w"] / naive.weights["w"], rtol=1e-7, atol=1e-7)
+        assert chain.shared["local.visits"][:, 0].tolist() == [6] * 90
+        assert np.allclose(chain.shared["local.u"], [local.u for local in naive.locals], rtol=1e-6, atol=1e-6)
+        seen = np.concatenate([local.seen for local in naive.locals])
+        assert np.allclose(chain.shared["local.seen"], seen, rtol=1e-4, atol=1e-4)
+
+
+def test_delayed_additions_cancel_what_was_added_the_pass_before(matrix):
+    """As counts do: of `n` one for each element is added, and nothing taken back, whatever the weights are."""
+    with InProcess(matrix, spec(parallelism=7)) as chain:
+        chain.iterate(2)
+        assert chain.program.variables(chain.shared)["n"] == 180.0
+        assert chain.program.variables(chain.shared)["t"] == 180.0
+
+
+@pytest.mark.parametrize("strategy", ["reweight", "average"])
+def test_batches_of_workers_make_no_difference(matrix, monkeypatch, strategy):
+    """Where there is memory for two workers at a time, what seven come to is the same but for rounding."""
+    found = []
+    for size in (1 << 28, 1):
+        monkeypatch.setattr("ooc.stochastic_program._SLOTS_BYTES", size)
+        with InProcess(matrix, spec(parallelism=7, strategy=strategy)) as chain:
+            assert chain.program.slots == (7 if size > 1 else 2)
+            chain.iterate(2)
+            found.append({name: value.copy() for name, value in chain.program.variables(chain.shared).items()})
+    assert all(np.allclose(found[0][name], found[1][name], rtol=1e-12, atol=1e-12) for name in found[0])
+
+
+def test_functions_are_mapped_over_elements(matrix):
+    with InProcess(matrix, spec(parallelism=3)) as chain:
+        chain.iterate(1)
+        values = np.concatenate(list(chain.program.values("visits", chain.sweep)))
+        assert values.tolist() == [1000.0 * number + 1 for number in range(90)]
+        losses = np.concatenate(list(chain.program.values("loss", chain.sweep)))
+        assert chain.objective()["objective"] == pytest.approx(losses.mean(), rel=1e-12)
+
+
+OPTIONS = [{"parallelism": 5, "sync_per_pass": 2}, {"parallelism": "auto", "most_parallelism": 7, "sync_per_pass": 2}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_result_is_the_same_to_the_byte_whatever_the_processes(matrix, tmp_path, options):
+    """1, 2 or 3 processes, local variables in memory or in a file, or no engine at all."""
+    found = []
+    for workers, mapped in ((1, False), (2, True), (3, False)):
+        run = new_run(tmp_path / f"{workers}", matrix, spec(**options), 4, 1)
+        train(run, plan(workers, mapped=mapped), quiet=True)
+        assert leftovers(run.path) == []
+        found.append(model_bytes(run.path))
+    with InProcess(matrix, spec(**options)) as chain:
+        chain.iterate(4)
+        (tmp_path / "none").mkdir()
+        chain.export(tmp_path / "none" / "model")
+    assert all(other == model_bytes(tmp_path / "none") for other in found)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_run_that_is_killed_goes_on_as_if_it_was_not(matrix, tmp_path, monkeypatch, options):
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{Path(__file__).parent.parent}")
+    straight = new_run(tmp_path / "straight", matrix, spec(**options), 30, 1)
+    train(straight, plan(2), quiet=True)
+    run = new_run(tmp_path / "run", matrix, spec(**options), 30, 1)
+    for generation in (2, 7, 15):
+        kill_while_resuming(run.path, f"state/{generation:06}.h5")
+    train(run, plan(1), quiet=True)
+    assert model_bytes(run.path) == model_bytes(straight.path)
+    unlike = ("elapsed_s", "samples_per_s", "memory_bytes", "bytes_written", "bytes_read")
+    told = [
+        [{name: line[name] for name in line if name not in unlike and not name.endswith("_s")} for line in x.metrics()]
+        for x in (run, straight)
+    ]
+    assert told[0] == told[1]
+
+
+def test_a_trial_chooses_the_smallest_held_out_loss_and_changes_nothing_else(matrix):
+    with InProcess(matrix, spec(parallelism="auto", most_parallelism=7)) as chain:
+        kept = {name: chain.shared[name].copy() for name in chain.program.primary_arrays()}
+        chain._run(chain.program.trial)
+        tried = {int(degree): loss for degree, loss in chain.shared["tried"] if degree}
+        assert sorted(tried) == [1, 2, 4]
+        assert chain.shared["choice"].tolist() == [min(tried, key=tried.__getitem__), 1, 1, 0]
+        for name, value in kept.items():
+            if name not in ("choice", "tried"):
+                assert np.array_equal(chain.shared[name], value), name
+        told = chain.objective()
+        assert {f"held_out_loss_of_{degree}" for degree in tried} <= told.keys()
+        assert told["parallelism"] == chain.shared["choice"][0]
+
+
+@pytest.mark.parametrize(
+    ("before", "most", "sizes"),
+    [
+        (1, 1, [1]),
+        (1, 2, [1]),
+        (1, 3, [1, 2]),
+        (1, 7, [1, 2, 4]),
+        (4, 7, [7]),
+        (1, 16, [1, 4, 11]),
+        (1, 64, [1, 4, 16, 43]),
+        (4, 64, [4, 16, 44]),
+        (16, 64, [16, 48]),
+        (43, 64, [64]),
+    ],
+)
+def test_groups_are_those_of_the_paper(before, most, sizes):
+    """Appendix B: m_1 is what was chosen, then four times as many (on small machines twice), the last has the rest."""
+    assert group_sizes(before, most) == sizes
+
+
+def test_trials_become_rare_once_they_choose_the_same():
+    first = choose(Choice(), [1, 4], [2.0, 1.0])
+    assert first == Choice(4, 1, 1, 0)
+    second = choose(first._replace(passes=1), [4, 11], [1.0, float("nan")])
+    assert second == Choice(4, 2, 11, 1)
+    assert choose(second._replace(passes=11), [4, 11], [1.0, 1.0]) == Choice(11, 1, 12, 11)
+
+
+@pytest.mark.parametrize(("elements", "rounds", "degree", "slots"), [(90, 1, 7, 3), (91, 4, 5, 5), (10, 2, 5, 2)])
+def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots):
+    stages = pass_stages(elements, rounds, degree, slots, 3)
+    tasks = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Process)]
+    assert [number for task in tasks for number in range(task.first, task.last)] == list(range(elements))
+    sizes = {task.last - task.first for task in tasks}
+    assert max(sizes) - min(sizes) <= 2
+    combined = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Combine)]
+    assert len(combined) == rounds * -(-degree // slots) * 3
+    assert sum(task.workers for task in combined if not task.share) == rounds * degree
+
+
+def test_no_group_sees_the_data_of_another_or_that_of_the_test():
+    stages = trial_stages(100, [1, 2, 4], 2, 1, 3)
+    trained = [number for stage in stages for x in stage if isinstance(x, Process) for number in range(x.first, x.last)]
+    assert trained == list(range(50))
+    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, HeldOut)])]
+    assert tests == tests[:1] * 3
+    assert [number for x in tests[-1] for number in range(x.first, x.last)] == list(range(50, 100))
+
+
+def test_local_variables_lie_in_a_file_where_memory_is_short(matrix):
+    program = spec(parallelism=2, sync_per_pass=5).build(matrix)
+    small = make_plan(matrix, program, 2, 10**10)
+    assert not small.mapped
+    assert make_plan(matrix, program, 2, small.bytes - 1).mapped
+    for name, pieces in program.sliced_arrays().items():
+        assert pieces.sum() == np.prod(program.shared_arrays()[name].shape)
+        assert len(pieces) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"parallelism": 0}, "--parallelism"),
+        ({"sync_per_pass": 0}, "--sync-per-pass 0"),
+        ({"strategy": "hope"}, "'hope' is not known"),
+        ({"parallelism": 91}, "too many for 90 rows"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(matrix, options, told):
+    with pytest.raises(RequestError, match=told):
+        spec(**options).build(matrix)
+
+
+MISTAKES = {
+    "shared.u.add(1.0)": "there is no shared.u",
+    "local.z = 1": "there is no local.z",
+    "shared.t.add(element.label)": "there is no element.label",
+    "shared.w = 1": "shared.w is assigned to",
+    "shared.w[0] += 1": "shared.w is assigned to",
+    "shared.t.add(shared.w[0])": "shared.w is read by brackets",
+    "shared.w.add(1.0)": "w.add takes place, delta; 1 are given",
+    "shared.w.add_row(0, local.a)": "there is no operator w.add_row",
+    "shared.w.increase(1)": "there is no operator w.increase",
+    "shared.w.delayed_add(0, 1.0)": "nothing of `w` can be delayed",
+    "shared.d.delayed_add(1.0)": "`delays` of the program is 0",
+    "shared.w.average(1.0)": "no mean of `w` is kept",
+}
+TEMPLATE = """
+from ooc.stochastic_program import Local, StochasticProgram
+from ooc.variable_arrays import Shared
+
+
+class Wrong(StochasticProgram):
+    def shared_variables(self):
+        return {{"w": Shared((5,)), "t": Shared(), "d": Shared(delayed=True)}}
+
+    def local_variables(self):
+        return {{"a": Local((2,))}}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        shared.t.add(weight)
+        {line}
+"""
+
+
+def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> ProgramSpec:
+    name = f"wrong_{abs(hash(line))}"
+    (tmp_path / f"{name}.py").write_text(TEMPLATE.format(line=line))
+    monkeypatch.syspath_prepend(tmp_path)
+    return ProgramSpec(f"{name}:Wrong", {"parallelism": 1})
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_with_its_line_before_anything_is_compiled(matrix, tmp_path, monkeypatch, line):
+    with pytest.raises(RequestError) as told:
+        wrong(tmp_path, monkeypatch, line).build(matrix)
+    assert MISTAKES[line] in told.value.what
+    assert "py, line 16:" in told.value.what
+    assert told.value.what.startswith(str(tmp_path))
+
+
+def test_a_wrong_type_is_told_with_its_line(matrix, tmp_path, monkeypatch):
+    program = wrong(tmp_path, monkeypatch, 'shared.t.add("heavy")').build(matrix)
+    with pytest.raises(RequestError) as told:
+        program.warm_up()
+    assert 'py, line 16: `shared.t.add("heavy")` cannot be compiled' in told.value.what
+
+
+def test_a_place_that_is_not_there_ends_the_run_and_says_where(matrix, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = wrong(tmp_path, monkeypatch, "shared.w.add(element.number + 4, 1.0)")
+    run = new_run(tmp_path / "run", matrix, program, 2)
+    with pytest.raises(WorkFailed, match=r"Wrong.process, at element 1: `shared.w` has no place \[5\]"):
+        train(run, plan(1), quiet=True)
