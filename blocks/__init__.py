@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from blocks.matrix_from_memory import write_matrix
     from blocks.npz import write_npz
     from blocks.request import Request
+    from blocks.samples import Samples
+    from blocks.samples_ingestion import ingest_samples, write_samples
     from blocks.synthetic import Synthetic, synthesize
 
 __all__ = [
@@ -27,15 +29,18 @@ __all__ = [
     "OocError",
     "Request",
     "RequestError",
+    "Samples",
     "Synthetic",
     "WorkFailed",
     "ingest",
     "ingest_design",
     "ingest_documents",
+    "ingest_samples",
     "synthesize",
     "write_corpus",
     "write_matrix",
     "write_npz",
+    "write_samples",
 ]
 
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
@@ -45,14 +50,17 @@ _LAZY = {
     "DesignRequest": "blocks.design_request",
     "Matrix": "blocks.matrix",
     "Request": "blocks.request",
+    "Samples": "blocks.samples",
     "Synthetic": "blocks.synthetic",
     "ingest": "blocks.ingestion",
     "ingest_design": "blocks.design_ingestion",
     "ingest_documents": "blocks.from_memory",
+    "ingest_samples": "blocks.samples_ingestion",
     "synthesize": "blocks.synthetic",
     "write_corpus": "blocks.from_memory",
     "write_matrix": "blocks.matrix_from_memory",
     "write_npz": "blocks.npz",
+    "write_samples": "blocks.samples_ingestion",
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from blocks.dataset import Dataset
 from blocks.design import FORMS, Design
 from blocks.matrix import Matrix
+from blocks.samples import Samples
 
 _WHY = {
     "duplicates": "a later one of the same user and item counts",
@@ -17,7 +18,7 @@ _WHY = {
 }
 
 
-def describe(dataset: Dataset | Matrix | Design) -> dict[str, Any]:
+def describe(dataset: Dataset | Matrix | Samples | Design) -> dict[str, Any]:
     """The facts of a dataset; JSON types only."""
     shard = dataset.manifest.get("shard")
     return {
@@ -33,9 +34,11 @@ def describe(dataset: Dataset | Matrix | Design) -> dict[str, Any]:
     }
 
 
-def _held(dataset: Dataset | Matrix | Design) -> dict[str, Any]:
+def _held(dataset: Dataset | Matrix | Samples | Design) -> dict[str, Any]:
     if isinstance(dataset, Design):
         return _of_design(dataset)
+    if isinstance(dataset, Samples):
+        return _of_samples(dataset)
     return {
         **(_of_matrix(dataset) if isinstance(dataset, Matrix) else _of_corpus(dataset)),
         "slices": dataset.slice_count,
@@ -60,6 +63,17 @@ def _of_design(design: Design) -> dict[str, Any]:
         "constant_columns": int(np.count_nonzero(design.deviations == 0)),
         "named_columns": "columns" in design.manifest["texts"],
         "block_columns": {"least": int(widths.min()), "most": int(widths.max())},
+    }
+
+
+def _of_samples(samples: Samples) -> dict[str, Any]:
+    sizes = samples.index.cells
+    return {
+        "rows": samples.rows,
+        "columns": samples.columns,
+        "entries": samples.entries,
+        "labels": samples.index.labels.size or None,
+        "block_entries": {"least": int(sizes.min()), "most": int(sizes.max())},
     }
 
 
@@ -101,6 +115,12 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     if facts["kind"] == Design.kind:
         sizes, unit = facts["block_columns"], "columns"
         yield from _told_of_design(facts)
+    elif facts["kind"] == Samples.kind:
+        sizes, unit = facts["block_entries"], "entries"
+        labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
+        yield f"samples     {facts['rows']:,}, {labels}"
+        yield f"columns     {facts['columns']:,}"
+        yield f"entries     {facts['entries']:,}"
     elif facts["kind"] == Matrix.kind:
         values, sizes, unit = facts["values"], facts["block_entries"], "entries"
         yield f"rows        {facts['rows']:,}"

@@ -17,6 +17,7 @@ from blocks.files import disk_errors, locked, write_json
 from blocks.kinds import open_any
 from blocks.matrix import Matrix
 from blocks.matrix_writer import Entries, column_order, write_column_slice
+from blocks.samples import Samples
 from blocks.store import MANIFEST, check_file
 from blocks.whole import check_together, problems_of_shard, shard_paths
 
@@ -31,7 +32,7 @@ class Report(NamedTuple):
     damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
 
 
-def verify_dataset(dataset: Dataset | Matrix | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
+def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
     """Read all files again. bar: makes a progress bar from what, total and unit."""
     files = list(dataset.files())
     total = sum(entry["bytes"] for _, entry in files)
@@ -78,9 +79,9 @@ def repair_dataset(path: Path, report: Report) -> bool:
         return not isinstance(dataset, Design) and _repair(dataset, report)
 
 
-def _repair(dataset: Dataset | Matrix, report: Report) -> bool:
+def _repair(dataset: Dataset | Matrix | Samples, report: Report) -> bool:
     numbers = {entry["file"]: number for number, entry in enumerate(dataset.manifest["slices"])}
-    if not report.damaged or not set(report.damaged) <= set(numbers):
+    if isinstance(dataset, Samples) or not report.damaged or not set(report.damaged) <= set(numbers):
         return False
     for name in report.damaged:
         first, last = dataset.index.slice_bounds[numbers[name] : numbers[name] + 2].tolist()
@@ -104,13 +105,31 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
         yield Entries(entries.rows[mine] + np.uint32(place), entries.columns[mine], entries.values[mine])
 
 
-def _inside(dataset: Dataset | Matrix | Design) -> Iterator[str]:
+def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
     """What does not agree within whole files."""
     if isinstance(dataset, Design):
         yield from problems_of_design(dataset)
         return
+    if isinstance(dataset, Samples):
+        yield from _in_samples(dataset)
+        return
     yield from _in_matrix(dataset) if isinstance(dataset, Matrix) else _in_corpus(dataset)
     yield from problems_of_shard(dataset)
+
+
+def _in_samples(samples: Samples) -> Iterator[str]:
+    """Counts in whole files of samples that do not agree with each other."""
+    seen = np.zeros(samples.rows, bool)
+    for number, entry in enumerate(samples.manifest["blocks"]):
+        block, path = samples.block(number), samples.path / entry["file"]
+        if not int(block.offsets[-1]) == block.columns.size == block.values.size == samples.index.cells[number, 0]:
+            yield f"{path}: its samples do not add up to its entries"
+        if int(block.columns.max(initial=0)) >= samples.columns or int(block.rows.max(initial=0)) >= samples.rows:
+            yield f"{path}: a column or a sample that there is not"
+        else:
+            seen[block.rows] = True
+    if not seen.all():
+        yield f"{samples.path / MANIFEST}: sample {int(np.argmin(seen))} is in no block"
 
 
 def _in_matrix(matrix: Matrix) -> Iterator[str]:
@@ -161,7 +180,7 @@ def _in_corpus(dataset: Dataset) -> Iterator[str]:
         yield f"{dataset.path}: the vocabulary does not have {dataset.vocabulary_size} words"
 
 
-def _remedies(dataset: Dataset | Matrix | Design, damaged: set[str]) -> Iterator[str]:
+def _remedies(dataset: Dataset | Matrix | Samples | Design, damaged: set[str]) -> Iterator[str]:
     """What can still be done."""
     of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:

@@ -27,6 +27,10 @@ def svmlight(
     inputs: Inputs,
     out: Out,
     columns_from: ColumnsFrom = None,
+    by_rows: Annotated[
+        bool, typer.Option("--by-rows", help="Samples one after the other, shuffled, for `ooc train softmax`.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the shuffle, with --by-rows [default: 0].")] = None,
     block_size: BlockSize = None,
     workers: Workers = None,
     memory: Memory = None,
@@ -35,11 +39,39 @@ def svmlight(
 ) -> None:
     """A design matrix of svmlight (LIBSVM) files: lines `label index:value index:value ...`.
 
-    Indices count from 1 and ascend on a line. Labels are kept as y.
+    Indices count from 1 and ascend on a line. Labels are kept as y. By rows it is a set of labelled samples.
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
-    ingest("svmlight", locals())
+    options = dict(locals())
+    by_rows, seed = options.pop("by_rows"), options.pop("seed")
+    if by_rows:
+        ingest_by_rows(options, seed or 0)
+        return
+    if seed is not None:
+        raise RequestError("--seed is for --by-rows", "Leave it out.")
+    ingest("svmlight", options)
+
+
+def ingest_by_rows(options: dict[str, Any], seed: int) -> None:
+    """Make a set of labelled samples as the options of `ooc ingest svmlight` say, and tell of it."""
+    from blocks.describe import describe
+    from blocks.samples_ingestion import ingest_samples
+
+    for name in ("block_size", "workers", "memory"):
+        if options.pop(name) is not None:
+            raise RequestError(f"--{name.replace('_', '-')} is not for --by-rows", "Leave it out.")
+    started, as_json = time.monotonic(), options.pop("json")
+    samples = ingest_samples(**options, seed=seed, bar=progress_bar)
+    facts, seconds = describe(samples), round(time.monotonic() - started, 3)
+    if as_json:
+        print_json(facts | {"seconds": seconds})
+        return
+    labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
+    print(
+        f"{samples.path}: {samples.rows:,} samples, {samples.columns:,} columns, {samples.entries:,} entries, {labels}"
+    )
+    print(f"{facts['blocks']:,} blocks, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 def mtx(

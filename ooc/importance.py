@@ -1,0 +1,59 @@
+"""Steps of stochastic gradient descent for samples that weigh more than one: all that can be called from `process`.
+
+A sample of weight m is m of them in a row. `integrated_rate` adds up the rates of their steps (Splash, 4.3). The others
+also follow how the loss, one of a product p = w . x, changes on the way (Karampatziakis and Langford, Online importance
+weight aware updates, UAI 2011): they give how far w moves along x, and never pass the optimum, however large m is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from blocks.compiled import inlined_kernel
+
+
+@inlined_kernel
+def integrated_rate(t, weight, rate, power):
+    """The sum of the rates rate / i^power of the last `weight` steps up to the t-th, about: the integral from
+    t - weight + 1 to t + 1. power: from 0 to 1."""
+    first, last = t - weight + 1.0, t + 1.0
+    if power == 1.0:
+        return rate * math.log(last / first)
+    return rate * (last ** (1.0 - power) - first ** (1.0 - power)) / (1.0 - power)
+
+
+@inlined_kernel
+def squared_step(p, y, square, rate):
+    """Along x, for the loss (p - y)^2 / 2. square: x . x. rate: of the steps, times the weight."""
+    return (y - p) * -math.expm1(-rate * square) / square if square > 0.0 else 0.0
+
+
+@inlined_kernel
+def hinge_step(p, y, square, rate):
+    """Along x, for the loss max(0, 1 - y * p) of y = -1 or 1. square, rate: see `squared_step`."""
+    if y * p >= 1.0 or square <= 0.0:
+        return 0.0
+    return y * min(rate, (1.0 - y * p) / square)
+
+
+@inlined_kernel
+def logistic_step(p, y, square, rate):
+    """Along x, for the loss log(1 + exp(-y * p)) of y = -1 or 1. square, rate: see `squared_step`.
+
+    On the way q = y * p follows dq/dh = square / (1 + e^q): q + e^q grows by rate * square. Solved for q by Newton's
+    method, for q + e^q - c which is convex, from above.
+    """
+    if square <= 0.0:
+        return 0.0
+    q = y * p
+    if q > 30.0:  # e^q stands for the sum; the step is that of the gradient
+        return y * rate * math.exp(-q)
+    c = q + math.exp(q) + rate * square
+    found = math.log(c) if c > 1.0 else c
+    for _ in range(50):
+        grown = math.exp(found)
+        change = (found + grown - c) / (1.0 + grown)
+        found -= change
+        if abs(change) <= 1e-14 * max(1.0, abs(found)):
+            break
+    return y * (found - q) / square
