@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from blocks.errors import Interrupted, RequestError
+from blocks.errors import Interrupted, RequestError, WorkFailed
 from blocks.memory import parse_size
 from blocks.workers import cores
 from samplers.tables import Names
@@ -187,7 +187,11 @@ def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[
 
 @contextmanager
 def told_as(names: dict[str, str]) -> Iterator[None]:
-    """Options of the command line in messages get the names of parameters; an interrupt is one for Python, too."""
+    """Options of the command line in messages get the names of parameters; an interrupt is one for Python, too.
+
+    There is nothing left to resume after a failure.
+    """
+    names = {"workers": "n_jobs", **names}
 
     def parameter(option: re.Match[str]) -> str:
         return names.get(option[1], option[1].replace("-", "_"))
@@ -197,5 +201,7 @@ def told_as(names: dict[str, str]) -> Iterator[None]:
     except RequestError as error:
         what, remedy = (re.sub(r"--([a-z][a-z-]*)", parameter, text) for text in (error.what, error.remedy))
         raise RequestError(what, remedy) from None
+    except WorkFailed as error:
+        raise WorkFailed(error.what, "" if "ooc resume" in error.remedy else error.remedy) from error
     except Interrupted as error:
         raise KeyboardInterrupt(error.what) from None

@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.estimator import told_as
 from samplers.linear_estimator import LinearEstimator, read_target, read_weights
 
 
@@ -61,9 +60,8 @@ class ElasticNet(LinearEstimator):
             raise RequestError("y of a regression are numbers, not names of classes") from None
         weights = read_weights(sample_weight, features.rows)
         total = features.rows if weights is None else float(weights.sum())
-        with told_as({"share": "l1_ratio"}):
-            level, share = self.alpha * total, self._l1_ratio()
-            self.coef_, self.intercept_ = self._solve(features, numbers, "squared", level, share, weights)
+        level, share = self.alpha * total, self._l1_ratio()
+        self.coef_, self.intercept_ = self._solve(features, numbers, "squared", level, share, weights)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

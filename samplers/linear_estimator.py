@@ -67,6 +67,8 @@ class LinearEstimator(Estimator):
         """Coefficients, float64 (p,), and intercept."""
         if not level > 0:
             raise RequestError("a penalty above 0 is needed", "Choose a smaller C, or a larger alpha.")
+        if not 0 < share <= 1:
+            raise RequestError(f"l1_ratio={share!r}: above 0, and up to 1, is possible", "1 is the Lasso.")
         problem = SparseRegression(
             features,
             y,
@@ -79,7 +81,7 @@ class LinearEstimator(Estimator):
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
         found = nothing
-        if nothing.level > 0:
+        if level < nothing.level:
             found = problem.regression.solve(level, self._start(problem, nothing), self.tol * nothing.fit.loss)
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)

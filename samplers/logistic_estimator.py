@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.estimator import told_as
 from samplers.linear_estimator import LinearEstimator, read_target, read_weights
 
 
@@ -55,11 +54,10 @@ class LogisticRegression(LinearEstimator):
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
         classes, labels = classes_of(y)
-        with told_as({"share": "l1_ratio"}):
-            if not self.C > 0:
-                raise RequestError(f"C={self.C!r}: a number above 0 is needed")
-            target = labels.astype(np.float64)
-            coefficients, intercept = self._solve(features, target, "logistic", 1 / self.C, self.l1_ratio, weights)
+        if not self.C > 0:
+            raise RequestError(f"C={self.C!r}: a number above 0 is needed")
+        target = labels.astype(np.float64)
+        coefficients, intercept = self._solve(features, target, "logistic", 1 / self.C, self.l1_ratio, weights)
         self.classes_, self.coef_, self.intercept_ = classes, coefficients[None], np.array([intercept])
         return self
 

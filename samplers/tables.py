@@ -68,9 +68,16 @@ def _of_array(X: Any, names: Names) -> Table:
     array = np.asarray(X)
     _check_kind(array.dtype)
     if array.dtype.kind not in "iufb":
-        array = array.astype(np.float64)
+        array = _numbers(array)
     _check_shape(array.shape)
     return Table(array.shape[0], array.shape[1], array, names)
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    try:
+        return array.astype(np.float64)
+    except ValueError as error:
+        raise RequestError(f"X is a table of numbers, but {error}", "Of texts, give one column.") from None
 
 
 def _names_of(X: Any) -> Names:

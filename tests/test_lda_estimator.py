@@ -79,6 +79,7 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         (["a", None], "document 1 is None"),
         (["the of and"], "no tokens"),
         (COUNTS[0], "Reshape your data"),
+        (pd.DataFrame({"text": TEXTS}), "Of texts, give one column"),
     ],
 )
 def test_what_is_no_document_is_refused(wrong: Any, said: str) -> None:

@@ -1,0 +1,142 @@
+"""Estimators of sparse regression: the solutions of scikit-learn's, from every form of the data."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn import linear_model
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import check_estimator
+
+from blocks import DesignRequest, RequestError, ingest_design
+from samplers import ElasticNet, Lasso, LogisticRegression
+
+RANDOM = np.random.default_rng(2)
+X = RANDOM.normal(size=(120, 30)) * (RANDOM.random((120, 30)) < 0.4) + 0.3
+TRUE = np.where(np.arange(30) < 5, RANDOM.normal(size=30) * 3, 0.0)
+Y = X @ TRUE + RANDOM.normal(size=120) / 4 + 7
+LABELS = np.where(Y + RANDOM.normal(size=120) > np.median(Y), "yes", "no")
+WEIGHTS = RANDOM.integers(0, 4, 120).astype(float)
+FORMS: dict[str, Callable[[], Any]] = {
+    "csr": lambda: sparse.csr_array(X),
+    "coo": lambda: sparse.coo_array(X),
+    "a data frame (pandas)": lambda: pd.DataFrame(X),
+    "a data frame (polars)": lambda: pl.DataFrame(X),
+    "lists": X.tolist,
+    "in columns": lambda: np.asfortranarray(X),
+}
+CHECKED = [Lasso(alpha=0.01, n_jobs=1), ElasticNet(alpha=0.01, n_jobs=1), LogisticRegression(n_jobs=1)]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*does not inherit from:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.parametrize("estimator", CHECKED, ids=lambda each: type(each).__name__)
+def test_scikit_learn_checks(estimator: Any) -> None:
+    """All of them, without exceptions."""
+    results = check_estimator(estimator, on_fail=None)
+    assert [result for result in results if result["status"] not in ("passed", "skipped")] == []
+    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}  # only if SCIPY_ARRAY_API is set
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_solutions_of_lasso_and_elastic_net_are_those_of_scikit_learn(intercept: bool, weights: Any) -> None:
+    for ours, theirs in (
+        (Lasso(0.1, fit_intercept=intercept, tol=1e-10), linear_model.Lasso(0.1, tol=1e-12, fit_intercept=intercept)),
+        (
+            ElasticNet(0.1, l1_ratio=0.3, fit_intercept=intercept, tol=1e-10),
+            linear_model.ElasticNet(0.1, l1_ratio=0.3, tol=1e-12, fit_intercept=intercept),
+        ),
+    ):
+        ours.fit(X, Y, sample_weight=weights)
+        theirs.fit(X, Y, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
+        np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-3)
+        assert ours.score(X, Y, weights) == pytest.approx(theirs.score(X, Y, weights), abs=1e-5)
+        assert ours.dual_gap_ <= 1e-10 * ours.null_loss_
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+def test_solutions_of_logistic_regression_are_those_of_scikit_learn(weights: Any) -> None:
+    ours = LogisticRegression(C=0.5, tol=1e-10).fit(X, LABELS, weights)
+    theirs = linear_model.LogisticRegression(C=0.5, l1_ratio=1.0, solver="saga", tol=1e-8, max_iter=20_000)
+    theirs.fit(X, LABELS, weights)
+    assert ours.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-3)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-3)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(np.exp(ours.predict_log_proba(X)), ours.predict_proba(X))
+    assert ours.score(X, LABELS, weights) == pytest.approx(theirs.score(X, LABELS, weights))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_data_gives_the_same_solution(form: str) -> None:
+    estimator = Lasso(0.1).fit(FORMS[form](), list(Y))
+    np.testing.assert_allclose(estimator.coef_, Lasso(0.1, n_jobs=1).fit(X, Y).coef_, atol=1e-4)
+    np.testing.assert_allclose(estimator.predict(FORMS[form]()), X @ estimator.coef_ + estimator.intercept_)
+
+
+def test_columns_on_the_disk_give_the_same_solution(tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_matrix(X.astype(np.float32)))
+    np.savetxt(tmp_path / "y.txt", Y, fmt="%.9g")
+    request = DesignRequest("npz", [str(tmp_path / "x.npz")], str(tmp_path / "data"), target=str(tmp_path / "y.txt"))
+    ingest_design(request, workers=1)
+    on_disk = Lasso(0.1, tol=1e-9).fit(tmp_path / "data")
+    in_memory = Lasso(0.1, tol=1e-9).fit(X.astype(np.float32), Y)
+    np.testing.assert_allclose(on_disk.coef_, in_memory.coef_, atol=1e-4)
+    np.testing.assert_allclose(on_disk.predict(tmp_path / "data"), in_memory.predict(X), atol=1e-3)
+    with pytest.raises(RequestError, match="has y"):
+        Lasso().fit(tmp_path / "data", Y)
+
+
+def test_it_starts_from_what_it_has() -> None:
+    """At the solution nothing is left to be done; from elsewhere it comes to the same."""
+    estimator = Lasso(0.1, tol=1e-9, warm_start=True).fit(X, Y)
+    before = estimator.coef_.copy()
+    np.testing.assert_allclose(estimator.fit(X, Y).coef_, before, atol=1e-4)
+    again = estimator.set_params(alpha=0.02).fit(X, Y).coef_
+    np.testing.assert_allclose(again, Lasso(0.02, tol=1e-9).fit(X, Y).coef_, atol=1e-4)
+
+
+def test_they_go_through_pickles_and_searches() -> None:
+    search = GridSearchCV(Lasso(n_jobs=1), {"alpha": [0.01, 0.1, 10.0]}, cv=3).fit(X, Y)
+    assert search.best_params_["alpha"] < 1
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(again.predict(X), search.predict(X))
+
+
+def test_with_too_large_a_penalty_the_mean_is_left() -> None:
+    estimator = Lasso(1e6).fit(X, Y)
+    assert not estimator.coef_.any()
+    assert estimator.intercept_ == pytest.approx(Y.mean())
+    assert Lasso().fit(X, np.full(120, 3.0)).predict(X).tolist() == pytest.approx([3.0] * 120)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "said"),
+    [
+        (Lasso(0.0), Y, "a penalty above 0"),
+        (Lasso(), Y[:5], "120 rows and y 5 values"),
+        (Lasso(), LABELS, "names of classes"),
+        (Lasso(), np.full(120, np.inf), "y contains infinity"),
+        (ElasticNet(l1_ratio=0.0), Y, r"l1_ratio=0\.0"),
+        (LogisticRegression(C=0), LABELS, "C=0"),
+        (LogisticRegression(), Y, "Unknown label type"),
+        (LogisticRegression(), np.arange(120), "Only binary classification"),
+        (LogisticRegression(), np.ones(120), "1 class"),
+    ],
+)
+def test_what_cannot_be_is_refused(estimator: Any, y: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        estimator.fit(X, y)
