@@ -32,7 +32,7 @@ class Command(TyperCommand):
             self.params += _parameters(_quiet)
 
     def invoke(self, ctx: Any) -> Any:
-        words = ctx.command_path.split()
+        words = (self.name if self.name and " " in self.name else ctx.command_path).split()  # "train lda", of a rank
         if "train" not in words:
             return super().invoke(ctx)
         from ooc.run import begun_by

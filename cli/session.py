@@ -140,13 +140,14 @@ def choose(arguments: Sequence[str]) -> Chosen:
     from typer.main import get_command
 
     from cli import ingest, train
+    from cli.command import Command
 
     words, app = list(arguments), typer.Typer()
-    app.command("train lda")(train.train_lda)
-    app.command("train mf")(train.train_mf)
-    app.command("resume")(train.resume)
+    app.command("train lda", cls=Command)(train.train_lda)
+    app.command("train mf", cls=Command)(train.train_mf)
+    app.command("resume", cls=Command)(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
-        app.command(kind.__name__.replace("_", " "))(kind)
+        app.command(kind.__name__.replace("_", " "), cls=Command)(kind)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         if words[: len(name.split())] == name.split():

@@ -98,6 +98,15 @@ def test_options_from_a_file(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     assert (tmp_path / "again" / "model" / "words.h5").read_bytes() == (tmp_path / "run/model/words.h5").read_bytes()
 
 
+def test_a_rank_of_several_machines_notes_its_options_too(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    chosen = choose(["train", "lda", str(corpus), str(run), "--topics", "2", "--iterations", "1", "--quiet"])
+    chosen.command.main(args=[*chosen.rest], standalone_mode=False)
+    noted = (run / "options.toml").read_text().splitlines()
+    assert noted[0].startswith("# ooc train lda ...")
+    assert {"topics = 2", "iterations = 1"} <= set(noted)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
