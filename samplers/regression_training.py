@@ -224,6 +224,7 @@ class PathTraining:
         self._generations = Generations(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._solver = PathSolver(self._program, plan.workers, plan.room)
+        self._budget = plan.held + plan.room
         self.cursor, self._start = Cursor(), Cursor()
         if self._generations:
             self._restore()
@@ -320,6 +321,7 @@ class PathTraining:
             **({"held_out_error": float(np.mean(errors))} if errors else {}),
             "samples_processed": cursor.samples_processed,
             "memory_bytes": memory.held([os.getpid()]),
+            "budget_bytes": self._budget,
             "bytes_read": cursor.bytes_read,
             "lambda_bytes_read": cursor.bytes_read - last["bytes_read"],
             "bytes_written": 0,
