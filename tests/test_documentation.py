@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -25,7 +26,7 @@ def prepare_readme(directory: Path) -> None:
     """A file of the name that README.md speaks of, with paragraphs of the texts that Python's help() shows."""
     from pydoc_data.topics import topics
 
-    with (directory / "arxiv25k.jsonl.gz").open("w") as file:  # whether it is compressed is seen from its bytes
+    with gzip.open(directory / "arxiv25k.jsonl.gz", "wt", encoding="utf-8") as file:
         for name, page in topics.items():
             file.writelines(json.dumps({"id": name, "text": part}) + "\n" for part in page.split("\n\n"))
 
