@@ -24,15 +24,6 @@ def test_all_files_name_the_same_version() -> None:
     assert newest[1] in ("Unreleased", VERSION)
 
 
-def test_importing_the_packages_loads_nothing_heavy() -> None:
-    """So the command line answers at once, and so does a script that uses a part."""
-    check = (
-        "import sys, blocks, ooc, samplers; print([name for name in ('numpy', 'numba', 'h5py') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with both, made from the files that git has."""
