@@ -18,9 +18,11 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.features import Features
+from samplers.screening import strong_rule
 
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
+REACH = 1.5  # levels that differ by a larger factor are too far apart for the strong rule
 _FAR = 1e150  # |d|, where nothing is known
 _ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
 
@@ -141,9 +143,13 @@ class Correlations:
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
 
-    def expected(self, residual: np.ndarray) -> np.ndarray:
-        """What correlations are likely to be, float64 (p,), nothing being read."""
-        return self._relations(residual)[0][self._known.numbers] * self._known.values
+    def strong(self, residual: np.ndarray, level: float, before: float, l1: np.ndarray) -> np.ndarray:
+        """Columns that the strong rule proposes, int64; nothing is read, correlations are as is likely."""
+        if before > REACH * level:
+            return np.empty(0, np.int64)
+        along, _ = self._relations(residual)
+        found = np.empty(l1.size, np.int64)
+        return found[: strong_rule(level, before, self._known.numbers, self._known.values, along, l1, found)].copy()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is known, flat, as `restore` takes it."""

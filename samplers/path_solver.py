@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from samplers.correlations import REACH
 from samplers.cross_validation import Validation, held_out_error, validate
 from samplers.losses import Fit
 from samplers.regression_program import RegressionProgram
@@ -21,7 +22,6 @@ from samplers.working_sets import Attempt, Solution, judge_all
 
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
 _MOST_AHEAD = 8  # values of lambda in a pass
-_REACH = 1.5  # by which they differ, at most: as far as strong rules reach
 
 
 class Found(NamedTuple):
@@ -80,7 +80,7 @@ class PathFit:
             return attempts
         attempts[0].solve_working_set()
         for level in (self._share * levels[1 : self._ahead]).tolist():
-            if level * _REACH < self._before:
+            if level * REACH < self._before:
                 break
             last = attempts[-1]
             following = Attempt.beginning(last.regression, level, last.solution(np.nan), last.target, self._before)
@@ -96,12 +96,11 @@ class PathFit:
         attempt, known = self.attempt, self.regression.regression.correlations
         if attempt is None:
             return {}
-        columns = np.flatnonzero(attempt.coefficients)
         numbers = [float(getattr(attempt, name)) for name in _NUMBERS]
         return {
             "numbers": np.array([*numbers, attempt.fit.loss, self._before, self._ahead]),
-            "columns": columns,
-            "values": attempt.coefficients[columns],
+            "columns": attempt.support,
+            "values": attempt.coefficients[attempt.support],
             "scores": attempt.fit.scores,
             "free": attempt.fit.free,
             "residual": attempt.fit.residual,
@@ -118,14 +117,15 @@ class PathFit:
         self._ahead = int(ahead)
         coefficients = np.zeros(self.regression.regression.norms.size)
         coefficients[arrays["columns"]] = arrays["values"]
-        scores, free, residual, candidates, working = (
-            arrays[name].copy() for name in ("scores", "free", "residual", "candidates", "working")
+        support, scores, free, residual, candidates, working = (
+            arrays[name].copy() for name in ("columns", "scores", "free", "residual", "candidates", "working")
         )
         told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
         told["stalled"] = int(told["stalled"])
         self.attempt = Attempt(
             self.regression.regression,
             coefficients=coefficients,
+            support=support,
             fit=Fit(scores, free, residual, loss),
             candidates=candidates,
             working=working,

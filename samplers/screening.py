@@ -10,7 +10,6 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 
 _ROUNDED = 1 - 1e-9  # of a bound that is met to the last digit
-_STRONG = 1.5  # levels that differ by a larger factor are too far apart for the rule
 
 
 @reordered_kernel
@@ -35,12 +34,17 @@ def safe_radius(gap: float, curvature: float) -> float:
     return float(np.sqrt(2 * curvature * max(gap, 0.0)))
 
 
-def strong_set(level: float, before: float, correlations: np.ndarray, l1: np.ndarray) -> np.ndarray:
-    """Columns that the sequential strong rule (Tibshirani and others, JRSS B 2012, section 5) does not discard.
+@reordered_kernel
+def strong_rule(level, before, numbers, values, along, l1, chosen):
+    """Write to `chosen`, int64 (p,), the columns that the sequential strong rule does not discard (Tibshirani and
+    others, JRSS B 2012, section 5); returns how many there are.
 
-    Penalties are level * l1. correlations: float64 (p,), of the solution for the level `before`. Returns none if that
-    is too far away.
+    Penalties are level * l1, float64 (p,). Correlations of the solution for the level `before` are expected to be
+    along[numbers[j]] * values[j], see `samplers.correlations`.
     """
-    if before > _STRONG * level:
-        return np.empty(0, np.int64)
-    return np.flatnonzero((np.abs(correlations) >= (2 * level - before) * l1) & (l1 > 0))
+    count = 0
+    for j in range(l1.size):
+        if l1[j] > 0.0 and abs(along[numbers[j]] * values[j]) >= (2.0 * level - before) * l1[j]:
+            chosen[count] = j
+            count += 1
+    return count

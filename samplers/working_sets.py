@@ -21,7 +21,7 @@ from samplers.correlations import Correlations, Seen, Wanted
 from samplers.duality import Standing, standing, survey
 from samplers.features import Features
 from samplers.losses import Fit, Loss, Part
-from samplers.screening import outside_sphere, safe_radius, strong_set
+from samplers.screening import outside_sphere, safe_radius
 
 _FIRST = 100  # columns of the first working set, at least
 _GROWTH = 2  # columns for each coefficient that is not 0
@@ -44,6 +44,7 @@ class Solution(NamedTuple):
 
     level: float
     coefficients: np.ndarray  # float64 (p,), b
+    support: np.ndarray  # int64, ascending: those that are not 0
     fit: Fit
     objective: float
     gap: float
@@ -64,7 +65,7 @@ class Regression:
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
         seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
         level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
-        return Solution(level, coefficients, fit, fit.loss, 0.0)
+        return Solution(level, coefficients, np.empty(0, np.int64), fit, fit.loss, 0.0)
 
     def solve(self, level: float, start: Solution, target: float) -> Solution:
         """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
@@ -82,6 +83,7 @@ class Attempt:
     level: float
     target: float  # gap
     coefficients: np.ndarray  # float64 (p,), changed
+    support: np.ndarray  # int64, ascending: those that are not 0
     fit: Fit
     candidates: np.ndarray  # int64, the columns that are not ruled out
     working: np.ndarray  # int64, the next working set; all coefficients other than 0 are of it
@@ -92,9 +94,6 @@ class Attempt:
     least: float = np.inf  # gap so far
     stalled: int = 0  # working sets that brought it no further
 
-    def __post_init__(self) -> None:
-        self._support = np.flatnonzero(self.coefficients)
-
     @classmethod
     def beginning(
         cls, regression: Regression, level: float, start: Solution, target: float, read: float | None = None
@@ -103,10 +102,11 @@ class Attempt:
 
         read: the level for which correlations were read last, if that is not the other level.
         """
-        b, expected = start.coefficients, regression.correlations.expected(start.fit.residual)
-        working = strong_set(level, start.level if read is None else read, expected, regression.penalty.l1)
-        working = np.union1d(working, np.flatnonzero(b)) if working.size else working
-        return cls(regression, level, target, b.copy(), start.fit, regression.usable, working, _ALMOST * target)
+        before, b = start.level if read is None else read, start.coefficients.copy()
+        working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1)
+        working = np.union1d(working, start.support) if working.size else working
+        every, goal = regression.usable, _ALMOST * target
+        return cls(regression, level, target, b, start.support, start.fit, every, working, goal)
 
     def improve(self) -> Solution | None:
         """Solve the problem on the working set and look at all columns; returns the solution if that is it.
@@ -135,7 +135,7 @@ class Attempt:
         )
 
     def solution(self, objective: float) -> Solution:
-        return Solution(self.level, self.coefficients, self.fit, objective, self.gap)
+        return Solution(self.level, self.coefficients, self.support, self.fit, objective, self.gap)
 
     def solve_working_set(self) -> None:
         if self.working.size:
@@ -144,7 +144,7 @@ class Attempt:
             part = Part(self.regression.features.gather(working), l1, l2)
             found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
             self.coefficients[working] = found
-            self._support = working[found != 0]
+            self.support = working[found != 0]
 
     def look(self) -> float:
         """The gap to the best dual point so far."""
@@ -158,7 +158,7 @@ class Attempt:
 
     def wants(self) -> Wanted:
         """The correlations that it wants to see."""
-        return Wanted(self.fit.residual, self.level, self.regression.penalty.l1, self._support)
+        return Wanted(self.fit.residual, self.level, self.regression.penalty.l1, self.support)
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
@@ -181,7 +181,7 @@ class Attempt:
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
-        size = max(_FIRST, _GROWTH * self._support.size)
+        size = max(_FIRST, _GROWTH * self.support.size)
         found = np.empty(self._seen.chosen.size, np.int64)
         return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
 

@@ -209,7 +209,7 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
 
     bound = correlations.bound
     monkeypatch.setattr(working_sets, "outside_sphere", keep_all)
-    monkeypatch.setattr(working_sets, "strong_set", lambda *_: np.empty(0, np.int64))
+    monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.empty(0, np.int64))
     monkeypatch.setattr(correlations, "bound", know_nothing)
     for level, one, other in zip(levels, screened, solve(problem, ratios, 1e-12)[1], strict=True):
         assert objective(problem, one, level) == pytest.approx(objective(problem, other, level), rel=1e-11)
@@ -219,7 +219,7 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
 def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
     """A rule that discards nearly everything costs time, not the solution."""
     _, expected = solve(genes, np.geomspace(1, 0.05, 20), 1e-12)
-    monkeypatch.setattr(working_sets, "strong_set", lambda *_: np.array([7]))
+    monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.array([7]))
     for one, other in zip(expected, solve(genes, np.geomspace(1, 0.05, 20), 1e-12)[1], strict=True):
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
@@ -234,7 +234,7 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     noise = near * np.random.default_rng(seed).standard_normal(best.coefficients.size)
     b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
-    start = working_sets.Solution(level, b, fit, 0.0, 0.0)
+    start = working_sets.Solution(level, b, np.flatnonzero(b), fit, 0.0, 0.0)
     attempt = working_sets.Attempt.beginning(regression, level, start, 0.0)
     attempt.judge(regression.correlations.see(attempt.wants(), attempt.candidates))
     assert set(np.flatnonzero(best.coefficients)) <= set(attempt.candidates)
