@@ -1,6 +1,6 @@
 """Sparse regression out of core: the same path of a Lasso under several memory budgets, from a cold page cache.
 
-    python -m benchmarks.regression_out_of_core --columns 1e6 --entries 250 --memory 512MB 8GB --limit 640MB none
+    python -m benchmarks.regression_out_of_core --columns 1e6 --entries 375 --memory 768MB 8GB --limit 768MB none
     python -m benchmarks.regression_out_of_core --rows 1e5 --columns 1e7 --entries 100 --memory 4GB --limit 4GB
 
 Every run is the command a user would give. With --limit all its memory, that of the page cache with it, is bounded by a
@@ -43,11 +43,11 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", type=float, default=50_000)
     add("--columns", type=float, default=1e6)
-    add("--entries", type=int, default=250, help="of a column")
+    add("--entries", type=int, default=375, help="of a column")
     add("--path", type=int, default=100)
     add("--tolerance", type=float, default=1e-4)
     add("--workers", type=int, default=2)
-    add("--memory", nargs="+", default=["512MB", "8GB"], help="budgets")
+    add("--memory", nargs="+", default=["768MB", "8GB"], help="budgets")
     add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
     add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
     add("--json", type=Path, help="write the numbers there")

@@ -95,12 +95,11 @@ class BlockFeatures:
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[_Piece]:
         """Each block's columns in so many pieces."""
-        ends = np.searchsorted(chosen, self._bounds)
-        for number, block in enumerate(self._blocks):
-            cuts = np.linspace(ends[number], ends[number + 1], each + 1).astype(np.int64)
-            for begin, end in pairwise(cuts):
-                if begin < end:
-                    yield _Piece(block, chosen[begin:end] - self._bounds[number], slice(begin, end))
+        ends = np.searchsorted(chosen, self._bounds).tolist()
+        for number, (first, last) in enumerate(pairwise(ends)):
+            cuts = range(first, last, max(-(-(last - first) // each), 1))
+            for begin, end in pairwise([*cuts, last]):
+                yield _Piece(self._blocks[number], chosen[begin:end] - self._bounds[number], slice(begin, end))
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:

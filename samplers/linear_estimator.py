@@ -94,7 +94,7 @@ class LinearEstimator(Estimator):
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
         fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
-        return Solution(nothing.level, coefficients, fit, fit.loss, np.inf)
+        return Solution(nothing.level, coefficients, np.flatnonzero(coefficients), fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
         """X b, float64 (n,)."""

@@ -31,7 +31,7 @@ from samplers.regression_warm_up import prepare_regression
 
 TARGET = "samplers.regression_program:RegressionProgram"
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
-_PROCESS = 250_000_000  # bytes of the process that has loaded the kernels
+_PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
 _ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
 
 
