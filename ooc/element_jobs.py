@@ -39,7 +39,7 @@ class ElementJobs:
     def __init__(self, program: StochasticProgram) -> None:
         self._program = program
         self._constants = {name: constant(value) for name, value in program.constants().items()}
-        self._work = {name: np.zeros(x.shape, x.dtype) for name, x in program.locals.items() if x.per == "work"}
+        self._work = {name: np.zeros(*x.spec(0)) for name, x in program.locals.items() if x.per == "work"}
         self._loops = element_loops.load(program, self._names())
         self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
 
@@ -57,6 +57,11 @@ class ElementJobs:
             by_entry=per["entry"],
             work=list(self._work),
         )
+
+    @property
+    def name(self) -> str:
+        """Of the loops: another one, if they are others."""
+        return self._loops.__name__
 
     def do(self, job: Job) -> Any:
         """Do a job; returns seconds, of a combination or of elements processed, or losses."""
@@ -129,11 +134,7 @@ class ElementJobs:
             block = elements_of(dataset.block(number))
             elements = block.offsets.size - 1
             counts = {"element": elements, "entry": int(block.offsets[-1])}
-            kept = {
-                name: np.zeros((counts[x.per], *x.shape), x.dtype)
-                for name, x in program.locals.items()
-                if x.per in counts
-            }
+            kept = {name: np.zeros(*x.spec(counts[x.per])) for name, x in program.locals.items() if x.per in counts}
             found = np.empty(elements)
             visits = Visits(0, elements, 0, 0, program.seed)
             getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)

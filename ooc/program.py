@@ -178,6 +178,10 @@ class Program(Protocol):
         """What one of some machines, each with as much data, passes on of the model in an iteration, at most."""
         ...
 
+    def kernels(self) -> str:
+        """A name of the kernels that `update` calls, where its class and options do not say which they are."""
+        ...
+
     def warm_up(self) -> None:
         """Compile, or load from the cache, every kernel that `update` calls."""
         ...
@@ -291,6 +295,9 @@ class StaticProgram:
 
     def sent_bytes(self, machines: int) -> int:
         return sum(spec.bytes for spec in self.shared_arrays().values())
+
+    def kernels(self) -> str:
+        return ""
 
     def warm_up(self) -> None:
         pass

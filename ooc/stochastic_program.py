@@ -37,12 +37,20 @@ TIMES = ("computing_s", "waiting_s", "communicating_s")
 
 
 class Local(NamedTuple):
-    """A variable of each element. per: "element"; "entry" for one of each entry of the element, or token, the first
-    dimension; or "work", an array that is there for use within `process` and is not kept."""
+    """A variable of each element: an array, of one number if nothing is said of its shape.
+
+    per: "element"; "entry" for such an array, or number, of each entry of the element, or token, the first dimension;
+    or "work", an array that is there for use within `process` and is not kept.
+    """
 
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
     per: Literal["element", "entry", "work"] = "element"
+
+    def spec(self, count: int) -> ArraySpec:
+        """Of so many elements, or entries; of a work array the first dimension is left out."""
+        shape = self.shape or (() if self.per == "entry" else (1,))
+        return ArraySpec(shape if self.per == "work" else (count, *shape), self.dtype)
 
 
 class StochasticProgram(StaticProgram):
@@ -109,7 +117,7 @@ class StochasticProgram(StaticProgram):
     def process(element: Any, weight: Any, shared: Any, local: Any) -> None:
         """Process one element that counts for `weight` of them: change `shared` by its operators, and `local`.
 
-        It is compiled by numba, and so are the functions that it calls, which stand in the same file.
+        It is compiled by numba. Functions that it calls are compiled ones, too, and stand in the same file.
         """
         raise NotImplementedError
 
@@ -157,7 +165,7 @@ class StochasticProgram(StaticProgram):
         """Of what is kept of elements and entries."""
         counts = {"element": self.elements, "entry": int(self.first_entries[-1])}
         kept = {name: local for name, local in self.locals.items() if local.per != "work"}
-        specs = {f"local.{name}": ArraySpec((counts[x.per], *x.shape), x.dtype) for name, x in kept.items()}
+        specs = {f"local.{name}": local.spec(counts[local.per]) for name, local in kept.items()}
         if self.delays:
             specs["delayed.count"] = ArraySpec((self.elements,), "int64")
             specs["delayed.places"] = ArraySpec((self.elements, self.delays, 3), "int64")
@@ -196,7 +204,7 @@ class StochasticProgram(StaticProgram):
 
     def scratch_bytes(self) -> int:
         """Work arrays, what is put back after a trial, and the words of two blocks of documents."""
-        work = sum(ArraySpec(x.shape, x.dtype).bytes for x in self.locals.values() if x.per == "work")
+        work = sum(local.spec(0).bytes for local in self.locals.values() if local.per == "work")
         kept = sum(spec.bytes for spec in self.local_specs().values()) if self.adaptive else 0
         return work + kept // 2 + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
@@ -208,6 +216,9 @@ class StochasticProgram(StaticProgram):
         from ooc.element_jobs import ElementJobs
 
         return ElementJobs(self)
+
+    def kernels(self) -> str:
+        return self.jobs.name
 
     def warm_up(self) -> None:
         self.jobs.warm_up()

@@ -97,6 +97,7 @@ def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
     options = [value for value in spec.options.values() if isinstance(value, str)]
     kept = [
+        program.kernels(),
         *(phase.name for phase in program.initial[-1:]),
         *map(str, program.local_state()),
         *program.primary_arrays(),

@@ -186,15 +186,22 @@ def rows_of(matrix: Matrix, number: int) -> list[SimpleNamespace]:
 
 
 class Quadratic(StochasticProgram):
-    """|w - 1|^2 / 2 in 200 dimensions, each with noise of its own at each visit, by steps of 2 / t (theorem 2)."""
+    """|w - 1|^2 / 2 in 200 dimensions, each with noise of its own at each visit, by steps of rate / t^power."""
+
+    def __init__(self, dataset: Matrix, *, rate: float = 2.0, power: float = 1.0, **options: Any) -> None:
+        self.rate, self.power = rate, power
+        super().__init__(dataset, **options)
 
     def shared_variables(self) -> dict[str, Shared]:
         return {"w": Shared((200,), averaged=True), "t": Shared()}
 
+    def constants(self) -> dict[str, Any]:
+        return {"rate": self.rate, "power": self.power}
+
     @staticmethod
     def process(element, weight, shared, local):
         shared.t.add(weight)
-        step = 2 * weight / shared.t.get()
+        step = shared.rate * weight / shared.t.get() ** shared.power
         for k in range(200):
             shared.w.add(k, -step * (shared.w.get(k) - 1 + 3 * (uniform(element.key, k) - 0.5)))
         shared.w.average(step)
