@@ -42,6 +42,9 @@ class LinearEstimator(Estimator):
     objective_: float
     null_loss_: float
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
     def _describe(self, tags: Any) -> None:
         tags.target_tags.required = True
 

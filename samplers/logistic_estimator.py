@@ -54,6 +54,8 @@ class LogisticRegression(LinearEstimator):
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
         classes, labels = classes_of(y)
+        if weights is not None and np.unique(labels[weights > 0]).size < 2:
+            raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
         if not self.C > 0:
             raise RequestError(f"C={self.C!r}: a number above 0 is needed")
         target = labels.astype(np.float64)
@@ -78,7 +80,8 @@ class LogisticRegression(LinearEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The more probable class of each row, (n,)."""
-        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+        second = self.decision_function(X) > 0
+        return self.classes_[second.astype(np.int64)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the rows whose class is predicted."""
