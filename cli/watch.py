@@ -67,13 +67,15 @@ def watching(run: Path) -> Iterator[None]:
 
 
 def _follow_own(run: Path, ended: threading.Event) -> None:
+    """Begin once the lock of the run is taken anew; a training can be over before anybody looks."""
     from blocks.errors import OocError
-    from ooc.progress import current, started
+    from ooc.progress import current
 
-    began = time.time()
-    while not ended.wait(INTERVAL):
+    began, over = time.time(), False
+    while not over:
+        over = ended.wait(INTERVAL)
         with suppress(OocError, OSError):  # it is not made yet, or was removed
-            if (started(current(run)) or 0) >= began - 1:
+            if (current(run) / "lock").stat().st_mtime >= began - 1:
                 (_show if sys.stderr.isatty() else _print_lines)(run, sys.stderr, ended=ended)
                 return
 
