@@ -30,10 +30,14 @@ COMMANDS = [
     f"train lda corpus stopped --sampler two-phase --iterations 1000000 --max-time 0.2 {TOPICS}",
     *(f"train mf ratings {method} --method {method} {SHORT}" for method in ("sgd", "ccd", "als")),
     f"train mf ratings implicit --implicit --method als {SHORT}",
+    f"train lasso design lasso --path 4 {ONE}",
+    f"train logistic design logistic --path 4 {ONE}",
+    f"train logistic design stopped-path --path 50 --max-time 0.001 {ONE}",
+    "predict lasso design predicted.csv",
 ]
 TOLD = {
     "topics.json": "topics lda --top 6 --documents 2 --json",
-    "recommended.csv": "recommend ccd --user u3 --top 3",
+    "recommended.json": "recommend ccd --user u3 --top 3 --json",
     "corpus.json": "info corpus --json",
     "ratings.json": "info ratings --json",
     "design.json": "info design --json",
