@@ -33,6 +33,8 @@ _VALUES = {  # of the last line of the metrics, as they are told
     "rmse": "RMSE {:.4f}",
     "held_out_rmse": "held-out {:.4f}",
     "held_out_percentile_rank": "held-out percentile rank {:.2%}",
+    "error": "error {:.4f}",
+    "held_out_error": "held-out error {:.4f}",
 }
 
 
@@ -45,7 +47,7 @@ def train_lda(
     iterations: Iterations = 100,
     sampler: Annotated[
         str,
-        one_of("auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs", "How topics are sampled."),
+        one_of("auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs|splash", "How topics are sampled."),
     ] = "auto",
     mh_steps: Annotated[
         int | None, typer.Option(help="Proposals a token, for two-phase, lightlda and aliaslda [default: 2].")
@@ -61,6 +63,12 @@ def train_lda(
     start: Annotated[
         str | None,
         one_of("scvb0|random", "Topics that sparse-gibbs starts with [default: scvb0 unless the model is large]."),
+    ] = None,
+    parallelism: Annotated[
+        int | None, typer.Option(help="Of splash: workers that are combined, whatever the processes [default: 1].")
+    ] = None,
+    sync_per_pass: Annotated[
+        int | None, typer.Option(min=1, help="Of splash: how often in a pass they are combined [default: 1].")
     ] = None,
     alpha: Annotated[
         str | None,
@@ -150,6 +158,8 @@ def train_lda(
                 run,
                 update=update,
                 start=start,
+                parallelism=parallelism,
+                sync_per_pass=sync_per_pass,
                 chains=chains,
                 **common,
             )
@@ -164,7 +174,7 @@ def train_mf(
     run: RunPath,
     rank: Annotated[int, typer.Option(help="Factors of each user and item.")],
     iterations: Iterations = 20,
-    method: Annotated[str | None, one_of("sgd|ccd|als", "How factors are found [default: sgd].")] = None,
+    method: Annotated[str | None, one_of("sgd|ccd|als|splash", "How factors are found [default: sgd].")] = None,
     regularization: Annotated[
         float | None, typer.Option(help="Weight of the squared factors [default: 0.03; by row 1].")
     ] = None,
@@ -200,6 +210,13 @@ def train_mf(
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Conjugate gradients of als for each user and item [default: 3].")
+    ] = None,
+    parallelism: Annotated[
+        str | None,
+        typer.Option(metavar="auto|M", help="Of splash: workers that are combined [default: auto]."),
+    ] = None,
+    sync_per_pass: Annotated[
+        int | None, typer.Option(min=1, help="Of splash: how often in a pass they are combined [default: 1].")
     ] = None,
     evaluate_every: Annotated[int, typer.Option(min=1, help="Iterations between values of the objective.")] = 1,
     held_out: Annotated[
@@ -243,6 +260,8 @@ def train_mf(
             replicas=replicas,
             combine=combine,
             steps=steps,
+            parallelism=_parallelism(parallelism) if parallelism else None,
+            sync_per_pass=sync_per_pass,
             evaluate_every=evaluate_every,
             held_out=held_out and here.place(held_out),
             workers=here.workers or workers,
@@ -257,6 +276,61 @@ def train_mf(
         )
     if here.is_first:
         tell(here.place(run), last, as_json=json)
+
+
+@app.command("softmax")
+def train_softmax(
+    data: Annotated[Path, typer.Argument(help="Samples made by `ooc ingest svmlight --by-rows`.")],
+    run: RunPath,
+    passes: Annotated[int, typer.Option(min=1, help="Over the data.")] = 10,
+    loss: Annotated[str, one_of("softmax|hinge|squared", "The latter are one class against the rest.")] = "softmax",
+    rate: Annotated[float, typer.Option(help="Of the first steps; they are AdaGrad's.")] = 0.5,
+    regularization: Annotated[float, typer.Option(help="Weight of the squared weights, for each sample.")] = 0.0,
+    parallelism: Annotated[
+        str, typer.Option(metavar="auto|M", help="Workers whose results are combined, whatever the processes.")
+    ] = "auto",
+    most_parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Of the workers that auto tries [default: 16].")
+    ] = None,
+    sync_per_pass: Annotated[int, typer.Option(min=1, help="How often in a pass they are combined.")] = 1,
+    evaluate_every: Annotated[int, typer.Option(min=1, help="Passes between values of the objective.")] = 1,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Samples to evaluate on, ingested with --columns-from DATA.")
+    ] = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    seed: Seed = 0,
+    max_time: MaxTime = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Classes of samples: multi-class regression by stochastic gradient descent.
+
+    Example: ooc train softmax samples run --passes 5 --held-out others
+    """
+    from samplers.softmax_training import train_softmax as train
+
+    last = train(
+        data,
+        run,
+        passes=passes,
+        loss=loss,
+        rate=rate,
+        regularization=regularization,
+        parallelism=_parallelism(parallelism),
+        most_parallelism=most_parallelism,
+        sync_per_pass=sync_per_pass,
+        evaluate_every=evaluate_every,
+        held_out=held_out,
+        workers=workers,
+        memory_bytes=bytes_of(memory),
+        seed=seed,
+        max_time=max_time,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    tell(run, last, as_json=json)
 
 
 def resume(
@@ -307,6 +381,15 @@ def _alpha(text: str) -> float | list[float]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
+def _parallelism(text: str) -> int | str:
+    """How many workers there are, or auto."""
+    from blocks.errors import RequestError
+
+    if text != "auto" and not text.isdigit():
+        raise RequestError(f"--parallelism {text}: write auto, or how many workers there are")
+    return text if text == "auto" else int(text)
+
+
 def bytes_of(memory: str | None) -> int | None:
     from blocks.memory import parse_size
 
@@ -335,5 +418,7 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
             chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
             print(chosen.format(**last))
         print(f"Use it with: ooc predict {run} DATA OUT")
+    elif "error" in last:
+        print(f"Its weights are in {run / 'model' / 'softmax.npz'}")
     else:
         print(f"Use it with: ooc recommend {run} --user NAME")

@@ -16,6 +16,7 @@ from samplers.factor_model import row_order
 from samplers.factorization import SIDES, MatrixFactorization
 from samplers.factorization_programs import ImplicitFeedback
 from samplers.rankings import summed_percentile_ranks
+from samplers.splash_factorization import SplashFactorization
 
 
 def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
@@ -47,7 +48,7 @@ class FactorizationObserver:
         if not self._held_out:
             return {}
         program, arrays = engine.program, engine.arrays
-        assert isinstance(program, MatrixFactorization)
+        assert isinstance(program, MatrixFactorization | SplashFactorization)
         if isinstance(program, ImplicitFeedback):
             factors = arrays["rows"], self._order, arrays["columns"], np.arange(self._held_out.columns)
             ranks = summed_percentile_ranks(self._held_out, *factors)

@@ -21,6 +21,7 @@ from samplers.factor_rows import LEAST
 from samplers.factorization import MatrixFactorization
 from samplers.gradient_programs import DataParallelGradient, StochasticGradient
 from samplers.lanes import LANE
+from samplers.splash_factorization import SplashFactorization
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
 
@@ -192,6 +193,7 @@ METHODS = {
     "ccd": CoordinateDescent,
     "als": AlternatingLeastSquares,
     "implicit": ImplicitFeedback,
+    "splash": SplashFactorization,
 }
 ON_RING = {  # on several machines
     "sgd": "samplers.ring_gradient:RingGradient",
@@ -200,7 +202,9 @@ ON_RING = {  # on several machines
     "implicit": "samplers.ring_columns:RingImplicitFeedback",
 }
 TAKES = {  # options that only some methods have
-    "rate": ("sgd", "bsp"),
+    "rate": ("sgd", "bsp", "splash"),
+    "parallelism": ("splash",),
+    "sync_per_pass": ("splash",),
     "replicas": ("bsp",),
     "combine": ("bsp",),
     "nonnegative": ("ccd",),
@@ -208,7 +212,7 @@ TAKES = {  # options that only some methods have
     "alpha": ("implicit",),
     "penalty": ("sgd", "bsp", "ccd", "als"),
     "biases": ("sgd", "bsp", "ccd", "als"),
-    "center": ("sgd", "bsp", "ccd", "als"),
+    "center": ("sgd", "bsp", "ccd", "als", "splash"),
 }
 
 _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
@@ -226,7 +230,7 @@ def factorization_spec(
     for name in chosen:
         if method not in TAKES[name]:
             takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
-            raise RequestError(f"--{name} is not for {_OPTIONS[method]}", f"It is for {takers}.")
+            raise RequestError(f"--{name.replace('_', '-')} is not for {_OPTIONS[method]}", f"It is for {takers}.")
     if on_ring and method not in ON_RING:
         known = ", ".join(_OPTIONS[name] for name in ON_RING)
         raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")

@@ -22,7 +22,7 @@ from samplers.ring_training import GENERATIONS
 DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
 DEFAULT_ALPHA = 1.0
-_CHOICES = {"method": ("sgd", "ccd", "als"), "schedule": ("rotation", "bsp")}
+_CHOICES = {"method": ("sgd", "ccd", "als", "splash"), "schedule": ("rotation", "bsp")}
 
 
 def train_mf(
@@ -44,6 +44,8 @@ def train_mf(
     replicas: int | None = None,
     combine: str | None = None,
     steps: int | None = None,
+    parallelism: int | str | None = None,
+    sync_per_pass: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     memory_bytes: int | None = None,
@@ -59,10 +61,11 @@ def train_mf(
 ) -> dict[str, Any]:
     """Factorize the matrix `data` in the new run directory `path`.
 
-    method: sgd, ccd or als; None for sgd, or for als if `implicit`: the values are then counts, and `alpha` is the
-    confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the first
-    steps of sgd. schedule: of sgd, rotation or bsp, which takes replicas and combine, see `samplers.gradient_programs`.
-    steps: conjugate gradients of als for each row. The others are as in `samplers.training.train_lda`.
+    method: sgd, ccd, als or splash; None for sgd, or for als if `implicit`: the values are then counts, and `alpha` is
+    the confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization`. rate: of the
+    first steps of sgd or splash. schedule: of sgd, rotation or bsp, which takes replicas and combine, see
+    `samplers.gradient_programs`. steps: conjugate gradients of als for each row. parallelism, sync_per_pass: of splash,
+    see `ooc.stochastic_program`. The others are as in `samplers.training.train_lda`.
     biases: None for yes where they are possible. ring: of machines that do it together, each with its shard and a run
     of its own, by a method of ON_RING; `held_out` has the users of the shard, and the first machine writes the model.
     on_node: see `samplers.ring_training.train_lda_on_ring`.
@@ -72,10 +75,11 @@ def train_mf(
     chosen = _method(method, schedule, implicit=implicit)
     if implicit and alpha is None:
         alpha = DEFAULT_ALPHA
-    if biases is None and not implicit:
+    if biases is None and chosen not in ("implicit", "splash"):
         biases = not nonnegative
     given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}
     given |= {"nonnegative": nonnegative or None, "replicas": replicas, "combine": combine}
+    given |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
     if regularization is None:
         by_row = implicit or penalty == "row"
         regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION

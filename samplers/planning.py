@@ -9,6 +9,7 @@ from typing import Any
 
 from blocks import memory
 from blocks.dataset import Dataset
+from blocks.errors import RequestError
 from ooc.disk_speed import measure_disk
 from ooc.forecast import Speeds, forecast
 from ooc.plan import make_plan
@@ -49,6 +50,8 @@ def plan_lda(
     given = {"mh_steps": mh_steps}
     auto = "two-phase" if machines > 1 else auto_sampler(topics, dataset.vocabulary_size, given)
     name = auto if sampler == "auto" else sampler
+    if name == "splash":
+        raise RequestError("ooc plan does not know --sampler splash yet", "Train for an iteration to see.")
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
     spec = (ring_spec if machines > 1 else sampler_spec)(name, options, given)
     available = memory.available()

@@ -17,6 +17,7 @@ from samplers.doc_major import DocMajor, is_small
 from samplers.documents import Cell
 from samplers.lda import Lda, tokens_of_documents, tokens_of_words
 from samplers.running_mean import RunningMean
+from samplers.splash_lda import SplashLda
 from samplers.table_major import TableMajor
 from samplers.warm_start import WarmStart
 
@@ -184,19 +185,22 @@ def check_steps(mh_steps: int) -> int:
     return mh_steps
 
 
-SAMPLERS: dict[str, type[Lda]] = {
+SAMPLERS: dict[str, type[Lda] | type[SplashLda]] = {
     "two-phase": TwoPhase,
     "gibbs": Gibbs,
     "sparse-gibbs": SparseGibbs,
     "sparselda": SparseLda,
     "aliaslda": AliasLda,
     "lightlda": LightLda,
+    "splash": SplashLda,
 }
 TAKES = {  # options that not every sampler has
     "mh_steps": ("two-phase", "aliaslda", "lightlda"),
     "proposal": ("lightlda",),
     "start": ("sparse-gibbs",),
     "running_mean": ("sparse-gibbs",),
+    "parallelism": ("splash",),
+    "sync_per_pass": ("splash",),
     "update": ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"),
 }
 

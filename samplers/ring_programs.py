@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from blocks.dataset import Block, Slice
+from blocks.errors import RequestError
 from ooc.program import Job, Phase
 from ooc.worker import ProgramSpec
 from samplers import travelling_rows, two_phase
@@ -75,4 +76,6 @@ def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> Prog
     """The program of a sampler, or of two-phase sampling for "auto"; see `samplers.programs.sampler_spec`."""
     name = "two-phase" if name == "auto" else name
     settled = sampler_spec(name, options, given).options
+    if name not in RING_SAMPLERS:
+        raise RequestError(f"--sampler {name} cannot be used on several machines yet", "Leave it out.")
     return ProgramSpec(f"{__name__}:{RING_SAMPLERS[name].__name__}", settled)

@@ -8,7 +8,7 @@ from typing import Any
 
 from blocks.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.kinds import open_grid
+from blocks.kinds import open_rows
 from ooc.plan import Plan
 from ooc.program import Program
 from ooc.ring import Ring
@@ -27,6 +27,10 @@ from samplers.preparation import check_dataset, check_lengths, check_limits, pla
 from samplers.programs import TAKES, auto_sampler, sampler_spec
 from samplers.regression_training import is_regression, resume_regression
 from samplers.ring_checks import check_same
+from samplers.softmax import Softmax
+from samplers.softmax_training import SoftmaxObserver
+from samplers.splash_factorization import SplashFactorization
+from samplers.splash_lda import SplashLda
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -51,6 +55,8 @@ def train_lda(
     proposal: str | None = None,
     update: str | None = None,
     start: str | None = None,
+    parallelism: int | None = None,
+    sync_per_pass: int | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
     optimize_every: int = 0,
@@ -71,12 +77,15 @@ def train_lda(
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    scratch: a directory on a faster disk for the state.
+    scratch: a directory on a faster disk for the state. parallelism, sync_per_pass: of splash, see
+    `ooc.stochastic_program`.
     average: states that the model is the average of; None for the sampler's running mean if it has one, else the last.
     callback: see `ooc.training.train`; of one chain.
     Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
     RequestError, before anything is written, if an option is wrong.
     """
+    if sampler == "splash":
+        check_splash(optimize_every, average)
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
     priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
@@ -87,6 +96,7 @@ def train_lda(
         check_convergence(iterations, evaluate_every)
     dataset = Dataset(data)
     given = {"mh_steps": mh_steps, "proposal": proposal, "update": update, "start": start}
+    given |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
     if sampler == "auto":
         sampler = auto_sampler(topics, dataset.vocabulary_size, given)
     if average is None:
@@ -111,6 +121,13 @@ def train_lda(
     run = create_run(path, dataset, spec, **configured)
     observer = LdaObserver(run, plan.workers)
     return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback)
+
+
+def check_splash(optimize_every: int, average: int | None) -> None:
+    """Raise RequestError for what the sampler splash does not do."""
+    for option, asked in (("optimize-every", optimize_every), ("average", average not in (None, 1))):
+        if asked:
+            raise RequestError(f"--{option} is not for --sampler splash", "Leave it out.")
 
 
 def optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
@@ -173,10 +190,10 @@ def resume(
             raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
         return resume_regression(run, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
     check_limits(run.spec, workers, max_time)
-    dataset = run.dataset(open_grid)
+    dataset = run.dataset(open_rows)
     program = run.spec.build(dataset)
     first = ring is None or ring.rank == 0
-    evaluators = first and isinstance(program, Lda) and bool(run.config["settings"].get("held_out"))
+    evaluators = first and isinstance(program, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
     check_dataset(dataset)
     if iterations is not None:
@@ -201,9 +218,11 @@ def check_ring(run: Run, ring: Ring | None) -> None:
 
 
 def _observer(run: Run, program: Program, plan: Plan, *, first: bool) -> Observer | None:
-    if isinstance(program, Lda):
+    if isinstance(program, Lda | SplashLda):
         return LdaObserver(run, plan.workers, first=first)
-    return FactorizationObserver(run) if isinstance(program, MatrixFactorization) else None
+    if isinstance(program, Softmax):
+        return SoftmaxObserver(run)
+    return FactorizationObserver(run) if isinstance(program, MatrixFactorization | SplashFactorization) else None
 
 
 def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:

@@ -1,0 +1,135 @@
+"""Multi-class regression: gradients, one worker against plain steps, other losses, the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import InProcess
+
+from blocks.samples import Samples
+from blocks.samples_ingestion import write_samples
+from ooc.run import Run
+from ooc.worker import ProgramSpec
+from samplers.softmax import turn_to_gradients
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples float32 (n, 12), about half of it 0, and labels 0, 2, 5 that a linear rule tells apart but for noise."""
+    random = np.random.default_rng(seed)
+    rule = np.random.default_rng(0).normal(size=(12, 3))
+    x = (random.normal(size=(count, 12)) * (random.random((count, 12)) < 0.5)).astype(np.float32)
+    return x, np.array([0.0, 2.0, 5.0])[(x @ rule + random.gumbel(size=(count, 3)) / 2).argmax(axis=1)]
+
+
+def samples_of(path: Path, x: np.ndarray, labels: np.ndarray) -> Samples:
+    offsets = np.concatenate(([0], np.cumsum((x != 0).sum(axis=1))))
+    return write_samples(path, offsets, np.nonzero(x)[1], x[x != 0], labels, width=x.shape[1], block_entries=800)
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    return samples_of(tmp_path_factory.mktemp("softmax") / "samples", *drawn(600, 1))
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2], ids=["softmax", "hinge", "squared"])
+def test_gradients_are_differences_of_the_loss(kind):
+    scores = np.array([0.3, -1.2, 0.7, 0.1], np.float32)
+
+    def loss(k: int, change: float) -> float:
+        moved = scores.copy()
+        moved[k] += change
+        return turn_to_gradients(kind, 2, moved)[0]
+
+    gradients = scores.copy()
+    turn_to_gradients(kind, 2, gradients)
+    assert gradients == pytest.approx([(loss(k, 1e-2) - loss(k, -1e-2)) / 2e-2 for k in range(4)], abs=1e-3)
+
+
+def plain(samples: Samples, passes: int, rate: float, penalty: float) -> np.ndarray:
+    """The weights and intercepts, float64 (13, 3), that AdaGrad comes to, one sample after the other."""
+    weights, squares, t = np.zeros((13, 3)), np.zeros((13, 3)), 0
+    for _ in range(passes):
+        for number in range(samples.block_count):
+            block = samples.block(number)
+            for row, label in enumerate(block.labels):
+                x = np.zeros(13)
+                mine = slice(*block.offsets[row : row + 2])
+                x[block.columns[mine]], x[12] = block.values[mine], 1
+                shares = np.exp(x @ weights - (x @ weights).max())
+                shares = shares / shares.sum() - (np.array([0.0, 2.0, 5.0]) == label)
+                t += 1
+                weights *= 1 - rate * penalty / np.sqrt(t)
+                there = x != 0
+                squares[there] += np.outer(x, shares)[there] ** 2
+                weights[there] -= rate * np.outer(x, shares)[there] / np.sqrt(squares[there] + 1e-12)
+    return weights
+
+
+def test_one_worker_takes_the_steps_of_adagrad(samples):
+    options = {"parallelism": 1, "rate": 0.3, "regularization": 0.01, "sync_per_pass": 2}
+    with InProcess(samples, ProgramSpec("samplers.softmax:Softmax", options)) as chain:
+        chain.iterate(2)
+        assert np.allclose(chain.shared["weights"], plain(samples, 2, 0.3, 0.01), atol=2e-4)
+        told = chain.objective()
+    assert told["error"] < 0.25
+
+
+@pytest.mark.parametrize("loss", ["softmax", "hinge", "squared"])
+def test_workers_learn_as_one_does(samples, loss):
+    """Eight, with a synchronisation a pass, after four passes: the loss is near that of one."""
+    found = []
+    for degree in (1, 8):
+        options = {"parallelism": degree, "loss": loss, "rate": 0.3}
+        with InProcess(samples, ProgramSpec("samplers.softmax:Softmax", options)) as chain:
+            chain.iterate(4)
+            found.append(chain.objective())
+    assert found[1]["objective"] < 1.1 * found[0]["objective"]
+    assert found[1]["error"] < 0.25
+
+
+def test_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
+    for name, seed in (("train", 1), ("test", 2)):
+        x, labels = drawn(400, seed)
+        rows = [" ".join(f"{column + 1}:{x[row, column]}" for column in np.flatnonzero(x[row])) for row in range(400)]
+        text = "".join(f"{label:g} {row}\n" for label, row in zip(labels, rows, strict=True))
+        (tmp_path / f"{name}.svm").write_text(text)
+    done = ooc("ingest", "svmlight", "train.svm", "samples", "--by-rows")
+    assert done.stdout.startswith("samples: 400 samples, 12 columns")
+    assert ooc("ingest", "svmlight", "test.svm", "others", "--by-rows", "--columns-from", "samples").returncode == 0
+    command = ("train", "softmax", "samples", "run", "--passes", 3, "--held-out", "others", "--most-parallelism", 4)
+    done = ooc(*command, "--json")
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout)
+    assert last["held_out_error"] < 0.3
+    assert last["parallelism"] in (1, 3, 4)
+    assert {"held_out_loss", "objective", "computing_s", "waiting_s", "communicating_s"} <= last.keys()
+    model = np.load(tmp_path / "run" / "model" / "softmax.npz")
+    assert model["labels"].tolist() == [0, 2, 5]
+    x, labels = drawn(400, 2)
+    found = model["labels"][(x @ model["weights"].T + model["intercepts"]).argmax(axis=1)]
+    assert np.mean(found != labels) == pytest.approx(last["held_out_error"])
+    assert ooc("resume", "run", "--iterations", 4).returncode == 0
+    assert [line["iteration"] for line in Run(tmp_path / "run").metrics()] == [1, 2, 3, 4]
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path, ooc: Ooc) -> None:
+    (tmp_path / "one.svm").write_text("1 1:1\n1 2:1\n")
+    assert ooc("ingest", "svmlight", "one.svm", "one", "--by-rows").returncode == 0
+    for arguments, told in [
+        (("one", "run"), "there are no classes to tell apart"),
+        (("one", "run", "--loss", "best"), "--loss 'best' is not known"),
+        (("one", "run", "--rate", "0"), "--rate 0: more than 0"),
+        (("one", "run", "--parallelism", "many"), "write auto"),
+        (("one", "run", "--parallelism", "2", "--most-parallelism", "4"), "--most-parallelism is for"),
+    ]:
+        done = ooc("train", "softmax", *arguments)
+        assert done.returncode == 2, arguments
+        assert told in done.stderr
+    assert not (tmp_path / "run").exists()
