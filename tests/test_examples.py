@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocks import Matrix
+from blocks import Matrix, ingest_documents, write_samples
 from ooc.run import Run
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,6 +28,12 @@ def table(tmp_path: Path, ooc: Ooc) -> np.ndarray:
     (tmp_path / "matrix.tsv").write_text("".join(lines))
     assert ooc("ingest", "ratings", "matrix.tsv", "matrix").returncode == 0
     return dense
+
+
+def run_script(tmp_path: Path, name: str, *arguments: object) -> str:
+    """What an example prints."""
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300).stdout
 
 
 def in_order(dense: np.ndarray, matrix: Matrix) -> np.ndarray:
@@ -61,3 +67,34 @@ def test_svd_is_that_of_lapack(tmp_path: Path, table: np.ndarray) -> None:
     dense = in_order(table, Matrix(tmp_path / "matrix"))
     assert np.allclose(found["values"], np.linalg.svd(dense, compute_uv=False)[:3], rtol=1e-3)
     assert np.allclose(dense.T @ (dense @ found["right"]), found["right"] * found["values"] ** 2, rtol=1e-2, atol=1e-1)
+
+
+def test_the_toy_problem_comes_out_as_in_the_paper(tmp_path: Path) -> None:
+    """Figure 1: one thread and Splash are best; averages without weights are biased, sums are far away."""
+    told = run_script(tmp_path, "toy", "figure1.png").splitlines()
+    losses = {line[0]: float(line.split()[-1]) for line in told}
+    assert list(losses) == list("abcdefg")
+    assert losses["a"] < losses["g"] < losses["d"] < losses["e"]
+    assert losses["g"] < 1.01 * losses["b"]
+    assert (tmp_path / "figure1.png").stat().st_size > 10_000
+
+
+def test_documents_are_counted(tmp_path: Path) -> None:
+    ingest_documents([["a", "b", "a"], ["b"], [], *[["b", "c"]] * 9], tmp_path / "corpus")
+    told = run_script(tmp_path, "documents", "corpus").splitlines()
+    assert told[0] == "12 documents, 22 tokens; the longest has 3"
+    assert [line.split()[0] for line in told[1:]] == ["b", "c", "a"]
+    assert told[1].split()[1:] == ["in", "91.7%", "of", "them"]
+
+
+def test_a_support_vector_machine_separates_what_can_be(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, rule = random.normal(size=(400, 5)), random.normal(size=5)
+    offsets, columns = np.arange(401) * 5, np.tile(np.arange(5), 400)
+    write_samples(tmp_path / "samples", offsets, columns, x.reshape(-1), np.sign(x @ rule))
+    run_script(tmp_path, "svm", "samples", "run")
+    found = np.load(tmp_path / "run" / "model" / "variables.npz")["w"]
+    assert np.mean(np.sign(x @ found) == np.sign(x @ rule)) > 0.95
+    objectives = [line["objective"] for line in Run(tmp_path / "run").metrics()]
+    assert len(objectives) == 5
+    assert objectives[-1] < 0.2

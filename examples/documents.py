@@ -1,0 +1,40 @@
+"""Statistics of the documents of a corpus, in one pass: python examples/documents.py CORPUS
+
+Counts are sums, so any number of workers counts the same: each sees a share of the documents, as often heavier.
+"""
+
+import sys
+
+from blocks import Dataset
+from ooc import ProgramSpec, Shared, StochasticEngine, StochasticProgram
+
+
+class Statistics(StochasticProgram):
+    maps = ("length",)
+
+    def shared_variables(self):
+        return {"documents": Shared(), "tokens": Shared(), "containing": Shared((self.dataset.vocabulary_size,))}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        shared.documents.add(weight)
+        shared.tokens.add(weight * element.words.size)
+        for token in range(element.words.size):  # they are sorted
+            if token == 0 or element.words[token] != element.words[token - 1]:
+                shared.containing.add(element.words[token], weight)
+
+    @staticmethod
+    def length(element, shared, local):
+        return element.words.size
+
+
+if __name__ == "__main__":
+    corpus = Dataset(sys.argv[1])
+    with StochasticEngine(corpus, ProgramSpec("documents:Statistics", {"parallelism": 8})) as engine:
+        engine.run()
+        found, lengths = engine.variables(), engine.map("length")
+    print(f"{found['documents']:,.0f} documents, {found['tokens']:,.0f} tokens; the longest has {lengths.max():,.0f}")
+    words = corpus.vocabulary()
+    for rank in (-found["containing"]).argsort()[:10]:
+        share = found["containing"][rank] / found["documents"]
+        print(f"{words[corpus.index.word_ids[rank]]:20} in {share:.1%} of them")

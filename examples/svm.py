@@ -1,0 +1,38 @@
+"""A linear support vector machine, online (Pegasos, 2007), on labels -1 and 1: python examples/svm.py SAMPLES RUN"""
+
+import sys
+
+from blocks import Samples
+from ooc import ProgramSpec, Shared, StochasticProgram, create_run, make_plan, train
+
+
+class Pegasos(StochasticProgram):
+    def shared_variables(self):
+        return {"w": Shared((self.dataset.columns,)), "t": Shared()}
+
+    def constants(self):
+        return {"penalty": 1e-4}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        margin = 0.0
+        for entry in range(element.columns.size):
+            margin += element.label * element.values[entry] * shared.w.get(element.columns[entry])
+        shared.t.add(weight)
+        share = weight / (shared.t.get() + 1 / shared.penalty)  # the step, times the penalty
+        shared.w.multiply(1 - share)
+        for entry in range(element.columns.size if margin < 1 else 0):
+            shared.w.add(element.columns[entry], share / shared.penalty * element.label * element.values[entry])
+
+    @staticmethod
+    def loss(element, shared, local):
+        margin = 0.0
+        for entry in range(element.columns.size):
+            margin += element.label * element.values[entry] * shared.w.get(element.columns[entry])
+        return max(0.0, 1.0 - margin)
+
+
+if __name__ == "__main__":
+    samples, spec = Samples(sys.argv[1]), ProgramSpec("svm:Pegasos", {"parallelism": 4})
+    plan = make_plan(samples, spec.build(samples), workers=2, memory=1_000_000_000)
+    train(create_run(sys.argv[2], samples, spec, iterations=5, evaluate_every=1), plan)
