@@ -73,8 +73,11 @@ def gradients(error, regularization, mine, its):
 
 
 @inlined_kernel
-def step(error, row, other, row_squares, other_squares, steps):
-    """A step at one rating, of whose prediction this is the error. Sums of squares: float32 (2,), see `sweep_cell`."""
+def step(error, row, other, row_squares, other_squares, steps, upcoming):
+    """A step at one rating, of whose prediction this is the error. Sums of squares: float32 (2,), see `sweep_cell`.
+
+    upcoming: the row that is stepped in next, which is asked for: a long row fills all that the processor looks ahead.
+    """
     squares = lanes.load_pairs(row_squares, other_squares)
     rates = lanes.over_roots(steps.rate, squares)
     mine, its = lanes.load(row, 0), lanes.load(other, 0)
@@ -92,6 +95,7 @@ def step(error, row, other, row_squares, other_squares, steps):
     if not steps.leading_only:
         row_rate, other_rate = lanes.spread_place(rates, 1), lanes.spread_place(rates, 3)
         for k in range(LEADING, row.size, LANE):
+            prefetch(upcoming, k)
             mine, its = lanes.load(row, k), lanes.load(other, k)
             along_row, along_other = gradients(error, steps.regularization, mine, its)
             row_others = lanes.fused(along_row, along_row, row_others)
@@ -143,7 +147,11 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
         predicted = steps.mean + (leading_dot(row, other) if steps.leading_only else dot(row, other))
         error = ratings.values[at] - predicted
         loss += error * error
-        step(error, row, other, row_squares[mine], other_squares[its], steps)
+        following = open_rows[turn + 1 if turn + 1 < size else 0]
+        upcoming = ratings.columns[ratings.following[following]]
+        prefetch(other_squares[upcoming], 0)
+        prefetch(others[upcoming], 0)
+        step(error, row, other, row_squares[mine], other_squares[its], steps, others[upcoming])
         ratings.following[mine] = at = at + 1
         if at < ratings.ends[mine] and ratings.columns[at] < last:
             turn += 1
