@@ -1,0 +1,304 @@
+"""The stochastic engine: speed of compiled functions, classes beside scikit-learn, and what many workers come to.
+
+    python -m benchmarks.stochastic DATA [--output DIR] [--json FILE]
+
+DATA has 20news.train.svm.gz and 20news.test.svm.gz, and the digits t10k-images-idx3-ubyte.gz and
+t10k-labels-idx1-ubyte.gz. All on one thread. With --output figures are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.report import describe_machine, machine, table
+from blocks.compiled import unmanaged_kernel
+from blocks.samples import Samples
+from blocks.samples_ingestion import write_samples
+from ooc.stochastic_engine import StochasticEngine
+from ooc.worker import ProgramSpec
+from samplers.softmax import class_of, turn_to_gradients
+
+PASSES = 12
+RATES = {"20news": 0.5, "digits": 0.05}
+DEGREES = (1, 4, 16, 64)
+
+
+class Part(NamedTuple):
+    """Samples as scipy.sparse.csr_array and as what the engine reads."""
+
+    x: Any
+    y: np.ndarray
+    samples: Samples
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.stochastic", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("data", type=Path, help="the directory of the data")
+    add("--output", type=Path, help="draw figures into this directory")
+    add("--json", type=Path, help="write the numbers there")
+    add("--turns", type=int, default=5, help="of each contestant in turn; medians count")
+    return parser.parse_args()
+
+
+def load(data: Path, name: str, scratch: Path) -> tuple[Part, Part]:
+    """The samples to train on and to test on."""
+    from scipy.sparse import csr_matrix
+
+    if name == "20news":
+        from sklearn.datasets import load_svmlight_files
+
+        files = [str(data / f"20news.{part}.svm.gz") for part in ("train", "test")]
+        x_train, y_train, x_test, y_test = load_svmlight_files(files, zero_based=False)
+    else:
+        images = np.frombuffer(gzip.decompress((data / "t10k-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
+        labels = np.frombuffer(gzip.decompress((data / "t10k-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
+        x, y = images.reshape(labels.size, -1) / np.float32(255), labels.astype(float)
+        chosen = np.random.default_rng(0).permutation(y.size)
+        train, test = np.split(chosen, [4 * y.size // 5])
+        x_train, y_train, x_test, y_test = csr_matrix(x[train]), y[train], csr_matrix(x[test]), y[test]
+    parts = []
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        x.indptr, x.indices = x.indptr.astype(np.int32), x.indices.astype(np.int32)  # or scikit-learn takes none of it
+        arrays = x.indptr, x.indices, x.data
+        parts.append(
+            Part(
+                x,
+                y,
+                write_samples(scratch / f"{name}-{part}", *arrays, y, width=x_train.shape[1], block_entries=1 << 30),
+            )
+        )
+    return parts[0], parts[1]
+
+
+@unmanaged_kernel
+def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, scores):
+    """The loop that one would write: a pass of AdaGrad over samples, all arrays as they are."""
+    least, one = np.float32(1e-12), np.float32(1.0)
+    last = weights.shape[0] - 1
+    for sample in range(labels.size):
+        for k in range(scores.size):
+            scores[k] = weights[last, k]
+        for entry in range(offsets[sample], offsets[sample + 1]):
+            row, value = weights[columns[entry]], values[entry]
+            for k in range(scores.size):
+                scores[k] += value * row[k]
+        turn_to_gradients(0, class_of(labels[sample], classes), scores)
+        for entry in range(offsets[sample], offsets[sample + 1] + 1):
+            place = columns[entry] if entry < offsets[sample + 1] else last
+            value = values[entry] if entry < offsets[sample + 1] else one
+            row, sums = weights[place], squares[place]
+            for k in range(scores.size):
+                gradient = value * scores[k]
+                sums[k] += gradient * gradient
+                row[k] -= rate * gradient / np.sqrt(sums[k] + least)
+
+
+def hand_written(train: Part, rate: float) -> float:
+    """Seconds of processor time of a pass by hand."""
+    block = train.samples.block(0)
+    classes = np.array(train.samples.index.labels)
+    weights = np.zeros((train.samples.columns + 1, classes.size), np.float32)
+    squares, scores = np.zeros_like(weights), np.zeros(classes.size, np.float32)
+    work = weights, squares, np.float32(rate), scores
+    values, columns = np.append(block.values, np.float32(0)), np.append(block.columns, np.uint32(0))
+    seconds = []
+    for _ in range(4):
+        began = time.process_time()
+        by_hand(block.offsets, columns, values, block.labels, classes, *work)
+        seconds.append(time.process_time() - began)
+    return min(seconds[1:])
+
+
+def engine(train: Part, rate: float, **options: Any) -> StochasticEngine:
+    given = {"rate": rate, "parallelism": 1} | options
+    return StochasticEngine(train.samples, ProgramSpec("samplers.softmax:Softmax", given), workers=1)
+
+
+def error_of(running: StochasticEngine, name: str, test: Part) -> float:
+    """The mean of a function over the samples to test on."""
+    values = running.program.jobs.elsewhere(name, test.samples, running.arrays)  # type: ignore[attr-defined]
+    return math.fsum(map(math.fsum, values)) / test.samples.rows
+
+
+def ours(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    """After each pass: seconds of training so far, the error."""
+    with engine(train, rate) as running:
+        seconds = 0.0
+        for _ in range(PASSES):
+            began = time.perf_counter()
+            running.run()
+            seconds += time.perf_counter() - began
+            yield {"seconds": seconds, "error": error_of(running, "wrong", test)}
+
+
+def gradient_descent(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    """scikit-learn's SGDClassifier, one class against the rest, with its defaults."""
+    from sklearn.linear_model import SGDClassifier
+
+    model, seconds, classes = SGDClassifier(n_jobs=1, random_state=0), 0.0, np.unique(train.y)
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        model.partial_fit(train.x, train.y, classes)
+        seconds += time.perf_counter() - began
+        yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
+
+
+def batch(solver: str) -> Callable[[Part, Part, float], Iterator[dict[str, float]]]:
+    """scikit-learn's LogisticRegression by a solver: where it ends."""
+
+    def run(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(solver=solver, C=10.0 if train.x.shape[1] > 1000 else 1.0, max_iter=100)
+        began = time.perf_counter()
+        model.fit(train.x, train.y)
+        seconds = time.perf_counter() - began
+        yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
+
+    return run
+
+
+CONTESTANTS: dict[str, Callable[[Part, Part, float], Iterator[dict[str, float]]]] = {
+    "ooc": ours,
+    "SGDClassifier": gradient_descent,
+    "saga": batch("saga"),
+    "lbfgs": batch("lbfgs"),
+}
+
+
+def contest(name: str, train: Part, test: Part, turns: int) -> dict[str, Any]:
+    """All in turn: examples/s of a pass, the best error, seconds to the best error of SGDClassifier."""
+    lines: dict[str, list[list[dict[str, float]]]] = {who: [] for who in CONTESTANTS}
+    for _ in range(turns):
+        for who, run in CONTESTANTS.items():
+            print(f"{name}, {who} ...", file=sys.stderr, flush=True)
+            lines[who].append(list(run(train, test, RATES[name])))
+    found: dict[str, Any] = {}
+    for who, runs in lines.items():
+        passes = PASSES if len(runs[0]) == PASSES else None
+        found[who] = {
+            "examples_per_s": statistics.median(train.y.size * len(run) / run[-1]["seconds"] for run in runs)
+            if passes
+            else None,
+            "error": min(line["error"] for line in runs[0]),
+            "seconds": statistics.median(run[-1]["seconds"] for run in runs),
+            "lines": runs[0],
+        }
+    target = found["SGDClassifier"]["error"]
+    for who, runs in lines.items():
+        reached = [next((x["seconds"] for x in run if x["error"] <= target), math.inf) for run in runs]
+        found[who]["seconds_to_error_of_sgd"] = statistics.median(reached)
+    return found
+
+
+def compare_loops(train: Part, rate: float) -> dict[str, float]:
+    """Processor seconds of a pass by the engine's compiled function and by hand, and their ratio."""
+    with engine(train, rate) as running:
+        running.run(2)
+        times = []
+        for _ in range(5):
+            running.run()
+            times.append(float(running.arrays["times"][0]))
+    hand = hand_written(train, rate)
+    return {"function_s": min(times), "by_hand_s": hand, "ratio": min(times) / hand}
+
+
+def workers(train: Part, rate: float) -> dict[str, Any]:
+    """The loss after each pass, of several degrees of parallelism, reweighted and averaged."""
+    found = {}
+    for degree in DEGREES:
+        for strategy in ("reweight", "average") if degree > 1 else ("reweight",):
+            with engine(train, rate, parallelism=degree, strategy=strategy) as running:
+                losses = []
+                for _ in range(PASSES):
+                    running.run()
+                    losses.append(running.reduce("loss") / train.samples.rows)
+                found[f"{degree} {strategy}"] = losses
+    return found
+
+
+def passes_to(losses: list[float], target: float) -> float:
+    """Passes to a loss, interpolated in its logarithm; infinite if it was not reached."""
+    for number, loss in enumerate(losses):
+        if loss <= target:
+            if number == 0:
+                return 1.0
+            before = losses[number - 1]
+            return number + math.log(before / target) / math.log(before / loss)
+    return math.inf
+
+
+def describe(found: dict[str, Any]) -> Iterator[str]:
+    for name, result in found["contests"].items():
+        rows = [[name, "examples/s", "best test error", "s to SGDClassifier's", "s in all"]]
+        for who, told in result.items():
+            speed = f"{told['examples_per_s']:,.0f}" if told["examples_per_s"] else ""
+            reached = f"{told['seconds_to_error_of_sgd']:.3f}"
+            rows.append([who, speed, f"{told['error']:.4f}", reached, f"{told['seconds']:.3f}"])
+        yield from table(rows)
+        loops = found["loops"][name]
+        yield f"the function of a user takes {loops['ratio']:.2f} times as long as a loop by hand"
+        target = found["workers"][name]["1 reweight"][PASSES // 2]
+        rows = [[f"passes to a loss of {target:.4f}", "", "times one worker's"]]
+        one = passes_to(found["workers"][name]["1 reweight"], target)
+        for who, losses in found["workers"][name].items():
+            needed = passes_to(losses, target)
+            rows.append([who, f"{needed:.2f}", f"{needed / one:.2f}"])
+        yield from table(rows)
+        yield ""
+
+
+def draw(found: dict[str, Any], directory: Path) -> None:
+    """Losses by passes of all degrees, and errors by seconds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in found["contests"]:
+        figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4))
+        for who, losses in found["workers"][name].items():
+            left.plot(range(1, PASSES + 1), losses, "--" if "average" in who else "-", label=who)
+        left.set(xlabel="passes", ylabel="loss", yscale="log", title=f"{name}: workers")
+        left.legend(fontsize=7)
+        for who, told in found["contests"][name].items():
+            seconds, errors = zip(*((line["seconds"], line["error"]) for line in told["lines"]), strict=True)
+            right.plot(seconds, errors, "o-", markersize=3, label=who)
+        right.set(xlabel="seconds", ylabel="test error", xscale="log", title=f"{name}: one thread")
+        right.legend(fontsize=7)
+        figure.savefig(directory / f"{name}.png", dpi=150)
+
+
+def main() -> None:
+    args = options()
+    facts = machine()
+    found: dict[str, Any] = {"contests": {}, "loops": {}, "workers": {}}
+    with tempfile.TemporaryDirectory(prefix="ooc-benchmark-") as scratch:
+        for name, rate in RATES.items():
+            train, test = load(args.data, name, Path(scratch))
+            found["loops"][name] = compare_loops(train, rate)
+            found["contests"][name] = contest(name, train, test, args.turns)
+            found["workers"][name] = workers(train, rate)
+    print("\n".join([*describe_machine(facts), *describe(found)]))
+    if args.output:
+        draw(found, args.output)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": facts, **found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
