@@ -136,10 +136,10 @@ def test_chains_are_watched_one_after_the_other(corpus: Path, ooc: Ooc) -> None:
 
 
 def test_what_goes_wrong_is_told_as_without_watching(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
-    done = ooc("train", "lda", "corpus", "run", "--topics", 1, "--watch")
+    done = ooc("train", "lda", "corpus", "run", "--topics", 0, "--watch")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "--topics 1" in done.stderr
+    assert "--topics 0" in done.stderr
     assert not (tmp_path / "run").exists()
     assert "--watch is for one machine" in ooc("resume", "run", "--watch", "--transport", "mpi").stderr
 

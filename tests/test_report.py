@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from browsers import UNREADABLE, chromium, opened
+from corpora import trained_model
 
 from ooc.run import Run
 from samplers.models import open_model
 from samplers.regression_model import RegressionModel
+from samplers.report.topics import section
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -84,6 +86,16 @@ def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int,
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark")
     assert problems == []
     page.close()
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_few_topics_have_a_section_too(tmp_path: Path, topics: int) -> None:
+    """With nothing to correlate, and a map of a point or two; all of it is JSON."""
+    made = section(trained_model(tmp_path, topics=topics))
+    json.dumps([made.data, made.charts], allow_nan=False)
+    assert len(made.data["topics"]) == topics
+    assert set(made.charts) == {"map", "sizes", "largest"}
+    assert sum(topic["share"] for topic in made.data["topics"]) == pytest.approx(1)
 
 
 def chosen(page: Any) -> int:
