@@ -81,14 +81,18 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
 
 
 def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
-    """What is to be seen, again and again, until the training ends; the last look is at its end."""
+    """What is to be seen, again and again, until the training ends; the last look is at its end. So it is of chains."""
     from ooc.progress import RUNNING, Follower, current
 
-    followers: dict[Path, Follower] = {}
+    path = current(run)
+    follower = Follower(path)
     while True:
         over = ended is not None and ended.is_set()
-        path = current(run)
-        seen = followers.setdefault(path, Follower(path)).look()
+        before, path = path, current(run)
+        if path != before:
+            yield follower.look()
+            follower = Follower(path)
+        seen = follower.look()
         yield seen
         if over or (seen.state != RUNNING and current(run) == path and ended is None):
             return

@@ -76,8 +76,8 @@ def test_pipelines_with_compressed_standard_input(tmp_path, ooc):
         (["ingest", "text", "in.txt", "out", "--min-df", "many"], "--min-df: 'many' is not a number"),
         (["ingest", "text", "in.txt", "out", "--memory", "lots"], "--memory: 'lots' is not a size"),
         (["ingest", "text", "in.txt", "out", "--memory", "1MB", "--workers", "1"], "--memory 0MiB is too little"),
-        (["info", "nowhere"], "nowhere is not"),
-        (["verify", "nowhere"], "nowhere is not"),
+        (["info", "nowhere"], "nowhere: there is no such file or directory"),
+        (["verify", "nowhere"], "nowhere: there is no such file or directory"),
     ],
 )
 def test_wrong_requests_end_with_code_2_and_one_line(tmp_path, ooc, arguments, complaint):

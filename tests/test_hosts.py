@@ -223,7 +223,7 @@ def test_who_does_not_fit_is_refused(machines, model, launch, tmp_path):
     lines = (machines.folder / "hosts.txt").read_text().splitlines()
     (machines.folder / "hosts.txt").write_text("\n".join([*lines[:2], f"host-2 dir={other}\n"]))
     try:
-        assert_refused(launch(*TRAIN), "rank 2 (host-2): data is not a dataset")
+        assert_refused(launch(*TRAIN), "rank 2 (host-2): data: there is no such file or directory")
     finally:
         machines.write_hosts()
     assert not any((place / "run").exists() for place in machines.places)

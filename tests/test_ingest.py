@@ -232,7 +232,7 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
         ({"token_pattern": "x*"}, "matches nothing at all"),
         ({"append": True, "vocab_from": "x"}, "--append goes with neither"),
         ({"vocab_from": "x", "filters": Filters(min_df=2)}, "it is given already"),
-        ({"vocab_from": "nowhere"}, "is not a dataset"),
+        ({"vocab_from": "nowhere"}, "nowhere: there is no such file or directory"),
         ({"out": ".", "overwrite": True}, "is not a dataset, so it is not replaced"),
     ],
 )

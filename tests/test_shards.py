@@ -308,7 +308,7 @@ def test_requests_that_make_no_sense_are_refused(tmp_path, here, corpus):
         (corpus.path, corpus.path, 2, "is the dataset itself"),
         (corpus.path, tmp_path / "run", 2, "run is not a dataset, so it is not replaced"),
         (one.path, tmp_path / "more", 2, "shard-0 is a shard itself"),
-        (tmp_path / "nowhere", tmp_path / "more", 2, "nowhere is not a dataset"),
+        (tmp_path / "nowhere", tmp_path / "more", 2, "nowhere: there is no such file or directory"),
     ):
         with pytest.raises(RequestError, match=complaint):
             make_shards(data, str(out), count, overwrite=True)
