@@ -109,7 +109,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"dataset     {facts['path']}"
     yield f"identity    {facts['identity']}"
     if shard := facts["shard"]:
-        whole, names = shard["whole"], ("rows", "entries") if facts["kind"] == Matrix.kind else ("documents", "tokens")
+        whole, names = shard["whole"], ("documents", "tokens") if facts["kind"] == Dataset.kind else ("rows", "entries")
         sizes = ", ".join(f"{whole[name]:,} {name}" for name in names)
         yield f"shard       {shard['number']} of {shard['shards']} of {whole['identity']}, which has {sizes}"
     if facts["kind"] == Design.kind:

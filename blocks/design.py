@@ -88,7 +88,7 @@ class Design(Store):
         arrays = self.map(self.manifest["blocks"][number], streamed=True)
         if not self.dense:
             return SparseBlock(**arrays)
-        return DenseBlock(arrays.pop("values").reshape(-1, self.rows), **arrays)
+        return DenseBlock(arrays.pop("values").reshape(-1, self.manifest["rows"]), **arrays)
 
     def column_names(self) -> list[str] | None:
         """Names of all columns; None if they go by their numbers, counted from `manifest["first_column"]` on."""

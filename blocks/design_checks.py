@@ -21,6 +21,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
         return
     if design.y is not None and design.y.size != design.rows:
         yield f"{manifest}: {design.rows} rows, but {design.y.size} labels"
+    yield from _problems_of_shard(design)
     for number, entry in enumerate(design.manifest["blocks"]):
         block, file = design.block(number), design.path / entry["file"]
         if isinstance(block, SparseBlock):
@@ -37,6 +38,20 @@ def problems_of_design(design: Design) -> Iterator[str]:
         for name, found in moments(block, design.rows)._asdict().items():
             if not np.array_equal(found, getattr(design.index, name)[first:last]):
                 yield f"{file}: its columns have other {name} than the index says"
+
+
+def _problems_of_shard(design: Design) -> Iterator[str]:
+    """What a shard knows of its whole that does not agree with the shard."""
+    from blocks.row_shards import RowShard
+
+    if "shard" not in design.manifest:
+        return
+    whole = RowShard(design.path)
+    sizes = {whole.means.size, whole.norms.size, whole.deviations.size}
+    if whole.own.stop - whole.own.start != design.rows or sizes != {design.columns}:
+        yield f"{design.path / MANIFEST}: what it says of the rows and columns of the whole does not add up"
+    elif whole.y is not None and not np.array_equal(whole.y[whole.own], design.index.y, equal_nan=True):
+        yield f"{design.path / MANIFEST}: its labels are not those of its rows in the whole"
 
 
 def _ascending(offsets: np.ndarray, rows: np.ndarray, most: int) -> bool:

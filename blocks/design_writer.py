@@ -57,11 +57,12 @@ def finish_design(
     blocks: list[dict[str, Any]],
     texts: dict[str, dict[str, Any]],
     made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
 ) -> None:
     """Write the manifest over files that are on disk already.
 
     index, blocks, texts: the entries that writing them returned. first_column: the number by which the first column
-    goes if columns have no names.
+    goes if columns have no names. shard: see `blocks.row_shards`.
     """
     content = [[entry["file"], entry["checksum"]] for entry in (index, *texts.values(), *blocks)]
     sync_directory(root / "blocks")
@@ -84,5 +85,6 @@ def finish_design(
             "texts": texts,
             "slices": [],
             "blocks": blocks,
+            **({"shard": shard} if shard else {}),
         },
     )

@@ -24,14 +24,16 @@ from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.corpus_writer import finish, write_lines
 from blocks.dataset import Block, Dataset
 from blocks.dealing import Runs, deal_documents
+from blocks.design import Design
 from blocks.division import least_slices, rank_words
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
 from blocks.ingestion import Bar, names_bytes, no_bar
-from blocks.kinds import open_grid
+from blocks.kinds import open_grid, open_split
 from blocks.matrix import Matrix
 from blocks.matrix_writer import finish_matrix
 from blocks.request import require_replaceable
+from blocks.row_shards import split_design
 from blocks.store import check_file
 from blocks.transposition import write_slices
 from blocks.whole import Columns, columns_hash, columns_of
@@ -80,20 +82,24 @@ def make_shards(
     memory: int | None = None,
     overwrite: bool = False,
     bar: Bar = no_bar,
-) -> list[Dataset | Matrix]:
-    """Split a dataset into as many shards; returns them.
+) -> list[Dataset | Matrix | Design]:
+    """Split a dataset into as many shards; returns them. A design matrix is split by its rows, see `blocks.row_shards`.
 
     out: a directory for all of them, as `shard-0`, `shard-1`, ..., which appears when all are complete; or a path with
     `{rank}` for each, which then appear one after the other. workers: processes, None for all cores. memory: bytes for
     the whole process tree, None for a quarter of what is available; neither changes the result. Raises RequestError for
     a request that makes no sense, WorkFailed for damaged data or a full disk; nothing is left behind then.
     """
-    whole = open_grid(Path(data))
+    whole = open_split(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
         raise RequestError(f"{out} is the dataset itself", "Choose another name for its shards.")
     with _new_shards(out, shards, overwrite) as targets:
-        _split(whole, targets, workers, memory, bar)
-    return [open_grid(path) for path in _paths(out, shards)]
+        if isinstance(whole, Design):
+            _require_sound(whole)
+            split_design(whole, targets, bar)
+        else:
+            _split(whole, targets, workers, memory, bar)
+    return [open_split(path) for path in _paths(out, shards)]
 
 
 def ingest_shards(
@@ -166,7 +172,7 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
                 _finish_corpus(whole, target, blocks[number], columns, common)
 
 
-def _require_sound(whole: Dataset | Matrix) -> None:
+def _require_sound(whole: Dataset | Matrix | Design) -> None:
     """Raise unless all files but the blocks, which workers look at, and the slices, which nobody does, are whole."""
     if "shard" in whole.manifest:
         raise RequestError(f"{whole.path} is a shard itself", "Split the dataset that it was made of.")
@@ -176,7 +182,7 @@ def _require_sound(whole: Dataset | Matrix) -> None:
             require_whole(whole, path, entry)
 
 
-def require_whole(whole: Dataset | Matrix, path: Path, entry: dict[str, Any]) -> None:
+def require_whole(whole: Dataset | Matrix | Design, path: Path, entry: dict[str, Any]) -> None:
     """Raise WorkFailed if a file of a dataset is not what was written: shards would be so, too, but not say it."""
     if problem := check_file(path, entry):
         raise WorkFailed(f"damaged: {problem}", f"See what is left with: ooc verify {whole.path}")

@@ -13,11 +13,12 @@ from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_b
 
 if TYPE_CHECKING:
     from blocks.dataset import Dataset
+    from blocks.design import Design
     from blocks.matrix import Matrix
 
 
 def shard(
-    data: Annotated[Path, typer.Argument(help="A dataset: a corpus or a matrix.")],
+    data: Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix or a design matrix.")],
     out: Annotated[
         str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
     ],
@@ -27,7 +28,7 @@ def shard(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Split a dataset: each shard has some of the documents, all have the same words in the same slices.
+    """Split a dataset: each shard has some of the documents (rows), all have the same words (columns).
 
     A shard is a dataset of its own. Example: ooc shard corpus corpus-in-4 --shards 4
     """
@@ -47,7 +48,7 @@ def shard(
     tell(made, started, as_json=json)
 
 
-def tell(shards: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -> None:
+def tell(shards: Sequence[Dataset | Matrix | Design], started: float, *, as_json: bool) -> None:
     """Say what was made."""
     from blocks.describe import describe
 
@@ -57,6 +58,6 @@ def tell(shards: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -
         return
     for one in shards:
         size, samples = one.manifest[one.counted], one.samples
-        grid = f"{one.block_count} blocks x {one.slice_count} slices"
+        grid = f"{one.block_count} blocks" + (f" x {one.slice_count} slices" if one.slice_count else "")
         print(f"{one.path}: {size:,} {one.counted}, {samples:,} {one.unit}, {grid}")
     print(f"{len(shards)} shards in {seconds:.1f} s")
