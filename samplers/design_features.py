@@ -25,7 +25,7 @@ class DesignFeatures(BlockFeatures):
 
     def __init__(self, design: Design, threads: int, room: int) -> None:
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-        super().__init__(blocks, design.rows, threads)
+        super().__init__(blocks, design.manifest["rows"], threads)
         self._room, self._sizes = room, _sizes(design)
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self.bytes_read = self.samples = 0

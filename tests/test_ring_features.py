@@ -1,0 +1,121 @@
+"""Regressions on a ring, each rank with some of the rows: the solutions of one machine, the same at all ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from designs import ingested, write
+from rings import in_all, tcp_rings
+
+from blocks import Design
+from blocks.row_shards import RowShard
+from blocks.shards import make_shards
+from ooc.ring import LocalRing, Ring
+from samplers.columns import dense
+from samplers.design_features import DesignFeatures
+from samplers.features import Features
+from samplers.ring_features import RingFeatures
+from samplers.sparse_regression import Moments, SparseRegression
+
+ROOM = 1 << 30
+RATIOS = np.array([0.7, 0.2, 0.05])
+
+
+@pytest.fixture(scope="module", params=["sparse", "ones", "float32", "int8"])
+def whole(request, tmp_path_factory) -> Design:
+    path, random = tmp_path_factory.mktemp(request.param), np.random.default_rng(3)
+    x = random.normal(size=(60, 81))
+    x = x[:, 1:] + x[:, :-1]
+    if request.param in ("sparse", "ones"):
+        x[random.random(x.shape) < 0.8] = 0
+        x[x != 0] = 1 if request.param == "ones" else x[x != 0]
+    x[:40, 7] = 0
+    y = np.where(x @ np.where(random.random(80) < 0.1, 3.0, 0) + random.normal(size=60) > 0, 1.0, 0.0)
+    if request.param == "int8":
+        x = np.rint(x)
+    source, options = write("npz-C", x, y, path)
+    design = ingested("npz", source, path / "design", block_bytes=1500, **options)
+    assert (design.form, design.block_count > 2) == (request.param, True)
+    return design
+
+
+@pytest.fixture(scope="module")
+def shards(whole) -> dict[int, list[RowShard]]:
+    def made(count: int) -> list[RowShard]:
+        out: Path = whole.path.with_name(f"in-{count}")
+        return [RowShard(shard.path) for shard in make_shards(whole.path, str(out), count)]
+
+    return {count: made(count) for count in (1, 3)}
+
+
+def moments(design: Design) -> Moments:
+    return Moments(design.means, design.norms, design.deviations)
+
+
+def on_ring(shards: list[RowShard], deed: Any) -> list[Any]:
+    """What a deed makes of the features of each rank."""
+
+    def of_rank(shard: RowShard, ring: Ring) -> Any:
+        try:
+            return deed(RingFeatures(shard, ring, 1, ROOM), shard)
+        except Exception as error:
+            ring.fail(repr(error))
+            raise
+
+    if len(shards) == 1:
+        return [of_rank(shards[0], LocalRing())]
+    with tcp_rings(len(shards), insecure=True) as rings:
+        calls = [lambda shard=shard, ring=ring: of_rank(shard, ring) for shard, ring in zip(shards, rings, strict=True)]
+        return in_all(calls)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_features_are_those_of_the_whole(whole, shards, ranks):
+    random = np.random.default_rng(1)
+    vector, vectors, weights = random.normal(size=60), random.normal(size=(60, 2)), random.random(60)
+    chosen = np.array([0, 3, 7, 20, 79])
+
+    def found(features: Features, _: Design) -> list[np.ndarray]:
+        gathered = features.gather(chosen)
+        return [
+            features.correlations(chosen, vector),
+            features.several_correlations(chosen, vectors),
+            features.squares(chosen, weights),
+            features.squares(chosen, None),
+            dense(gathered, features.rows),
+            dense(features.gather(chosen[:0]), features.rows),
+            *gathered,
+        ]
+
+    expected = found(DesignFeatures(whole, 1, ROOM), whole)
+    for answers in on_ring(shards[ranks], found):
+        assert [answer.dtype for answer in answers] == [answer.dtype for answer in expected]
+        assert all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(answers, expected, strict=True))
+        assert all(np.array_equal(*pair) for pair in zip(answers[4:], expected[4:], strict=True))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("options", [{}, {"standardize": True, "share": 0.5}], ids=str)
+def test_paths_are_those_of_one_machine(whole, shards, loss, options):
+    """Rounding alone differs: within the gap that was asked for, the objective is the same."""
+
+    def path(features: Features, design: Design) -> list[Any]:
+        regression = SparseRegression(features, np.asarray(design.y), loss, moments=moments(design), **options)
+        found = [regression.regression.nothing()]
+        for ratio in RATIOS:
+            found.append(regression.regression.solve(ratio * found[0].level, found[-1], 1e-9 * found[0].objective))
+        return found
+
+    expected = path(DesignFeatures(whole, 1, ROOM), whole)
+    first, *others = on_ring(shards[3], path)
+    for solution, one in zip(first, expected, strict=True):
+        assert solution.level == pytest.approx(one.level, rel=1e-12)
+        assert solution.objective == pytest.approx(one.objective, rel=1e-8)
+        assert np.allclose(solution.coefficients, one.coefficients, atol=1e-4)
+    for other in others:
+        for solution, mine in zip(other, first, strict=True):
+            assert np.array_equal(solution.coefficients, mine.coefficients)
+            assert (solution.objective, solution.gap) == (mine.objective, mine.gap)
