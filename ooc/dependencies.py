@@ -1,5 +1,10 @@
 """The dependency checker: of some candidates those that can be updated at once, |x_j' x_k| < rho for every two of them.
 
+That is not enough where they are many: P columns that have nothing to do with each other still have products of some
+1 / root n in n rows, and the largest eigenvalue of all their products is near (1 + root P/n)^2; updates at once can
+diverge from 2 on (Shotgun, theorem 3.2), which is where the squares of the products of one column with all others add
+up to P/n = 0.17. So of each column that is taken, (x_j' x_k)^2 add up to less than rho over those before it, too.
+
 x_j is column j of a design matrix in a sample of its rows, scaled there to norm 1 and, if columns are centred, shifted
 to mean 0: x_j' x_k is their correlation, else their cosine. A column that is constant, or 0, in the sample depends on
 none. Candidates are taken in their order: of two that depend on each other the first is kept. Before them come columns
@@ -52,12 +57,13 @@ def independent_vectors(vectors, taken, rho, chosen):
     """
     count = 0
     for candidate in range(len(vectors)):
-        free = count < chosen.size
+        free, squares = count < chosen.size, np.float32(0.0)
         for place in range(count if free and candidate >= taken else 0):
             other, product = vectors[chosen[place]], np.float32(0.0)
             for i in range(other.size):
                 product += vectors[candidate, i] * other[i]
-            if abs(product) >= rho:
+            squares += product * product
+            if abs(product) >= rho or squares >= rho:
                 free = False
                 break
         if free:
@@ -126,10 +132,12 @@ def add_products(entries, rows, values, sampled, products):
 @unmanaged_kernel
 def are_small(products, share, totals, norms, rho):
     """Whether a column, the last of which there are totals and norms, depends on none of the columns before it."""
-    mine = norms[products.size]
+    mine, squares = norms[products.size], 0.0
     for place in range(products.size):
-        bound = rho * mine * norms[place]
-        if bound > 0 and abs(products[place] - share * totals[place]) >= bound:
+        scale = mine * norms[place]
+        product = abs(products[place] - share * totals[place]) / scale if scale > 0 else 0.0
+        squares += product * product
+        if product >= rho or squares >= rho:
             return False
     return True
 

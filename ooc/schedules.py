@@ -20,8 +20,8 @@ class Rule(NamedTuple):
     """How rounds are made up.
 
     schedule: a key of `SCHEDULES`. parallel: parameters of a round, at most. candidates: from how many draws these are
-    chosen. rho: two of a round have |x_j' x_k| < rho; None does not look. centred: whether this is the correlation
-    rather than the cosine. eta: added to each priority, as a share of their mean.
+    chosen. rho: two of a round have |x_j' x_k| < rho, see `ooc.dependencies`; None does not look. centred: whether this
+    is the correlation rather than the cosine. eta: added to each priority, as a share of their mean.
     """
 
     schedule: str = "priority"

@@ -23,7 +23,8 @@ def dependence(x, centred):
 def reference(x, order, taken, rho, most, centred):
     products, chosen = dependence(x, centred), []
     for place, column in enumerate(order):
-        independent = place < taken or all(products[column, order[other]] < rho for other in chosen)
+        mine = products[column, order[np.array(chosen, np.int64)]]
+        independent = place < taken or (all(mine < rho) and np.sum(mine**2) < rho)
         if len(chosen) < most and independent:
             chosen.append(place)
     return chosen
@@ -67,7 +68,20 @@ def test_copies_depend_and_constant_columns_do_not():
     for checker in (of_dense, of_sparse):
         assert checker(x, np.arange(5), 0, np.arange(3), 0.99, 5, True) == [0, 2, 3, 4]
         assert checker(x, np.array([1, 0]), 0, np.arange(3), 0.99, 5, True) == [0]
-        assert checker(x, np.array([1, 0, 4]), 2, np.arange(3), 0.99, 5, True) == [0, 1, 2]
+        assert checker(x, np.array([1, 0, 2]), 2, np.arange(3), 0.99, 5, True) == [0, 1, 2]
+        assert checker(x, np.array([1, 4]), 1, np.arange(3), 0.99, 5, True) == [0, 1]  # 0.76
+        assert checker(x, np.array([1, 0, 4]), 2, np.arange(3), 0.99, 5, True) == [0, 1]  # 2 * 0.76^2 is more than 0.99
+
+
+@pytest.mark.parametrize("checker", [of_dense, of_sparse])
+def test_updates_at_once_of_what_is_chosen_do_not_diverge(checker):
+    """Columns that have nothing to do with each other are too many if there are as many as rows."""
+    x = np.random.default_rng(1).normal(size=(400, 400))
+    chosen = checker(x, np.arange(400), 0, np.arange(400), 0.25, 400, True)
+    products = np.corrcoef(x[:, chosen].T)
+    assert 50 < len(chosen) < 200
+    assert np.linalg.eigvalsh(products)[-1] < 2.5
+    assert np.linalg.eigvalsh(np.corrcoef(x.T))[-1] > 3.5
 
 
 def test_a_sample_finds_most_of_what_all_rows_tell():

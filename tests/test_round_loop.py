@@ -101,9 +101,9 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
             turn = Turn(number // schedulers, parameters, own, sums, randoms[scheduler], rule)
             others, chosen = [j for some in rounds[1 - depth :] for j in some] if depth > 1 else [], []
             for j in program.schedule(turn):
-                if len(chosen) < rule.parallel and (
-                    rule.rho is None or all(products[j, k] < rule.rho for k in [*others, *chosen])
-                ):
+                mine = products[j, np.array([*others, *chosen], np.int64)]
+                independent = rule.rho is None or (all(mine < rule.rho) and np.sum(mine**2) < rule.rho)
+                if len(chosen) < rule.parallel and independent:
                     chosen.append(int(j))
             chosen.sort(key=lambda j: -priorities[j])
             rounds.append(chosen)
