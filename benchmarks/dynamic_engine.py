@@ -13,7 +13,7 @@ objective is what it is above the least that any run has found, as a share of wh
     density        million samples a second by entries of a column, 1 worker and all (table 4)
     depth          pipelines of depth 1 to 4 (figure 12)
 
-Writes `dynamic-engine.json` and a figure of each.
+Writes `dynamic-engine.json` and a figure of each, and tells of each when it is done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="some of what is described below")
     add("--data", type=Path, help="an .npz file with X (n, p)")
     add("--rows", type=int, default=463)
-    add("--columns", type=int, default=50_000)
+    add("--columns", type=int, default=20_000)
     add("--correlation", type=float, default=0.95, help="of what neighbouring genotypes are cut off from")
     add("--penalty-ratio", type=float, default=0.1, help="of the penalty, to the least for which all is 0")
     add("--parallel", type=int, default=64, help="parameters of a round")
@@ -68,10 +68,11 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class Laboratory:
-    """The problems that rules are run on. Attributes: `args`."""
+    """The problems that rules are run on. Attributes: `args`, `scratch`."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
+        self._problems: dict[str, Problem] = {}
         self._x = self._features()
         self._y = designs.response(self._x, min(60, self._x.shape[1] // 4), 0.5, args.seed + 1)
 
@@ -89,6 +90,11 @@ class Laboratory:
 
     def problem(self, name: str) -> Problem:
         """Lasso or logistic regression, solved."""
+        if name not in self._problems:
+            self._problems[name] = self._solved(name)
+        return self._problems[name]
+
+    def _solved(self, name: str) -> Problem:
         say(f"the least objective of {name} ...")
         logistic, args = name == "logistic regression", self.args
         y = np.where(self._y > np.median(self._y), 1.0, -1.0) if logistic else self._y
@@ -187,29 +193,26 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def report(found: Found) -> Iterator[str]:
-    """Lines for a reader."""
-    for name, result in found.items():
-        yield ""
-        yield from dynamic_report.TOLD[name](result)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run what the arguments, by default those of the command line, ask for."""
     args = options(arguments)
     facts = machine()
+    settings = {**vars(args), "output": args.output.name, "data": args.data and args.data.name}
+    found: Found = {}
+    print("\n".join(describe_machine(facts)))
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         try:
             laboratory = Laboratory(args, Path(scratch))
-            found = {name: PARTS[name](laboratory) for name in args.only}
+            for name in args.only:
+                found[name] = PARTS[name](laboratory)
+                print("", *dynamic_report.TOLD[name](found[name]), sep="\n", flush=True)
+                dynamic_report.draw({name: found[name]}, args.output)
         except OocError as error:
             raise SystemExit(str(error)) from None
-    settings = {**vars(args), "output": args.output.name, "data": args.data and args.data.name}
-    written = {"machine": facts, "settings": settings, "found": found}
-    (args.output / "dynamic-engine.json").write_text(json.dumps(written, default=str) + "\n", encoding="utf-8")
-    print("\n".join([*describe_machine(facts), *report(found)]))
-    dynamic_report.draw(found, args.output)
+        finally:
+            written = {"machine": facts, "settings": settings, "found": found}
+            (args.output / "dynamic-engine.json").write_text(json.dumps(written, default=str) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
