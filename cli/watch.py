@@ -81,20 +81,19 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
 
 
 def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
-    """What is to be seen, again and again, until the training ends; the last look is at its end. So it is of chains."""
-    from ooc.progress import RUNNING, Follower, current
+    """What is to be seen, again and again, until the training ends; the last look at each chain is at its end."""
+    from ooc.progress import RUNNING, Follower, begun, current
 
-    path = current(run)
-    follower = Follower(path)
+    followers: dict[Path, Follower] = {}
+    first = 0  # of the chains that were not seen to their end
     while True:
         over = ended is not None and ended.is_set()
-        before, path = path, current(run)
-        if path != before:
-            yield follower.look()
-            follower = Follower(path)
-        seen = follower.look()
-        yield seen
-        if over or (seen.state != RUNNING and current(run) == path and ended is None):
+        paths = begun(run)
+        for path in paths[first:]:
+            seen = followers.setdefault(path, Follower(path)).look()
+            yield seen
+        first = len(paths) - 1
+        if over or (seen.state != RUNNING and current(run) == paths[-1] and ended is None):
             return
         ended.wait(INTERVAL) if ended else time.sleep(INTERVAL)
 

@@ -118,8 +118,13 @@ def holder_started(path: Path) -> float | None:
 
 def current(path: Path) -> Path:
     """The run, or of several chains the one that is trained: the first that is not finished, or the last."""
+    return begun(path)[-1]
+
+
+def begun(path: Path) -> list[Path]:
+    """The run, or of several chains those that are finished, in a row, and the one that is trained."""
     if not (path / CHAINS).exists():
-        return path
+        return [path]
     chains = sorted(path.glob(f"chain-*/{CONFIG}"), key=lambda file: int(file.parent.name.removeprefix("chain-")))
-    unfinished = [file.parent for file in chains if not Run(file.parent).config["finished"]]
-    return unfinished[0] if unfinished else chains[-1].parent
+    finished = [Run(file.parent).config["finished"] for file in chains]
+    return [file.parent for file in chains[: [*finished, False].index(False) + 1]]

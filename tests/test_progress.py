@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, current, holder_started, started
+from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, begun, current, holder_started, started
 
 CONFIG = {"schema": 1, "iterations": 40, "finished": False}
 
@@ -119,6 +119,7 @@ def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path, hel
         (tmp_path / f"chain-{number}").mkdir()
         (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": finished}))
     assert current(tmp_path) == tmp_path / "chain-2"
+    assert begun(tmp_path) == [tmp_path / "chain-1", tmp_path / "chain-2"]
     assert started(tmp_path / "chain-2") is None
     held(tmp_path)
     assert Follower(tmp_path / "chain-2").look().state == RUNNING
