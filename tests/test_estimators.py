@@ -164,11 +164,6 @@ def fitted() -> LatentDirichletAllocation:
     return few().fit(COUNTS)
 
 
-def places() -> set[Path]:
-    """Where estimators leave what they need."""
-    return {path for parent in (Path(tempfile.gettempdir()), Path("/dev/shm")) for path in parent.glob("ooc-*")}
-
-
 def test_nothing_is_left_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor of one that fails."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
