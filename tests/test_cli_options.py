@@ -167,7 +167,7 @@ def test_what_is_misspelt_is_answered_with_what_is_meant(
     [
         ("ooc tra", {"train"}),
         ("ooc train ", {"lda", "mf"}),
-        ("ooc train lda --sampler sp", {"sparselda", "sparse-gibbs"}),
+        ("ooc train lda --sampler sp", {"sparselda", "sparse-gibbs", "splash"}),
         ("ooc train lda --st", {"--stop-when-converged", "--start", "--staleness"}),
         ("ooc ingest text --on-error ", {"fail", "skip"}),
         ("ooc ingest text --stop-words ", {"english", "none"}),
