@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from benchmarks import corpus as corpora
 from blocks import Dataset, write_corpus
-from blocks.division import BLOCK_TOKENS
+from blocks.corpus.division import BLOCK_TOKENS
 from ooc.run import Run
-from samplers.held_out import FIELD
-from samplers.inference import evaluate
+from samplers.lda.held_out import FIELD
+from samplers.lda.training import train_lda
 from samplers.models import open_model
-from samplers.training import train_lda
+from samplers.topics.inference import evaluate
 
 EXACT = "gibbs immediate"
 EVALUATIONS = 8  # of each chain; those of the second half count

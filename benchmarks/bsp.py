@@ -23,14 +23,14 @@ from benchmarks import ratings as drawn
 from benchmarks.report import describe_machine, machine, table
 from blocks import memory
 from blocks.errors import WorkFailed
-from blocks.matrix import Matrix
-from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.matrix import Matrix
 from blocks.workers import cores
 from ooc.plan import make_plan
 from ooc.run import create_run
 from ooc.training import train
-from samplers.factorization_programs import factorization_spec
-from samplers.gradient_programs import COMBINATIONS
+from samplers.factorization.gradient_programs import COMBINATIONS
+from samplers.factorization.programs import factorization_spec
 
 Result = dict[str, Any]
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks import Dataset, uci, uci_bags
+from blocks import Dataset
+from blocks.corpus import uci, uci_bags
 from blocks.sources import Source
 
 

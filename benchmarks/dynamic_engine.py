@@ -33,8 +33,8 @@ from benchmarks.report import describe_machine, machine
 from benchmarks.rounds import LASSO, LOGISTIC, Curve, Problem, penalised, run, shotgun, solved
 from blocks.errors import OocError
 from blocks.workers import cores
-from ooc.rounds import Pipeline
-from ooc.schedules import Rule
+from ooc.dynamic.rounds import Pipeline
+from ooc.dynamic.schedules import Rule
 
 LEAST = 1e-7  # excess at which a run ends
 Found = dict[str, Any]

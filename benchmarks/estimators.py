@@ -17,8 +17,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from blocks import synthesize
-from blocks.dataset import Dataset
-from blocks.synthetic import Synthetic
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.synthetic import Synthetic
 from samplers import LatentDirichletAllocation
 
 

@@ -33,10 +33,10 @@ from benchmarks import report
 from benchmarks.lda import say
 from blocks import write_corpus
 from blocks.workers import Workers
-from samplers import fold_in
-from samplers.inference import model_topics
-from samplers.model import Model
-from samplers.training import train_lda
+from samplers.lda.training import train_lda
+from samplers.topics import fold_in
+from samplers.topics.inference import model_topics
+from samplers.topics.model import Model
 
 PARTS_PER_WORKER = 4
 PASSES = 20  # of ooc over the documents in a round: one is over too soon to be timed

@@ -30,7 +30,7 @@ from benchmarks import corpus as corpora
 from benchmarks.measure import ONE_THREAD, ROOT, watch
 from benchmarks.report import describe_machine, machine
 from blocks import Dataset
-from blocks.rules import TOKEN_PATTERN
+from blocks.corpus.rules import TOKEN_PATTERN
 from blocks.sources import Source, whole_line
 
 SENTENCE = 12  # words

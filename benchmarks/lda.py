@@ -25,7 +25,7 @@ from benchmarks import report
 from benchmarks.contestants import Spec
 from benchmarks.measure import ContestantFailed, checked_tokens, held_out_likelihood, run_contestant
 from blocks import OocError, write_corpus
-from samplers.training import DEFAULT_BETA, default_alpha
+from samplers.lda.training import DEFAULT_BETA, default_alpha
 
 MODULES = {"tomotopy": "tomotopy", "gensim": "gensim", "scikit-learn": "sklearn"}
 SUBSET = {"gensim", "scikit-learn"}  # hundreds of times slower: they train on some documents only

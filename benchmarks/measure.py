@@ -21,9 +21,9 @@ from scipy.sparse import csr_matrix
 from benchmarks.corpus import Corpus
 from benchmarks.records import COUNT_FILES, Spec
 from blocks.memory import held
-from samplers import fold_in
-from samplers.model import Model
-from samplers.streams import stream_key
+from ooc.streams import stream_key
+from samplers.topics import fold_in
+from samplers.topics.model import Model
 
 SAMPLE_S = 0.2
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,7 +103,7 @@ def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_s
 
 
 def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.Topics:
-    """The counts as the kernels of `samplers.fold_in` read them, of the same types whoever made them."""
+    """The counts as the kernels of `samplers.topics.fold_in` read them, of the same types whoever made them."""
     alpha = np.full(spec.topics, spec.alpha)
     if (counts / "model.json").exists():
         rows = Model(counts).words

@@ -26,8 +26,8 @@ from benchmarks import ratings as drawn
 from benchmarks.measure import ROOT, watch
 from benchmarks.out_of_core import OOC, control_group, drop_cache, model_digest, start
 from benchmarks.report import describe_machine, machine, table
-from blocks.matrix import Matrix
 from blocks.memory import parse_size
+from blocks.ratings.matrix import Matrix
 from ooc.run import Run
 
 

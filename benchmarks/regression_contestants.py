@@ -33,8 +33,8 @@ Solver = Callable[[Problem, np.ndarray, float, int], Found]
 
 
 def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) -> Found:
-    from samplers.features import features_of_matrix
-    from samplers.sparse_regression import SparseRegression
+    from samplers.regression.features import features_of_matrix
+    from samplers.regression.sparse_regression import SparseRegression
 
     features = features_of_matrix(problem.x, workers)
     regression = SparseRegression(features, problem.y, problem.loss, intercept=False)

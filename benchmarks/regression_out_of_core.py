@@ -24,11 +24,11 @@ import psutil
 from benchmarks.measure import watch
 from benchmarks.out_of_core import control_group, drop_cache, start
 from benchmarks.report import describe_machine, machine, table
-from blocks.design import SPARSE, Design, SparseBlock
-from blocks.design_writer import finish_design, write_block, write_index
+from blocks.design.design import SPARSE, Design, SparseBlock
+from blocks.design.moments import moments
+from blocks.design.writer import finish_design, write_block, write_index
 from blocks.files import publish_directory
 from blocks.memory import parse_size
-from blocks.moments import moments
 from ooc.run import Run
 
 _BLOCK = 32 << 20  # bytes

@@ -33,10 +33,10 @@ from benchmarks.ring_report import describe, sampling_speed
 from benchmarks.ring_runs import CONTESTANTS, Runs, Settings
 from benchmarks.ring_transport import mpiexec
 from benchmarks.sshd import SSHD
-from blocks.dataset import Dataset
-from samplers.ring_programs import ring_spec
-from samplers.training import DEFAULT_BETA, default_alpha
-from samplers.travelling_rows import random_bytes
+from blocks.corpus.dataset import Dataset
+from samplers.lda.ring_programs import ring_spec
+from samplers.lda.training import DEFAULT_BETA, default_alpha
+from samplers.lda.travelling_rows import random_bytes
 
 
 def options() -> argparse.Namespace:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.report import table
-from blocks.dataset import Dataset
-from blocks.intended import Intended
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.intended import Intended
 from samplers.planning import plan_lda, told
 
 MACHINES = (2, 8, 100)

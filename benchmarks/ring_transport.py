@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import describe_machine, machine, table
-from ooc import meeting, mpi, tcp
-from ooc.credentials import Credentials, issue
-from ooc.ring import Ring
+from ooc.ring import meeting, mpi, tcp
+from ooc.ring.credentials import Credentials, issue
+from ooc.ring.ring import Ring
 
 HOST = "127.0.0.1"
 TRANSPORTS = ("TCP, plain", "TCP, encrypted", "MPI")

@@ -22,8 +22,8 @@ import zstandard
 from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import kernel
 from blocks.memory import parse_rate
-from samplers.model import Model, Rows
-from samplers.travelling_rows import SIZE_BYTES, read_entry, read_size, room, write_entry
+from samplers.lda.travelling_rows import SIZE_BYTES, read_entry, read_size, room, write_entry
+from samplers.topics.model import Model, Rows
 
 LEVELS = (-5, 1, 3)
 PACKET = 1 << 19  # entries of a packet
@@ -40,7 +40,7 @@ class Form(NamedTuple):
 
 @kernel
 def write_rows(offsets, topics, counts, data):
-    """Write rows as they travel, see `samplers.travelling_rows`; returns the bytes written."""
+    """Write rows as they travel, see `samplers.lda.travelling_rows`; returns the bytes written."""
     at = 0
     for word in range(offsets.size - 1):
         first, before = at + SIZE_BYTES, np.int64(-1)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks import Design
-from ooc.dynamic_engine import DynamicEngine
-from ooc.rounds import Pipeline
-from ooc.schedules import Rule
+from ooc.dynamic.engine import DynamicEngine
+from ooc.dynamic.rounds import Pipeline
+from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
 
-LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
-LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
+LASSO = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.regression.logistic_rounds:LogisticRounds", {})
 _LOOKS = 10  # at the objective, in a pass over the data
 
 

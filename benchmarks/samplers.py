@@ -39,8 +39,8 @@ from ooc.plan import make_plan
 from ooc.run import create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.programs import sampler_spec
-from samplers.training import DEFAULT_BETA, default_alpha
+from samplers.lda.programs import sampler_spec
+from samplers.lda.training import DEFAULT_BETA, default_alpha
 
 SAMPLERS = ["gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "lightlda:word", "lightlda:doc", "two-phase"]
 

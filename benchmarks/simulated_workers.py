@@ -30,8 +30,8 @@ from blocks import Dataset, write_corpus
 from blocks.errors import RequestError
 from ooc.program import Job
 from ooc.worker import ProgramSpec, unit_parts
-from samplers.documents import Cell
-from samplers.programs import SparseLda, sampler_spec
+from samplers.lda.documents import Cell
+from samplers.lda.programs import SparseLda, sampler_spec
 
 
 class DataParallel(SparseLda):

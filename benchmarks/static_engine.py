@@ -35,8 +35,8 @@ from ooc.plan import make_plan
 from ooc.state import Generations, Layout
 from ooc.switches import Switches
 from ooc.training import CHECKPOINT_S
-from samplers.programs import sampler_spec
-from samplers.training import DEFAULT_BETA, default_alpha
+from samplers.lda.programs import sampler_spec
+from samplers.lda.training import DEFAULT_BETA, default_alpha
 
 SAME = "as it is"
 VARIANTS = {  # how the engine is switched, and whether every iteration is committed

@@ -24,11 +24,11 @@ import numpy as np
 
 from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import unmanaged_kernel
-from blocks.samples import Samples
-from blocks.samples_ingestion import write_samples
-from ooc.stochastic_engine import StochasticEngine
+from blocks.samples.ingestion import write_samples
+from blocks.samples.samples import Samples
+from ooc.stochastic.engine import StochasticEngine
 from ooc.worker import ProgramSpec
-from samplers.softmax import class_of, turn_to_gradients
+from samplers.regression.softmax import class_of, turn_to_gradients
 
 PASSES = 12
 RATES = {"20news": 0.5, "digits": 0.05}
@@ -124,7 +124,7 @@ def hand_written(train: Part, rate: float) -> float:
 
 def engine(train: Part, rate: float, **options: Any) -> StochasticEngine:
     given = {"rate": rate, "parallelism": 1} | options
-    return StochasticEngine(train.samples, ProgramSpec("samplers.softmax:Softmax", given), workers=1)
+    return StochasticEngine(train.samples, ProgramSpec("samplers.regression.softmax:Softmax", given), workers=1)
 
 
 def error_of(running: StochasticEngine, name: str, test: Part) -> float:

@@ -3,12 +3,11 @@
     python -m benchmarks.token_layout docword.20news.txt.gz --topics 1000
 
 The program and its kernels are the real ones, run in this process; only the arrays `token_words` and `token_topics`
-that a block is laid out in differ. `separate` is how `samplers.doc_major` has them: 4 bytes and 2 (4 from 65,537 topics
-on). `interleaved` has them as the fields of records of 8 bytes. Every iteration is done in both layouts, taking turns
-to go first, from the same state and with the same random numbers, and has to end in the same topics. Seconds are of
-this process on a processor, as the machine may have other work. A kernel that is given a field learns its stride only
-when it runs: that multiplication is part of what `interleaved` is charged with.
-"""
+that a block is laid out in differ. `separate` is how `samplers.lda.doc_major` has them: 4 bytes and 2 (4 from 65,537
+topics on). `interleaved` has them as the fields of records of 8 bytes. Every iteration is done in both layouts, taking
+turns to go first, from the same state and with the same random numbers, and has to end in the same topics. Seconds are
+of this process on a processor, as the machine may have other work. A kernel that is given a field learns its stride
+only when it runs: that multiplication is part of what `interleaved` is charged with."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ from blocks import Dataset, write_corpus
 from ooc.program import Arrays, Job, Phase
 from ooc.state import Layout
 from ooc.worker import all_phases, unit_parts
-from samplers.doc_major import DocMajor
-from samplers.programs import sampler_spec
-from samplers.training import DEFAULT_BETA, default_alpha
+from samplers.lda.doc_major import DocMajor
+from samplers.lda.programs import sampler_spec
+from samplers.lda.training import DEFAULT_BETA, default_alpha
 
 LAYOUTS = ("separate", "interleaved")
 TIMED = ("lay out", "sample")

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 
 if TYPE_CHECKING:
-    from blocks.dataset import Dataset
-    from blocks.design import Design
-    from blocks.design_ingestion import ingest_design
-    from blocks.design_request import DesignRequest
-    from blocks.from_memory import ingest_documents, write_corpus
-    from blocks.ingestion import ingest
-    from blocks.matrix import Matrix
-    from blocks.matrix_from_memory import write_matrix
+    from blocks.corpus.dataset import Dataset
+    from blocks.corpus.from_memory import ingest_documents, write_corpus
+    from blocks.corpus.ingestion import ingest
+    from blocks.corpus.request import Request
+    from blocks.corpus.synthetic import Synthetic, synthesize
+    from blocks.design.design import Design
+    from blocks.design.ingestion import ingest_design
+    from blocks.design.request import DesignRequest
     from blocks.npz import write_npz
-    from blocks.request import Request
-    from blocks.samples import Samples
-    from blocks.samples_ingestion import ingest_samples, write_samples
-    from blocks.synthetic import Synthetic, synthesize
+    from blocks.ratings.from_memory import write_matrix
+    from blocks.ratings.matrix import Matrix
+    from blocks.samples.ingestion import ingest_samples, write_samples
+    from blocks.samples.samples import Samples
 
 __all__ = [
     "Dataset",
@@ -45,22 +45,22 @@ __all__ = [
 
 # Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
 _LAZY = {
-    "Dataset": "blocks.dataset",
-    "Design": "blocks.design",
-    "DesignRequest": "blocks.design_request",
-    "Matrix": "blocks.matrix",
-    "Request": "blocks.request",
-    "Samples": "blocks.samples",
-    "Synthetic": "blocks.synthetic",
-    "ingest": "blocks.ingestion",
-    "ingest_design": "blocks.design_ingestion",
-    "ingest_documents": "blocks.from_memory",
-    "ingest_samples": "blocks.samples_ingestion",
-    "synthesize": "blocks.synthetic",
-    "write_corpus": "blocks.from_memory",
-    "write_matrix": "blocks.matrix_from_memory",
+    "Dataset": "blocks.corpus.dataset",
+    "Design": "blocks.design.design",
+    "DesignRequest": "blocks.design.request",
+    "Matrix": "blocks.ratings.matrix",
+    "Request": "blocks.corpus.request",
+    "Samples": "blocks.samples.samples",
+    "Synthetic": "blocks.corpus.synthetic",
+    "ingest": "blocks.corpus.ingestion",
+    "ingest_design": "blocks.design.ingestion",
+    "ingest_documents": "blocks.corpus.from_memory",
+    "ingest_samples": "blocks.samples.ingestion",
+    "synthesize": "blocks.corpus.synthetic",
+    "write_corpus": "blocks.corpus.from_memory",
+    "write_matrix": "blocks.ratings.from_memory",
     "write_npz": "blocks.npz",
-    "write_samples": "blocks.samples_ingestion",
+    "write_samples": "blocks.samples.ingestion",
 }
 
 

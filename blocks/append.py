@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from blocks.dataset import Dataset
+from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.files import (
     Removed,

@@ -7,9 +7,10 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from blocks import records, sources, uci
+from blocks import sources
+from blocks.corpus import records, uci
+from blocks.corpus.messages import Chunk, Spilled
 from blocks.errors import RequestError
-from blocks.messages import Chunk, Spilled
 from blocks.sources import Source, read_whole, size_of
 
 Progress = Callable[[int], object]

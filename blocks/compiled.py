@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def _kernel_sources() -> list[Path]:
     packages = (_ROOT / name for name in ("blocks", "ooc", "samplers"))
-    files = sorted(file for package in packages for file in package.glob("*.py"))
+    files = sorted(file for package in packages for file in package.rglob("*.py"))
     return [file for file in files if b"blocks.compiled import" in file.read_bytes()]
 
 

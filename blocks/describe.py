@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from blocks.dataset import Dataset
-from blocks.design import FORMS, Design
-from blocks.matrix import Matrix
-from blocks.samples import Samples
+from blocks.corpus.dataset import Dataset
+from blocks.design.design import FORMS, Design
+from blocks.ratings.matrix import Matrix
+from blocks.samples.samples import Samples
 
 _WHY = {
     "duplicates": "a later one of the same user and item counts",

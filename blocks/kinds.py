@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blocks.dataset import Dataset
-from blocks.design import Design
+from blocks.corpus.dataset import Dataset
+from blocks.design.design import Design
 from blocks.files import read_json
-from blocks.matrix import Matrix
-from blocks.samples import Samples
+from blocks.ratings.matrix import Matrix
+from blocks.samples.samples import Samples
 from blocks.store import MANIFEST, SCHEMA
 
 

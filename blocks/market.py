@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
-from blocks.design_formats import Market
+from blocks.corpus.uci import quoted
+from blocks.design.formats import Market
+from blocks.design.rows import LARGEST, SparseRows
 from blocks.errors import RequestError
 from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
-from blocks.rows import LARGEST, SparseRows
-from blocks.transposition import ENTRY
-from blocks.uci import quoted
+from blocks.ratings.transposition import ENTRY
 
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`
 _MEANING = ("value", "row column", "row column value")

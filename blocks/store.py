@@ -71,7 +71,7 @@ class Store:
         return self.manifest["shard"]["whole"]["identity"] if "shard" in self.manifest else self.identity
 
     def of_whole(self) -> dict[str, np.ndarray] | None:
-        """What a shard knows of its whole, see `blocks.whole`; None for a dataset that is no shard."""
+        """What a shard knows of its whole, see `blocks.shards.whole`; None for a dataset that is no shard."""
         return self.map(self.manifest["shard"]["index"]) if "shard" in self.manifest else None
 
     def map(self, entry: dict[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:

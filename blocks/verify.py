@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.corpus_writer import write_slice
-from blocks.dataset import Dataset
-from blocks.design import Design
-from blocks.design_checks import problems_of_design
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.writer import write_slice
+from blocks.design.checks import problems_of_design
+from blocks.design.design import Design
 from blocks.errors import RequestError
 from blocks.files import disk_errors, locked, write_json
 from blocks.kinds import open_any
-from blocks.matrix import Matrix
-from blocks.matrix_writer import Entries, column_order, write_column_slice
-from blocks.samples import Samples
+from blocks.ratings.matrix import Matrix
+from blocks.ratings.writer import Entries, column_order, write_column_slice
+from blocks.samples.samples import Samples
+from blocks.shards.whole import check_together, problems_of_shard, shard_paths
 from blocks.store import MANIFEST, check_file
-from blocks.whole import check_together, problems_of_shard, shard_paths
 
 
 class Report(NamedTuple):

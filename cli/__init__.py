@@ -11,7 +11,7 @@ from blocks.workers import start_ahead
 def main() -> NoReturn:
     """Run the command that `sys.argv` asks for."""
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--help"} & set(sys.argv):
-        start_ahead(f"blocks.{'ratings_worker' if sys.argv[2:3] == ['ratings'] else 'ingest_worker'}:load")
+        start_ahead(f"blocks.{'ratings' if sys.argv[2:3] == ['ratings'] else 'corpus'}.worker:load")
     from cli.app import run
 
     run()

@@ -56,7 +56,7 @@ def svmlight(
 def ingest_by_rows(options: dict[str, Any], seed: int) -> None:
     """Make a set of labelled samples as the options of `ooc ingest svmlight` say, and tell of it."""
     from blocks.describe import describe
-    from blocks.samples_ingestion import ingest_samples
+    from blocks.samples.ingestion import ingest_samples
 
     for name in ("block_size", "workers", "memory"):
         if options.pop(name) is not None:
@@ -131,9 +131,9 @@ def plink(
 def ingest(kind: str, options: dict[str, Any]) -> None:
     """Make a design matrix as the options of a command say, and tell of it."""
     from blocks.describe import describe
-    from blocks.design import FORMS
-    from blocks.design_ingestion import ingest_design
-    from blocks.design_request import DesignRequest
+    from blocks.design.design import FORMS
+    from blocks.design.ingestion import ingest_design
+    from blocks.design.request import DesignRequest
     from blocks.memory import parse_size
 
     started = time.monotonic()

@@ -13,7 +13,7 @@ import typer
 from cli.console import Json, print_json
 
 if TYPE_CHECKING:
-    from samplers.recommendation import Choice
+    from samplers.factorization.recommendation import Choice
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run of `ooc train mf`.")]
 Top = Annotated[int, typer.Option(min=1, help="Items for each.")]
@@ -36,11 +36,11 @@ def recommend(
 
     Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
     """
-    from blocks.matrix import Matrix
+    from blocks.ratings.matrix import Matrix
     from ooc.run import Run
+    from samplers.factorization.recommendation import known_users, later_users
+    from samplers.factorization.recommendation import recommend as choose
     from samplers.models import open_factors
-    from samplers.recommendation import known_users, later_users
-    from samplers.recommendation import recommend as choose
 
     model = open_factors(run)
     if ratings:
@@ -64,8 +64,8 @@ def similar_items(
 
     Example: ooc similar-items run --item 'Toy Story' --top 5
     """
+    from samplers.factorization.recommendation import similar_items as choose
     from samplers.models import open_factors
-    from samplers.recommendation import similar_items as choose
 
     model = open_factors(run)
     names = _known(item, model.columns.names, str(run))

@@ -17,9 +17,9 @@ from cli.console import Json, Memory, Overwrite, Workers, one_of, print_json, pr
 from cli.session import Session, session
 
 if TYPE_CHECKING:
-    from blocks.dataset import Dataset
-    from blocks.matrix import Matrix
-    from blocks.request import Request
+    from blocks.corpus.dataset import Dataset
+    from blocks.corpus.request import Request
+    from blocks.ratings.matrix import Matrix
 
 app = typer.Typer(
     help="Make a dataset of text, bags of words, ratings or numbers, or a synthetic one.",
@@ -218,8 +218,8 @@ def ingest_ratings(
     from dataclasses import replace
 
     from blocks.memory import parse_size
-    from blocks.ratings_ingestion import RatingsRequest
-    from blocks.ratings_ingestion import ingest_ratings as ingest
+    from blocks.ratings.ingestion import RatingsRequest
+    from blocks.ratings.ingestion import ingest_ratings as ingest
 
     started = time.monotonic()
     low = -math.inf if lowest is None else lowest
@@ -271,8 +271,8 @@ def ingest_synthetic(
     """
     from dataclasses import replace
 
+    from blocks.corpus.synthetic import Synthetic, synthesize
     from blocks.memory import parse_size
-    from blocks.synthetic import Synthetic, synthesize
 
     started = time.monotonic()
     request = Synthetic(documents, vocabulary, topics, length, alpha, concentration, zipf, seed, topics_seed)
@@ -287,9 +287,9 @@ def ingest_synthetic(
 
 
 def _ingest(kind: str, options: dict[str, Any]) -> None:
+    from blocks.corpus.request import Request
+    from blocks.corpus.vocabulary import Filters
     from blocks.memory import parse_size
-    from blocks.request import Request
-    from blocks.vocabulary import Filters
 
     started = time.monotonic()
     filters = Filters(
@@ -319,7 +319,7 @@ def _ingest_here(
 ) -> Sequence[Dataset | Matrix]:
     from dataclasses import replace
 
-    from blocks.ingestion import ingest
+    from blocks.corpus.ingestion import ingest
 
     def make(path: str) -> Dataset:
         return ingest(replace(request, out=path), **common)
@@ -333,8 +333,8 @@ def _ingest_together(
     """This rank's shard, of the files that it has."""
     from dataclasses import replace
 
-    from blocks.ingestion import ingest
-    from ooc.relay import Talk
+    from blocks.corpus.ingestion import ingest
+    from ooc.ring.relay import Talk
     from samplers.ring_checks import check_apart
 
     assert here.ring
@@ -352,7 +352,7 @@ def _make(
     """A dataset, or the shards of one."""
     if shards is None:
         return [make(out)]
-    from blocks.shards import ingest_shards
+    from blocks.shards.splitting import ingest_shards
 
     return ingest_shards(make, out, shards, **options)
 

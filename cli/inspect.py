@@ -24,11 +24,11 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.describe import describe
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
-    from blocks.whole import shard_paths
+    from blocks.shards.whole import shard_paths
     from ooc.run import CHAINS, CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
-    from samplers.chains import chain_paths, read_chains
+    from samplers.lda.chains import chain_paths, read_chains
 
     if (path / CHAINS).exists():
         runs = [describe_run(Run(run)) for run in chain_paths(path)]
@@ -59,11 +59,11 @@ def verify(
     Example: ooc verify corpus --repair
     """
     from blocks.kinds import open_any
+    from blocks.shards.whole import shard_paths
     from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards
-    from blocks.whole import shard_paths
     from ooc.run import CHAINS, CONFIG, Run
-    from samplers.results import verify_chains, verify_run
+    from samplers.topics.results import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():
         raise RequestError(f"--repair: {path} is not a dataset", "`ooc resume` writes the model of a run again.")

@@ -39,9 +39,9 @@ def launch(
     ooc launch --hosts hosts.txt -- ingest jsonl part-{rank}.jsonl.gz corpus
     """
     from cli.session import choose
-    from ooc.hosts import read_hosts
-    from ooc.launch import Request
-    from ooc.launch import launch as start
+    from ooc.launch.hosts import read_hosts
+    from ooc.launch.launcher import Request
+    from ooc.launch.launcher import launch as start
 
     if not 1 <= patience <= 3600:
         raise RequestError(f"--patience {patience:g}: 1 to 3600 seconds are possible")

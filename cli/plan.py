@@ -41,8 +41,8 @@ def plan(
 
     ooc plan --tokens 200e9 --vocabulary 1e6 --topics 1000000 --machines 8 --cores 20 --memory 256GB --network 1Gbps
     """
-    from blocks.dataset import Dataset
-    from blocks.intended import Intended
+    from blocks.corpus.dataset import Dataset
+    from blocks.corpus.intended import Intended
     from blocks.memory import parse_rate, parse_size
     from blocks.workers import cores
     from samplers.planning import plan_lda, told

@@ -36,7 +36,7 @@ def predict(
     from blocks.errors import RequestError
     from blocks.files import publish, require_new
     from samplers.models import open_any_model
-    from samplers.regression_model import RegressionModel
+    from samplers.regression.model import RegressionModel
 
     require_new(out, overwrite=overwrite)
     model = open_any_model(run)
@@ -45,8 +45,8 @@ def predict(
         return
     if level is not None:
         raise RequestError(f"--lambda is for regressions; {run} is none", "Leave it out.")
+    from samplers.factorization.predictions import predict_file
     from samplers.models import open_factors
-    from samplers.predictions import predict_file
 
     factors = open_factors(run)
     with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
@@ -60,11 +60,11 @@ def predict(
 
 
 def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
-    from blocks.design import Design
+    from blocks.design.design import Design
     from blocks.errors import RequestError
     from blocks.files import publish
-    from samplers.regression_model import RegressionModel
-    from samplers.regression_predictions import check_columns, write_predictions
+    from samplers.regression.model import RegressionModel
+    from samplers.regression.predictions import check_columns, write_predictions
 
     assert isinstance(model, RegressionModel)
     if level is not None and not level > 0:

@@ -18,16 +18,16 @@ from cli.console import explained
 from cli.session import Chosen, Session, choose, launched, placed
 
 if TYPE_CHECKING:
-    from ooc.launched import Launcher
-    from ooc.ring import Ring
+    from ooc.launch.launched import Launcher
+    from ooc.ring.ring import Ring
 
 
 def rank() -> None:
     """Be a rank of what `ooc launch` runs; told what to do on standard input."""
-    from ooc.guard import become_ward
+    from ooc.launch.guard import become_ward
 
     become_ward()
-    from ooc.launched import Launcher
+    from ooc.launch.launched import Launcher
 
     launcher = Launcher()
     sys.exit(_work(launcher, launcher.receive()))
@@ -55,7 +55,7 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
 
 
 def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring: Ring | None, run: Path | None) -> int:
-    from ooc.ring import RingFailed
+    from ooc.ring.ring import RingFailed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop that others call for now changes nothing
     what, remedy, code = explained(error)
@@ -77,9 +77,9 @@ def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring
 
 def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -> Ring:
     """Say who this is, and meet the others."""
-    from ooc import tcp
-    from ooc.credentials import Credentials
-    from ooc.meeting import listen
+    from ooc.ring import tcp
+    from ooc.ring.credentials import Credentials
+    from ooc.ring.meeting import listen
 
     address = task["address"] or os.environ.get("SSH_CONNECTION", "127.0.0.1 0 127.0.0.1 0").split()[2]
     try:
@@ -96,7 +96,7 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
 
 def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
-    from ooc.roll_call import Hello, own_python, own_version
+    from ooc.launch.roll_call import Hello, own_python, own_version
     from ooc.run import Run
 
     data: Path | None = None
@@ -127,7 +127,8 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
 
 def _disk_needed(chosen: Chosen, data: Path) -> int:
     """Bytes that a new run takes at most."""
-    from samplers import factorization_training, ring_training
+    from samplers.factorization import training as factorization_training
+    from samplers.lda import ring_training
 
     if chosen.name == "train mf":
         return factorization_training.disk_needed(data, chosen.parameters["rank"])
@@ -151,7 +152,7 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 @contextlib.contextmanager
 def _streams(launcher: Launcher, task: dict[str, Any]) -> Iterator[None]:
     """What rank 0 prints, and its progress bar, go to the launcher, who may be at a terminal."""
-    from ooc.launched import Bar, Page
+    from ooc.launch.launched import Bar, Page
 
     if task["rank"] > 0:
         yield

@@ -109,7 +109,7 @@ def train_logistic(
 
 
 def _train(loss: str, given: dict[str, Any]) -> None:
-    from samplers.regression_training import train_regression
+    from samplers.regression.training import train_regression
 
     data, run, json = given.pop("data"), given.pop("run"), given.pop("json")
     given |= {"unpenalized": given["unpenalized"] or (), "memory_bytes": bytes_of(given.pop("memory"))}

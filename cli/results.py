@@ -31,7 +31,7 @@ def topics(
     Example: ooc topics run --top 8 --documents 3 --largest 20
     """
     from samplers.models import open_model
-    from samplers.results import describe_topics, topics_table
+    from samplers.topics.results import describe_topics, topics_table
 
     described = describe_topics(open_model(run), top=top, documents=documents)[:largest]
     print_json(described) if json else print(topics_table(described))
@@ -50,12 +50,12 @@ def infer(
 
     Example: ooc infer run new mixtures.csv --top 3
     """
-    from blocks.dataset import Dataset
+    from blocks.corpus.dataset import Dataset
     from blocks.files import disk_errors, require_new
     from blocks.workers import cores
-    from samplers import inference
-    from samplers.mixtures import check_format, write_mixtures
     from samplers.models import open_model
+    from samplers.topics import inference
+    from samplers.topics.mixtures import check_format, write_mixtures
 
     check_format(out)
     require_new(out, overwrite=overwrite)
@@ -90,16 +90,16 @@ def evaluate(
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
-    from blocks.dataset import Dataset
-    from blocks.design import Design
-    from blocks.matrix import Matrix
+    from blocks.corpus.dataset import Dataset
+    from blocks.design.design import Design
+    from blocks.ratings.matrix import Matrix
     from blocks.workers import cores
-    from samplers.factor_model import FactorModel
-    from samplers.metrics import Request, evaluate_metrics, lines, parse_metrics
+    from samplers.factorization.model import FactorModel
+    from samplers.factorization.rating_errors import evaluate_ratings
     from samplers.models import open_any_model
-    from samplers.rating_errors import evaluate_ratings
-    from samplers.regression_model import RegressionModel
-    from samplers.regression_predictions import evaluate_regression
+    from samplers.regression.model import RegressionModel
+    from samplers.regression.predictions import evaluate_regression
+    from samplers.topics.metrics import Request, evaluate_metrics, lines, parse_metrics
 
     model = open_any_model(run)
     if isinstance(model, RegressionModel):
@@ -132,7 +132,7 @@ def export(
 
     Example: ooc export run model --format gensim
     """
-    from samplers import interchange
+    from samplers.interchange import formats as interchange
 
     size = interchange.export(run, out, format, overwrite=overwrite)
     print_json({"path": str(out), "bytes": size}) if json else print(f"{out}: {size / 1e6:,.1f} MB")
@@ -152,7 +152,7 @@ def import_(
 
     Example: ooc import mallet state.gz model
     """
-    from samplers.interchange import import_model
+    from samplers.interchange.formats import import_model
 
     model = import_model(format, source, out, overwrite=overwrite)
     facts = {"topics": model.topics, "words": model.vocabulary_size, "documents": model.documents.offsets.size - 1}

@@ -13,7 +13,7 @@ import typer
 from blocks.errors import Interrupted, OocError, RequestError
 
 if TYPE_CHECKING:
-    from ooc.ring import Ring
+    from ooc.ring.ring import Ring
 
 RANK = "{rank}"  # in a path: the number of the rank
 Transport = Annotated[
@@ -95,7 +95,8 @@ def session(transport: str | None) -> Iterator[Session]:
         return
     if transport != "mpi":
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
-    from ooc import batch, mpi
+    from ooc import batch
+    from ooc.ring import mpi
 
     ring = mpi.join()
     try:

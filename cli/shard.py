@@ -12,9 +12,9 @@ import typer
 from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from blocks.dataset import Dataset
-    from blocks.design import Design
-    from blocks.matrix import Matrix
+    from blocks.corpus.dataset import Dataset
+    from blocks.design.design import Design
+    from blocks.ratings.matrix import Matrix
 
 
 def shard(
@@ -33,7 +33,7 @@ def shard(
     A shard is a dataset of its own. Example: ooc shard corpus corpus-in-4 --shards 4
     """
     from blocks.memory import parse_size
-    from blocks.shards import make_shards
+    from blocks.shards.splitting import make_shards
 
     started = time.monotonic()
     made = make_shards(

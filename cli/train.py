@@ -142,7 +142,7 @@ def train_lda(
             "quiet": quiet or here.quiet,
         }
         if here.ring:
-            from samplers.ring_training import DEFAULT_STALENESS, train_lda_on_ring
+            from samplers.lda.ring_training import DEFAULT_STALENESS, train_lda_on_ring
 
             refuse_on_ring("train lda", context.params)
             common["staleness"] = DEFAULT_STALENESS if staleness is None else staleness
@@ -150,7 +150,7 @@ def train_lda(
                 common |= {"scratch": None, "on_node": True}
             last = train_lda_on_ring(here.place(data), here.place(run), here.ring, **common)
         else:
-            from samplers import training
+            from samplers.lda import training
 
             _refuse_staleness(staleness)
             last = training.train_lda(
@@ -236,7 +236,7 @@ def train_mf(
 
     Example: ooc train mf ratings run --rank 64 --held-out others
     """
-    from samplers.factorization_training import train_mf as train
+    from samplers.factorization.training import train_mf as train
 
     with session(transport) as here:
         on_node = here.ring is not None and scratch == Path("node")
@@ -309,7 +309,7 @@ def train_softmax(
 
     Example: ooc train softmax samples run --passes 5 --held-out others
     """
-    from samplers.softmax_training import train_softmax as train
+    from samplers.regression.softmax_training import train_softmax as train
 
     last = train(
         data,
@@ -347,7 +347,7 @@ def resume(
 
     Example: ooc resume run --iterations 200
     """
-    from samplers import training
+    from samplers.lda import training
 
     with session(transport) as here:
         last = training.resume(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 _WHERE = {
-    "Local": "ooc.stochastic_program",
-    "Shared": "ooc.variable_arrays",
+    "Local": "ooc.stochastic.program",
+    "Shared": "ooc.stochastic.variable_arrays",
     "StaticEngine": "ooc.engine",
-    "StochasticEngine": "ooc.stochastic_engine",
-    "StochasticProgram": "ooc.stochastic_program",
+    "StochasticEngine": "ooc.stochastic.engine",
+    "StochasticProgram": "ooc.stochastic.program",
     "Job": "ooc.program",
     "LocalState": "ooc.program",
     "Phase": "ooc.program",

@@ -12,8 +12,8 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.store import Store
 from ooc.cells import Resident, StreamedPass
-from ooc.packets import SLOTS, Slots
 from ooc.program import Program
+from ooc.ring.packets import SLOTS, Slots
 from ooc.shared import ArraySpec
 from ooc.state import Layout
 from ooc.worker import travelling_rooms, travels

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from blocks.matrix import RowBlock
-from ooc.packets import Passage
+from blocks.ratings.matrix import RowBlock
+from ooc.ring.packets import Passage
 from ooc.shared import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -34,11 +34,11 @@ class Phase:
     overlaps: a stage need not wait for the whole of the one before it, but each of its parts for those that it
     `follows` alone. What the parts change lies in shared arrays, and not in deltas.
 
-    travels: what happens to what the model has of the slices, if they travel on a ring of machines (see `ooc.travel`).
-    "made": every machine adds its share to them, which begin with nothing. "changed": every machine has them in turn.
-    "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each machine has those that
-    rest with it. What a phase of `initial` makes belongs to a generation, of the machine that it rests with.
-    """
+    travels: what happens to what the model has of the slices, if they travel on a ring of machines (see
+    `ooc.ring.travel`). "made": every machine adds its share to them, which begin with nothing. "changed": every machine
+    has them in turn. "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each
+    machine has those that rest with it. What a phase of `initial` makes belongs to a generation, of the machine that it
+    rests with."""
 
     name: str
     order: Literal["slice", "block", "grid"]

@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
-from blocks.design import Design
+from blocks.design.design import Design
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
 from blocks.store import Store, check_file

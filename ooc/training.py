@@ -22,8 +22,8 @@ from blocks.store import Store
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
-from ooc.ring import Ring
-from ooc.ring_engine import RingEngine
+from ooc.ring.engine import RingEngine
+from ooc.ring.ring import Ring
 from ooc.run import Run
 from ooc.state import Generations, layout_of
 

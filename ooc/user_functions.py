@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocks.errors import RequestError
-from ooc.elements import KINDS as ELEMENTS
-from ooc.variables import KINDS, OPERATORS
+from ooc.stochastic.elements import KINDS as ELEMENTS
+from ooc.stochastic.variables import KINDS, OPERATORS
 
 if TYPE_CHECKING:
-    from ooc.stochastic_program import StochasticProgram
+    from ooc.stochastic.program import StochasticProgram
 
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 _READS = ("get", "get_row")

@@ -16,8 +16,8 @@ from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
 from ooc.claims import Claims
-from ooc.packets import SLOTS, Passage, Slots
 from ooc.program import Job, Phase, Program
+from ooc.ring.packets import SLOTS, Passage, Slots
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Layout
 from ooc.stopwatch import still_seconds

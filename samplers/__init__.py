@@ -4,20 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from samplers.factorization_estimator import MatrixFactorization
-    from samplers.lasso_estimators import ElasticNet, Lasso
-    from samplers.lda_estimator import LatentDirichletAllocation
-    from samplers.logistic_estimator import LogisticRegression
+    from samplers.estimators.factorization import MatrixFactorization
+    from samplers.estimators.lasso import ElasticNet, Lasso
+    from samplers.estimators.lda import LatentDirichletAllocation
+    from samplers.estimators.logistic import LogisticRegression
 
 __all__ = ["ElasticNet", "Lasso", "LatentDirichletAllocation", "LogisticRegression", "MatrixFactorization"]
 
 # Loaded when first used: they need numba, and the command line must start at once.
 _LAZY = {
-    "ElasticNet": "samplers.lasso_estimators",
-    "Lasso": "samplers.lasso_estimators",
-    "LatentDirichletAllocation": "samplers.lda_estimator",
-    "LogisticRegression": "samplers.logistic_estimator",
-    "MatrixFactorization": "samplers.factorization_estimator",
+    "ElasticNet": "samplers.estimators.lasso",
+    "Lasso": "samplers.estimators.lasso",
+    "LatentDirichletAllocation": "samplers.estimators.lda",
+    "LogisticRegression": "samplers.estimators.logistic",
+    "MatrixFactorization": "samplers.estimators.factorization",
 }
 
 

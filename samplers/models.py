@@ -8,11 +8,12 @@ from pathlib import Path
 from blocks.errors import RequestError
 from blocks.files import read_json
 from ooc.run import Run
-from samplers import factor_model, regression_model
-from samplers.chains import best_chain, is_chains
-from samplers.factor_model import FactorModel
-from samplers.model import MANIFEST, SCHEMA, Model
-from samplers.regression_model import RegressionModel
+from samplers.factorization import model as factor_model
+from samplers.factorization.model import FactorModel
+from samplers.lda.chains import best_chain, is_chains
+from samplers.regression import model as regression_model
+from samplers.regression.model import RegressionModel
+from samplers.topics.model import MANIFEST, SCHEMA, Model
 
 
 def model_directory(path: Path) -> Path:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from blocks import memory
-from blocks.dataset import Dataset
+from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from ooc.disk_speed import measure_disk
 from ooc.forecast import Speeds, forecast
 from ooc.plan import make_plan
-from samplers.doc_major import SMALL
+from samplers.lda.doc_major import SMALL
+from samplers.lda.programs import auto_sampler, sampler_spec
+from samplers.lda.ring_programs import ring_spec
+from samplers.lda.training import DEFAULT_BETA, default_alpha
+from samplers.lda.trial import tokens_per_s
 from samplers.preparation import MEMORY_SHARE
-from samplers.programs import auto_sampler, sampler_spec
-from samplers.ring_programs import ring_spec
-from samplers.training import DEFAULT_BETA, default_alpha
-from samplers.trial import tokens_per_s
 
 _ASSUMED = (  # of several machines
     "documents are dealt evenly, and all machines are as fast as the speeds above say",

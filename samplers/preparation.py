@@ -10,7 +10,7 @@ from blocks.errors import RequestError, WorkFailed
 from blocks.store import Store, check_file
 from blocks.workers import cores
 from ooc.plan import Plan, make_plan, processes_bytes
-from ooc.ring import Ring
+from ooc.ring.ring import Ring
 from ooc.run import Run
 from ooc.training import Callback, Observer, train
 from ooc.worker import ProgramSpec

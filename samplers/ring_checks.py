@@ -9,8 +9,8 @@ from pathlib import Path
 from blocks.errors import RequestError
 from blocks.kinds import open_any
 from blocks.store import Store
-from ooc.ring import Ring
-from ooc.roll_call import check_order
+from ooc.launch.roll_call import check_order
+from ooc.ring.ring import Ring
 from ooc.run import Run
 
 

@@ -27,14 +27,16 @@ from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
 from ooc.switches import Switches
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
-from samplers.groups import Prior
-from samplers.model import Model
-from samplers.two_phase import COUNT, TOTAL, Totals
+from samplers.lda.groups import Prior
+from samplers.lda.two_phase import COUNT, TOTAL, Totals
+from samplers.topics.model import Model
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     """A sampler by class name, with small options where none are given."""
-    return ProgramSpec(f"samplers.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options)
+    return ProgramSpec(
+        f"samplers.lda.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options
+    )
 
 
 def make_totals(summary: np.ndarray) -> Totals:
@@ -238,7 +240,7 @@ RESUME = """
 import sys
 from pathlib import Path
 from ooc import training as engine
-from samplers import training
+from samplers.lda import training
 
 engine.CHECKPOINT_S, engine.CHECKPOINT_SHARE = 0.0, 1.0
 training.resume(Path(sys.argv[1]), workers=1, quiet=True)

@@ -11,8 +11,8 @@ import scipy.io
 import scipy.sparse
 
 from blocks import Design, DesignRequest, ingest_design
-from blocks.design import DenseBlock, SparseBlock
-from blocks.design_worker import start
+from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.worker import start
 
 
 class Inline:

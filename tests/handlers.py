@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from blocks import RequestError
-from blocks.dataset import Slice
+from blocks.corpus.dataset import Slice
 from ooc.claims import Claims
 from ooc.program import Job, Phase
 from ooc.shared import SharedArrays
-from samplers.documents import Cell
-from samplers.programs import SparseGibbs, TwoPhase
+from samplers.lda.documents import Cell
+from samplers.lda.programs import SparseGibbs, TwoPhase
 
 
 def nap(seconds: float) -> str:

@@ -17,8 +17,8 @@ from corpora import model_bytes, names_of_words, plan, random_documents
 from rings import in_all, tcp_rings
 
 from blocks import write_corpus
-from blocks.dataset import Dataset
-from blocks.shards import make_shards
+from blocks.corpus.dataset import Dataset
+from blocks.shards.splitting import make_shards
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
@@ -39,7 +39,7 @@ def shards_of(folder: Path, count: int) -> list[Dataset]:
 def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIONS) -> dict[str, bytes]:
     """The model that engines in one process come to, whose ranks are threads."""
     options = {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3}
-    spec = ProgramSpec("samplers.ring_programs:RingTwoPhase", options)
+    spec = ProgramSpec("samplers.lda.ring_programs:RingTwoPhase", options)
     folder.mkdir()
     length = {"iterations": iterations, "evaluate_every": 10, "settings": {"staleness": 1}}
     runs = [create_run(folder / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]

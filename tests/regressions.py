@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from samplers.sparse_regression import Model
+from samplers.regression.sparse_regression import Model
 
 
 class Problem(NamedTuple):

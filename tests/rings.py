@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 
 from blocks import WorkFailed
-from ooc import meeting, tcp
-from ooc.credentials import Credentials, issue
-from ooc.ring import Ring, RingFailed
+from ooc.ring import meeting, tcp
+from ooc.ring.credentials import Credentials, issue
+from ooc.ring.ring import Ring, RingFailed
 
 HOST = "127.0.0.1"
 LONG = 120.0  # seconds until something that must happen is taken not to
@@ -197,7 +197,7 @@ class Member:
         self.ring = tcp.join(rank, places, self._door, own, insecure=insecure, patience=patience)
 
     def join_mpi(self, ranks: int, patience: float) -> None:
-        from ooc import mpi
+        from ooc.ring import mpi
 
         self.ring = mpi.join(self._communicators[ranks - 1], patience=patience)
 

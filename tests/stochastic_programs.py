@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from blocks.matrix import Matrix
-from ooc.degrees import Choice
-from ooc.elements import uniform
-from ooc.stochastic_program import Local, StochasticProgram
-from ooc.stochastic_tasks import Process
-from ooc.variable_arrays import Shared
+from blocks.ratings.matrix import Matrix
+from ooc.stochastic.degrees import Choice
+from ooc.stochastic.elements import uniform
+from ooc.stochastic.program import Local, StochasticProgram
+from ooc.stochastic.tasks import Process
+from ooc.stochastic.variable_arrays import Shared
 
 
 class Everything(StochasticProgram):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from test_fold_in import bag, documents_of, expected_counts
 
 from blocks import Dataset, Interrupted, RequestError, WorkFailed, write_corpus
-from samplers import training
-from samplers.averaging import pool_rows
-from samplers.inference import evaluate, infer
-from samplers.model import Model, Rows
-from samplers.results import describe_topics, export_npz
+from samplers.lda import training
+from samplers.lda.averaging import pool_rows
+from samplers.topics.inference import evaluate, infer
+from samplers.topics.model import Model, Rows
+from samplers.topics.results import describe_topics, export_npz
 
 TOPICS = 6
 OPTIONS = {"topics": TOPICS, "evaluate_every": 2, "workers": 1, "quiet": True, "optimize_every": 2, "burn_in": 1}

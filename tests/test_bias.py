@@ -13,12 +13,12 @@ import pytest
 from corpora import InProcess
 
 from benchmarks.bias import EXACT, VARIANTS, Chain, Data, Variant, run_chain, split
-from samplers.document_parts import read_documents, token_parts
-from samplers.fold_in import completion_likelihood
-from samplers.inference import model_topics
-from samplers.model import Model
-from samplers.programs import TAKES, sampler_spec
-from samplers.streams import stream_key
+from ooc.streams import stream_key
+from samplers.lda.programs import TAKES, sampler_spec
+from samplers.topics.document_parts import read_documents, token_parts
+from samplers.topics.fold_in import completion_likelihood
+from samplers.topics.inference import model_topics
+from samplers.topics.model import Model
 
 BOUND = 0.005
 GRID = {"block_tokens": 50_000, "slices": 4}  # so that a run has as many refreshes of its counts as a large corpus

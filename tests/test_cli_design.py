@@ -73,7 +73,7 @@ def test_wrong_requests_end_with_code_2_and_one_line(tmp_path, ooc, arguments, c
 
 
 def test_the_main_process_leaves_the_kernels_to_its_workers():
-    code = "import sys, blocks.design_ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
+    code = "import sys, blocks.design.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

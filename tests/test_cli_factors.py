@@ -13,12 +13,12 @@ import pytest
 from corpora import kill_while_resuming, model_bytes
 from test_cli_train import assert_refused
 
-from blocks.matrix import Matrix
+from blocks.ratings.matrix import Matrix
 from ooc.run import Run, create_run
-from samplers.factorization_programs import factorization_spec
+from samplers.factorization.programs import factorization_spec
+from samplers.factorization.recommendation import fold_in
+from samplers.lda.training import resume
 from samplers.models import open_factors
-from samplers.recommendation import fold_in
-from samplers.training import resume
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 USERS, ITEMS = 120, 40

@@ -97,7 +97,7 @@ def test_help_needs_no_heavy_module(ooc):
     code = "import sys, cli.app\nassert not {'numpy', 'numba', 'h5py', 'rich', 'tqdm'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     # The main process of ingestion leaves the kernels to its workers.
-    code = "import sys, blocks.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
+    code = "import sys, blocks.corpus.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     shown = ooc("--help")
     assert shown.returncode == 0

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from blocks import Dataset, RequestError
-from samplers.coherence import EPSILON, coherence, diversity
-from samplers.metrics import METRICS, Request, evaluate_metrics, parse_metrics
-from samplers.model import Model
-from samplers.results import top_entries
+from samplers.topics.coherence import EPSILON, coherence, diversity
+from samplers.topics.metrics import METRICS, Request, evaluate_metrics, parse_metrics
+from samplers.topics.model import Model
+from samplers.topics.results import top_entries
 from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
 
 TOPICS = 7

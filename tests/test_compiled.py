@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = """
 import numba
 from blocks.compiled import cache_directory
-from samplers import aliaslda, gibbs
+from samplers.lda import aliaslda, gibbs
 for kernel in (aliaslda.sample_cell, gibbs.sample_cell):
     assert kernel.stats.cache_path.startswith(str(cache_directory())), kernel.stats.cache_path
 """
@@ -26,7 +26,7 @@ def test_kernels_are_kept_under_the_hash_of_all_sources_even_if_numba_was_import
 
 def test_kernels_are_loaded_without_scipy():
     """Numba would import it, for 0.25 s, when the first kernel is called."""
-    code = "import sys\nfrom blocks.ingest_worker import load\nload()\nassert 'scipy' not in sys.modules"
+    code = "import sys\nfrom blocks.corpus.worker import load\nload()\nassert 'scipy' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
 
 

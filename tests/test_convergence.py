@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from blocks import Dataset
 from ooc.run import Run
-from samplers import convergence, training
-from samplers.convergence import TOLERANCE, WINDOW, evaluations, has_converged, measure
+from samplers.lda import convergence, training
+from samplers.lda.convergence import TOLERANCE, WINDOW, evaluations, has_converged, measure
 
 OPTIONS = {"topics": 2, "evaluate_every": 2, "workers": 1, "quiet": True, "stop_when_converged": True}
 

@@ -10,14 +10,14 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplers import columns as c
-from samplers.columns import DenseColumns, IncompleteColumns, SparseColumns
-from samplers.conjugate_gradients import polish, work_for
-from samplers.coordinate_descent import support, sweep
-from samplers.descent import descend
-from samplers.features import BlockFeatures
-from samplers.free_columns import orthonormal
-from samplers.quadratic import Quadratic, gap_of, objective_of, project, quadratic
+from samplers.regression import columns as c
+from samplers.regression.columns import DenseColumns, IncompleteColumns, SparseColumns
+from samplers.regression.conjugate_gradients import polish, work_for
+from samplers.regression.coordinate_descent import support, sweep
+from samplers.regression.descent import descend
+from samplers.regression.features import BlockFeatures
+from samplers.regression.free_columns import orthonormal
+from samplers.regression.quadratic import Quadratic, gap_of, objective_of, project, quadratic
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from blocks import Design, RequestError, design_ingestion, ingestion
-from blocks.design_formats import Svmlight
+from blocks import Design, RequestError
+from blocks.corpus import ingestion
+from blocks.design import ingestion as design_ingestion
+from blocks.design.formats import Svmlight
+from blocks.design.svmlight import read
 from blocks.fields import is_number, number_at
 from blocks.kinds import open_any
-from blocks.svmlight import read
 from blocks.verify import verify_dataset
 
 MANY = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

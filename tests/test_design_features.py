@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from blocks import Design
 from blocks.errors import WorkFailed
-from samplers.columns import dense
-from samplers.design_features import DesignFeatures, design_moments
+from samplers.regression.columns import dense
+from samplers.regression.design_features import DesignFeatures, design_moments
 
 ROWS = 30
 FORMS = {"sparse": 8, "ones": 4, "float32": 4, "int8": 1}  # bytes of an entry

@@ -8,8 +8,8 @@ from corpora import InProcess, corpora, program_spec, small_dataset, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from samplers.doc_major import UPDATES, far_apart, s_error, taper
-from samplers.rows import nonzeros
+from samplers.lda.doc_major import UPDATES, far_apart, s_error, taper
+from samplers.lda.rows import nonzeros
 
 SAMPLERS = ["Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 

@@ -17,15 +17,15 @@ from processes import gone, until
 from sklearn.linear_model import Lasso, LogisticRegression
 
 from blocks import Design, RequestError, WorkFailed
-from ooc.dynamic_engine import DynamicEngine
-from ooc.dynamic_program import DynamicProgram, Scan
-from ooc.held_columns import Room
-from ooc.rounds import Pipeline
-from ooc.schedules import Rule
+from ooc.dynamic.engine import DynamicEngine
+from ooc.dynamic.held_columns import Room
+from ooc.dynamic.program import DynamicProgram, Scan
+from ooc.dynamic.rounds import Pipeline
+from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
 
-LASSO = ProgramSpec("samplers.lasso_rounds:LassoRounds", {})
-LOGISTIC = ProgramSpec("samplers.logistic_rounds:LogisticRounds", {})
+LASSO = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.regression.logistic_rounds:LogisticRounds", {})
 RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
@@ -176,10 +176,11 @@ def test_workers_that_wait_end_with_their_coordinator(design, tmp_path):
     code = f"""
 import os, signal, threading, numpy as np
 from blocks import Design
-from ooc.dynamic_engine import DynamicEngine
-from ooc.schedules import Rule
+from ooc.dynamic.engine import DynamicEngine
+from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
-engine = DynamicEngine(Design({str(design.path)!r}), ProgramSpec("samplers.lasso_rounds:LassoRounds", {{}}), Rule(), 2)
+spec = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {{}})
+engine = DynamicEngine(Design({str(design.path)!r}), spec, Rule(), 2)
 engine.hold()
 interpreter, stopped, waiting = engine.pids
 print(stopped, waiting, flush=True)

@@ -33,8 +33,8 @@ from ooc.state import Generations
 from ooc.switches import Switches
 from ooc.training import train
 from ooc.worker import Message, ProgramSpec, all_phases, unit_parts
-from samplers.doc_major import UPDATES
-from samplers.model import Model
+from samplers.lda.doc_major import UPDATES
+from samplers.topics.model import Model
 
 ITERATIONS = 4
 SPECS = {

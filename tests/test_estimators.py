@@ -18,10 +18,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from blocks import RequestError
-from blocks.division import BLOCK_TOKENS
+from blocks.corpus.division import BLOCK_TOKENS
 from samplers import LatentDirichletAllocation, MatrixFactorization
-from samplers.estimator import seed_of
-from samplers.workspace import Workspace
+from samplers.estimators.base import seed_of
+from samplers.estimators.workspace import Workspace
 
 ESTIMATORS = [
     LatentDirichletAllocation(n_components=3, max_iter=3, n_jobs=1),
@@ -167,7 +167,7 @@ def fitted() -> LatentDirichletAllocation:
 def test_nothing_is_left_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor of one that fails."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("samplers.workspace._SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr("samplers.estimators.workspace._SHARED_MEMORY", tmp_path / "none")
     seen = []
 
     def callback(line: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def test_documents_in_parts_are_those_in_one(
 ) -> None:
     whole = fitted.transform(COUNTS)
     assert COUNTS.sum() < BLOCK_TOKENS
-    monkeypatch.setattr("samplers.document_sources.PART_TOKENS", 100)
+    monkeypatch.setattr("samplers.topics.document_sources.PART_TOKENS", 100)
     np.testing.assert_array_equal(clone_with(fitted, n_jobs=2).transform(COUNTS), whole)
 
 

@@ -13,9 +13,9 @@ from scipy import stats
 from scipy.special import gammaln
 from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
 
-from samplers import two_phase
-from samplers.groups import Scratch
-from samplers.streams import stream_key
+from ooc.streams import stream_key
+from samplers.lda import two_phase
+from samplers.lda.groups import Scratch
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
     "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),

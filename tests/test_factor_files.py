@@ -18,12 +18,12 @@ from test_factorization import planted, program_spec, written
 from test_slices import Watch, dirty, on_disk
 
 from blocks.errors import RequestError
-from blocks.matrix import Matrix
 from blocks.memory import parse_size
+from blocks.ratings.matrix import Matrix
 from ooc.plan import make_plan, sliced_bytes
 from ooc.run import Run, create_run
 from ooc.training import train
-from samplers.gradient_programs import StochasticGradient, rounds
+from samplers.factorization.gradient_programs import StochasticGradient, rounds
 
 PROGRAMS = {
     "StochasticGradient": {"biases": True},

@@ -14,12 +14,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from blocks.errors import WorkFailed
-from blocks.matrix import Matrix
-from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.matrix import Matrix
 from ooc.worker import ProgramSpec
-from samplers import als, ccd, sgd
-from samplers.factor_rows import LEAST, Penalty
-from samplers.lanes import LANE
+from samplers.factorization import als, ccd, sgd
+from samplers.factorization.lanes import LANE
+from samplers.factorization.rows import LEAST, Penalty
 
 F = np.float32
 METHODS = ["CoordinateDescent", "AlternatingLeastSquares", "StochasticGradient"]
@@ -27,7 +27,7 @@ METHODS = ["CoordinateDescent", "AlternatingLeastSquares", "StochasticGradient"]
 
 def program_spec(method: str, **options: object) -> ProgramSpec:
     defaults = {"rank": 3, "regularization": 0.1, "seed": 7}
-    return ProgramSpec(f"samplers.factorization_programs:{method}", defaults | options)
+    return ProgramSpec(f"samplers.factorization.programs:{method}", defaults | options)
 
 
 def written(path: Path, dense: np.ndarray, known: np.ndarray, **options: object) -> Matrix:
@@ -282,7 +282,7 @@ def test_the_implicit_objective_is_that_of_all_cells(tmp_path):
     known = random.random(counts.shape) < 0.2
     known[:, 0] = known[0] = True
     options = {"alpha": 3.0, "regularization": 0.5, "rank": 5}
-    spec = ProgramSpec("samplers.factorization_programs:ImplicitFeedback", {"seed": 7, **options})
+    spec = ProgramSpec("samplers.factorization.programs:ImplicitFeedback", {"seed": 7, **options})
     with InProcess(written(tmp_path, counts, known, grid=4), spec) as chain:
         before = np.inf
         for _ in range(5):

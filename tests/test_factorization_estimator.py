@@ -13,9 +13,9 @@ import pytest
 from scipy import sparse
 
 from blocks import RequestError
-from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from samplers import MatrixFactorization
-from samplers.known_values import read_known
+from samplers.estimators.known_values import read_known
 
 RANDOM = np.random.default_rng(1)
 FULL = (RANDOM.normal(size=(70, 2)) @ RANDOM.normal(size=(2, 30))).astype(np.float32)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from blocks import Dataset, RequestError
-from samplers import fold_in
-from samplers.inference import evaluate, infer, model_topics
-from samplers.model import Model
-from samplers.streams import bits, stream_key
+from ooc.streams import bits, stream_key
+from samplers.topics import fold_in
+from samplers.topics.inference import evaluate, infer, model_topics
+from samplers.topics.model import Model
 from tests.corpora import new_documents, small_dataset, trained_model
 
 TOPICS = 7

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from token_chains import EXACT, PROPOSING, Kernel, Tokens, derive
 
-from samplers.documents import lay_out
-from samplers.rows import decrease, increase
-from samplers.streams import bits, stream_key
+from ooc.streams import bits, stream_key
+from samplers.lda.documents import lay_out
+from samplers.lda.rows import decrease, increase
 
 ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 

@@ -19,9 +19,9 @@ from corpora import (
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.run import Run
-from samplers import training
-from samplers.inference import evaluate
-from samplers.model import Model
+from samplers.lda import training
+from samplers.topics.inference import evaluate
+from samplers.topics.model import Model
 
 FIELD = "held_out_log_likelihood_per_token"
 OPTIONS = {"topics": 5, "evaluate_every": 3, "workers": 1, "quiet": True}

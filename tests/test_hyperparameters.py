@@ -15,7 +15,7 @@ from test_training import kill_at_random_points
 
 from blocks import Dataset
 from ooc.training import train
-from samplers.hyperparameters import (
+from samplers.lda.hyperparameters import (
     LEAST,
     Histogram,
     Observed,
@@ -27,7 +27,7 @@ from samplers.hyperparameters import (
     observed_documents,
     observed_words,
 )
-from samplers.model import Model
+from samplers.topics.model import Model
 
 ITERATIONS = 9
 OPTIMISED = {"optimize_every": 2, "burn_in": 3}

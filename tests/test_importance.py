@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc.importance import hinge_step, integrated_rate, logistic_step, squared_step
+from ooc.stochastic.importance import hinge_step, integrated_rate, logistic_step, squared_step
 
 SLOPES = {  # of the losses, by p
     squared_step: lambda p, y: p - y,

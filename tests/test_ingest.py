@@ -14,10 +14,10 @@ from corpora import tree
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
-from blocks.ingestion import ingest
-from blocks.request import Request
-from blocks.rules import read_stop_words
-from blocks.vocabulary import Filters
+from blocks.corpus.ingestion import ingest
+from blocks.corpus.request import Request
+from blocks.corpus.rules import read_stop_words
+from blocks.corpus.vocabulary import Filters
 
 WORDS = [f"word{number}" for number in range(300)]
 

@@ -14,12 +14,13 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blocks import RequestError, records, sources, uci, uci_bags
-from blocks.rules import TOKEN_PATTERN, Rules, read_stop_words
+from blocks import RequestError, sources
+from blocks.corpus import records, uci, uci_bags
+from blocks.corpus.rules import TOKEN_PATTERN, Rules, read_stop_words
+from blocks.corpus.tokens import Counts, Tokenizer
+from blocks.corpus.vocabulary import Filters, Merged, select
+from blocks.corpus.word_table import find_word
 from blocks.sources import Source
-from blocks.tokens import Counts, Tokenizer
-from blocks.vocabulary import Filters, Merged, select
-from blocks.word_table import find_word
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 

@@ -17,16 +17,16 @@ from scipy import sparse
 from test_cli_train import assert_refused
 
 from blocks import RequestError, write_corpus, write_matrix
-from blocks.matrix_writer import Entries
-from samplers.assignments import read_assignments
-from samplers.factorization_training import train_mf
-from samplers.gensim_models import from_gensim, to_gensim
-from samplers.interchange import export, import_model
-from samplers.mallet import read_state
-from samplers.model import Model, TopicModel, row_numbers
+from blocks.ratings.writer import Entries
+from samplers.factorization.training import train_mf
+from samplers.interchange.formats import export, import_model
+from samplers.interchange.gensim_models import from_gensim, to_gensim
+from samplers.interchange.mallet import read_state
+from samplers.interchange.tomotopy_models import from_tomotopy, to_tomotopy
+from samplers.lda.training import train_lda
 from samplers.models import open_factors, open_model
-from samplers.tomotopy_models import from_tomotopy, to_tomotopy
-from samplers.training import train_lda
+from samplers.topics.assignments import read_assignments
+from samplers.topics.model import Model, TopicModel, row_numbers
 
 with warnings.catch_warnings():  # of theirs, which would be errors here
     warnings.simplefilter("ignore")
@@ -111,7 +111,7 @@ def test_scipy_reads_the_counts(run: Path, tmp_path: Path) -> None:
 
 
 def test_arrow_reads_the_tables(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samplers.parquet._RUN", 50)
+    monkeypatch.setattr("samplers.interchange.parquet._RUN", 50)
     export(run, tmp_path / "out", "parquet")
     model = open_model(run)
     dense, phi, theta = counts(model), model.word_shares(), model.document_shares()

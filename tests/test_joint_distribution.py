@@ -21,8 +21,8 @@ from token_chains import (
     sweep,
 )
 
-from samplers.rows import decrease, increase, row_count
-from samplers.streams import bits, stream_key, uniform
+from ooc.streams import bits, stream_key, uniform
+from samplers.lda.rows import decrease, increase, row_count
 
 OFFSETS, VOCABULARY = np.array([0, 3, 4, 6]), 3
 ALPHA, BETA = np.array([0.3, 0.6, 0.2]), 0.4

@@ -24,14 +24,14 @@ from test_ring_factorization import new_runs, train_all
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import RequestError, WorkFailed, write_corpus
-from blocks.dataset import Dataset
-from blocks.matrix import Matrix
-from blocks.shards import make_shards
-from ooc.hosts import Host, read_hosts
-from ooc.launch import Report, cause
-from ooc.roll_call import Hello, check, own_version
+from blocks.corpus.dataset import Dataset
+from blocks.ratings.matrix import Matrix
+from blocks.shards.splitting import make_shards
+from ooc.launch.hosts import Host, read_hosts
+from ooc.launch.launcher import Report, cause
+from ooc.launch.roll_call import Hello, check, own_version
 from ooc.run import Run
-from samplers.held_out import FIELD
+from samplers.lda.held_out import FIELD
 
 # Files of hosts
 
@@ -184,7 +184,7 @@ def test_the_cause():
 
 WARD = """
 import sys, time, subprocess, os, signal
-from ooc.guard import become_ward
+from ooc.launch.guard import become_ward
 become_ward()
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), flush=True)

@@ -16,11 +16,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from blocks import RequestError, write_corpus
-from samplers.doc_major import UPDATES
-from samplers.lda import topic_type
-from samplers.model import Model, Rows
-from samplers.programs import SAMPLERS as ALL_SAMPLERS
-from samplers.programs import auto_sampler, sampler_spec
+from samplers.lda.doc_major import UPDATES
+from samplers.lda.program import topic_type
+from samplers.lda.programs import SAMPLERS as ALL_SAMPLERS
+from samplers.lda.programs import auto_sampler, sampler_spec
+from samplers.topics.model import Model, Rows
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,7 +109,7 @@ def test_counts_of_other_samplers_always_equal_a_recount(corpus, sampler, topics
 
 
 def joint_log_likelihood(documents, words, alpha, beta):
-    """(document part, word part), by SciPy's gammaln on dense counts, from the formula in `samplers.lda`."""
+    """(document part, word part), by SciPy's gammaln on dense counts, from the formula in `samplers.lda.program`."""
     abar, vocabulary = alpha.sum(), words.shape[0]
     document_part = (
         gammaln(abar)
@@ -183,7 +183,8 @@ import sys
 from pathlib import Path
 from corpora import InProcess, program_spec
 from blocks import Dataset
-from samplers import aliaslda, documents, gibbs, groups, lightlda, rows, sparse_gibbs, sparselda, two_phase, word_tables
+from samplers.lda import aliaslda, documents, gibbs, groups, lightlda, rows
+from samplers.lda import sparse_gibbs, sparselda, two_phase, word_tables
 
 options = {"update": sys.argv[3]} if len(sys.argv) > 3 else {}
 dataset, spec = Dataset(sys.argv[1]), program_spec(sys.argv[2], topics=11, **options)

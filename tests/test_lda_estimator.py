@@ -15,10 +15,10 @@ from scipy import sparse
 
 from blocks import Dataset, RequestError, ingest_documents
 from samplers import LatentDirichletAllocation
-from samplers.inference import evaluate, infer
+from samplers.estimators.word_counts import read_documents
+from samplers.lda.training import train_lda
 from samplers.models import open_model
-from samplers.training import train_lda
-from samplers.word_counts import read_documents
+from samplers.topics.inference import evaluate, infer
 
 SUBJECTS = (["goal", "match", "team", "coach", "league"], ["court", "law", "judge", "trial", "jury"])
 RANDOM = np.random.default_rng(3)

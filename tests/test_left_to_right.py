@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from blocks import Dataset, RequestError
-from samplers import fold_in, inference
-from samplers.document_parts import squared_parts, token_parts
-from samplers.left_to_right import left_to_right_likelihood, offspring
-from samplers.model import Model
-from samplers.streams import stream_key
+from ooc.streams import stream_key
+from samplers.topics import fold_in, inference
+from samplers.topics.document_parts import squared_parts, token_parts
+from samplers.topics.left_to_right import left_to_right_likelihood, offspring
+from samplers.topics.model import Model
 from tests.corpora import new_documents, tiny_dataset, trained_model
 
 # For each: counts n_kw (V, K), alpha (K,), and the words of a document. The first is where particles without resampling

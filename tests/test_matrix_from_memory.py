@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blocks import RequestError, write_matrix
-from blocks.matrix_writer import Entries
-from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.writer import Entries
 from blocks.store import check_file
 
 

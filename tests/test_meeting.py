@@ -20,12 +20,12 @@ import rings
 from cryptography import x509
 
 from blocks import RequestError
-from ooc import meeting, tcp
-from ooc.authority import Authority
-from ooc.control import Channel, Senseless
-from ooc.credentials import Credentials, issue
-from ooc.meeting import CROWD, Door, Manners
-from ooc.ring import RingFailed
+from ooc.ring import meeting, tcp
+from ooc.ring.authority import Authority
+from ooc.ring.control import Channel, Senseless
+from ooc.ring.credentials import Credentials, issue
+from ooc.ring.meeting import CROWD, Door, Manners
+from ooc.ring.ring import RingFailed
 
 Place = tuple[str, int]
 

@@ -10,8 +10,8 @@ import pytest
 from corpora import InProcess, names_of_words, program_spec, random_documents
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from samplers import model as models
-from samplers.model import Model, write_model
+from samplers.topics import model as models
+from samplers.topics.model import Model, write_model
 
 TOPICS = 9
 

@@ -15,19 +15,19 @@ from corpora import new_run, program_spec, small_dataset
 from rings import in_all, tcp_rings
 
 from blocks import Dataset, RequestError
-from blocks.intended import Intended
+from blocks.corpus.intended import Intended
+from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.memory import parse_rate
-from blocks.shards import make_shards
-from blocks.synthetic import Synthetic, synthesize
+from blocks.shards.splitting import make_shards
 from ooc.disk_speed import measure_disk
 from ooc.forecast import Speeds, forecast
 from ooc.plan import Plan, make_plan
 from ooc.run import create_run
 from ooc.training import train
+from samplers.lda.ring_programs import ring_spec
+from samplers.lda.travelling_rows import random_bytes
+from samplers.lda.trial import tokens_per_s
 from samplers.planning import plan_lda, told
-from samplers.ring_programs import ring_spec
-from samplers.travelling_rows import random_bytes
-from samplers.trial import tokens_per_s
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 SPEEDS = Speeds(1e6, 1e8, 1e7)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ooc.priorities import GROUP, add_up, bound, change, draw, empty_sums
+from ooc.dynamic.priorities import GROUP, add_up, bound, change, draw, empty_sums
 
 SETTINGS = settings(deadline=None)
 PRIORITIES = arrays.arrays(

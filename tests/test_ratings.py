@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from blocks import RequestError
 from blocks.kinds import open_any
-from blocks.matrix import Matrix
-from blocks.matrix_writer import Entries, column_order, write_column_slice, write_row_block
-from blocks.ratings import Reader, detect, last_section
-from blocks.ratings_ingestion import RatingsRequest, grid_size, ingest_ratings
+from blocks.ratings.formats import Reader, detect, last_section
+from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
+from blocks.ratings.matrix import Matrix
+from blocks.ratings.writer import Entries, column_order, write_column_slice, write_row_block
 from blocks.sources import Source
 from blocks.verify import repair_dataset, verify_dataset
 
@@ -240,7 +240,7 @@ def test_a_damaged_slice_is_found_and_written_anew(tmp_path):
 
 
 def _bar(*_: object) -> object:
-    from blocks.ingestion import no_bar
+    from blocks.corpus.ingestion import no_bar
 
     return no_bar()
 

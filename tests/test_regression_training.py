@@ -20,17 +20,17 @@ from regressions import Problem, gap, objective
 from test_cli_train import assert_refused
 
 from blocks import Design, Interrupted, RequestError
+from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
-from blocks.row_files import draw_folds
 from ooc import training as engine_training
 from ooc.run import Run
-from samplers import regression_training
-from samplers.features import features_of_matrix
+from samplers.lda.training import resume
 from samplers.models import open_any_model
-from samplers.regression_model import RegressionModel
-from samplers.regression_training import train_regression
-from samplers.sparse_regression import Model, SparseRegression
-from samplers.training import resume
+from samplers.regression import training as regression_training
+from samplers.regression.features import features_of_matrix
+from samplers.regression.model import RegressionModel
+from samplers.regression.sparse_regression import Model, SparseRegression
+from samplers.regression.training import train_regression
 
 ROWS, COLUMNS = 80, 400
 PATH: dict[str, Any] = {"length": 12, "least": 0.05, "tolerance": 1e-8, "quiet": True, "workers": 1}
@@ -143,7 +143,7 @@ def undisturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr("samplers.features._FEW", 0)
+    monkeypatch.setattr("samplers.regression.features._FEW", 0)
     how = {**PATH, "workers": 3, "memory_bytes": 600_000_000}
     train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **how)
     assert model_bytes(tmp_path / "run") == undisturbed

@@ -61,7 +61,7 @@ def test_the_wheel_of_the_sdist_is_that_of_the_sources(built: Path) -> None:
     assert sdist.stat().st_size < 2_000_000
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "blocks/stop_words_english.txt", "cli/py.typed"} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE", "blocks/corpus/stop_words_english.txt", "cli/py.typed"} <= names
 
 
 @pytest.mark.long

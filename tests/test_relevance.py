@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from corpora import trained_model
 
-from samplers.model import Model, Rows
-from samplers.relevance import LEVELS, relevant_words, word_totals
-from samplers.topic_map import document_shares, plane, similarities
+from samplers.topics.model import Model, Rows
+from samplers.topics.relevance import LEVELS, relevant_words, word_totals
+from samplers.topics.topic_map import document_shares, plane, similarities
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from corpora import trained_model
 
 from ooc.run import Run
 from samplers.models import open_model
-from samplers.regression_model import RegressionModel
+from samplers.regression.model import RegressionModel
 from samplers.report.topics import section
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]

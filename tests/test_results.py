@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from blocks import RequestError, write_corpus
-from samplers.mixtures import write_mixtures
-from samplers.model import Model
-from samplers.results import describe_topics, export_npz, topics_table
+from samplers.topics.mixtures import write_mixtures
+from samplers.topics.model import Model
+from samplers.topics.results import describe_topics, export_npz, topics_table
 from tests.corpora import InProcess, program_spec, random_documents
 
 NAMES = [f'naïve, "document" {number}' for number in range(80)]

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rings import Fleet, Threads, mpiexec
 
-from ooc import collectives
-from ooc.ring import Failure, LocalRing, RingFailed, Silence
+from ooc.ring import collectives
+from ooc.ring.ring import Failure, LocalRing, RingFailed, Silence
 
 PATIENCE = 1.5  # seconds, of ranks whose neighbours are stopped
 needs_mpi = pytest.mark.skipif(mpiexec() is None, reason="THERE IS NO MPIEXEC: the ring over MPI is not tested")

@@ -11,14 +11,14 @@ from corpora import model_bytes, names_of_words, plan, random_documents
 from rings import in_all, tcp_rings
 
 from blocks import WorkFailed, write_corpus
-from blocks.dataset import Dataset
-from blocks.shards import make_shards
+from blocks.corpus.dataset import Dataset
+from blocks.shards.splitting import make_shards
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.model import Model
-from samplers.programs import sampler_spec
-from samplers.ring_programs import RING_SAMPLERS, ring_spec
+from samplers.lda.programs import sampler_spec
+from samplers.lda.ring_programs import RING_SAMPLERS, ring_spec
+from samplers.topics.model import Model
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
 NAMES = ["" if number % 7 == 3 else f"dokument nö {number}" * (number % 4) for number in range(DOCUMENTS)]

@@ -12,21 +12,21 @@ from corpora import model_bytes, plan
 from rings import in_all, tcp_rings
 from test_factorization import planted, written
 
-from blocks.matrix import Matrix
-from blocks.shards import make_shards
-from ooc.ring import Ring
+from blocks.ratings.matrix import Matrix
+from blocks.shards.splitting import make_shards
+from ooc.ring.ring import Ring
 from ooc.run import Run, create_run, dataset_entry
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.factor_model import FactorModel
-from samplers.factorization_observer import FactorizationObserver, check_held_out_ratings
-from samplers.rating_errors import evaluate_ratings
+from samplers.factorization.model import FactorModel
+from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
+from samplers.factorization.rating_errors import evaluate_ratings
 
 PROGRAMS = {
-    "StochasticGradient": "samplers.ring_gradient:RingGradient",
-    "CoordinateDescent": "samplers.ring_columns:RingDescent",
-    "AlternatingLeastSquares": "samplers.ring_columns:RingLeastSquares",
-    "ImplicitFeedback": "samplers.ring_columns:RingImplicitFeedback",
+    "StochasticGradient": "samplers.factorization.ring_gradient:RingGradient",
+    "CoordinateDescent": "samplers.factorization.ring_columns:RingDescent",
+    "AlternatingLeastSquares": "samplers.factorization.ring_columns:RingLeastSquares",
+    "ImplicitFeedback": "samplers.factorization.ring_columns:RingImplicitFeedback",
 }
 OPTIONS = {"rank": 6, "regularization": 0.02, "seed": 7}
 
@@ -86,7 +86,7 @@ def new_runs(
 
 
 def one_machine(path: Path, matrix: Matrix, method: str, iterations: int, **options: object) -> Run:
-    spec = ProgramSpec(f"samplers.factorization_programs:{method}", options_of(method) | options)
+    spec = ProgramSpec(f"samplers.factorization.programs:{method}", options_of(method) | options)
     run = create_run(path, matrix, spec, iterations=iterations, evaluate_every=1)
     train(run, plan(), quiet=True)
     return run

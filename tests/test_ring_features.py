@@ -11,14 +11,14 @@ from designs import ingested, write
 from rings import in_all, tcp_rings
 
 from blocks import Design
-from blocks.row_shards import RowShard
-from blocks.shards import make_shards
-from ooc.ring import LocalRing, Ring
-from samplers.columns import dense
-from samplers.design_features import DesignFeatures
-from samplers.features import Features
-from samplers.ring_features import RingFeatures
-from samplers.sparse_regression import Moments, SparseRegression
+from blocks.design.row_shards import RowShard
+from blocks.shards.splitting import make_shards
+from ooc.ring.ring import LocalRing, Ring
+from samplers.regression.columns import dense
+from samplers.regression.design_features import DesignFeatures
+from samplers.regression.features import Features
+from samplers.regression.ring_features import RingFeatures
+from samplers.regression.sparse_regression import Moments, SparseRegression
 
 ROOM = 1 << 30
 RATIOS = np.array([0.7, 0.2, 0.05])

@@ -11,13 +11,13 @@ from corpora import model_bytes, names_of_words, random_documents
 from rings import in_all, tcp_rings
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from blocks.shards import make_shards
-from samplers.held_out import FIELD
-from samplers.hyperparameters import fit_prior, histogram, observed_documents, observed_words
-from samplers.inference import evaluate
-from samplers.model import Model
-from samplers.ring_training import train_lda_on_ring
-from samplers.training import resume
+from blocks.shards.splitting import make_shards
+from samplers.lda.held_out import FIELD
+from samplers.lda.hyperparameters import fit_prior, histogram, observed_documents, observed_words
+from samplers.lda.ring_training import train_lda_on_ring
+from samplers.lda.training import resume
+from samplers.topics.inference import evaluate
+from samplers.topics.model import Model
 
 TOPICS, WORDS, RANKS = 6, 90, 2
 NAMES = [f"document {number}" for number in range(240)]

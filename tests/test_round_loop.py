@@ -11,15 +11,16 @@ from designs import Inline, ingested, read_back, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocks import Design, design_ingestion
-from ooc import held_columns
-from ooc.held_columns import band_bounds, gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.priorities import add_up, empty_sums
-from ooc.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
-from ooc.rounds import Pipeline
-from ooc.schedules import Rule, Turn, generator
-from samplers.lasso_rounds import LassoRounds
-from samplers.logistic_rounds import LogisticRounds
+from blocks import Design
+from blocks.design import ingestion as design_ingestion
+from ooc.dynamic import held_columns
+from ooc.dynamic.held_columns import band_bounds, gather, gatherings, held, held_specs, make_room, whole_room
+from ooc.dynamic.priorities import add_up, empty_sums
+from ooc.dynamic.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
+from ooc.dynamic.rounds import Pipeline
+from ooc.dynamic.schedules import Rule, Turn, generator
+from samplers.regression.lasso_rounds import LassoRounds
+from samplers.regression.logistic_rounds import LogisticRounds
 
 SPARSE, DENSE, ONES, GENOTYPES = "sparse", "float32", "ones", "int8"
 PENALTY = 0.3
@@ -78,7 +79,8 @@ class Rounds:
 
 
 def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, stretches: list[int]) -> Any:
-    """The coefficients and priorities after rounds as `ooc.rounds` describes them, each state kept as a whole."""
+    """The coefficients and priorities after rounds as `ooc.dynamic.rounds` describes them, each state kept as a
+    whole."""
     x = read_back(design)[:, columns]
     lasso = isinstance(program, LassoRounds)
     x = x - x.mean(axis=0) if lasso else x

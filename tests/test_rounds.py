@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc.rounds import Pipeline, Step
+from ooc.dynamic.rounds import Pipeline, Step
 
 
 class Machine:

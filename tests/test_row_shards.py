@@ -9,9 +9,9 @@ import pytest
 from designs import ingested, read_back, write
 
 from blocks import Design, RequestError
-from blocks.design import DenseBlock
-from blocks.row_shards import RowShard, rows_of
-from blocks.shards import make_shards
+from blocks.design.design import DenseBlock
+from blocks.design.row_shards import RowShard, rows_of
+from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
 from cli.console import progress_bar
 

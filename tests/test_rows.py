@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplers.documents import aggregate_words, count_words
-from samplers.rows import DENSE, Rows, clear_row, decrease, increase, nonzeros, row_count, row_layout
+from samplers.lda.documents import aggregate_words, count_words
+from samplers.lda.rows import DENSE, Rows, clear_row, decrease, increase, nonzeros, row_count, row_layout
 
 TOPICS = st.sampled_from([2, 5, 40, 1000, 1_000_000])
 

@@ -7,11 +7,11 @@ import pytest
 from corpora import InProcess, leftovers, model_bytes, program_spec, small_dataset
 
 from blocks import Dataset
-from samplers import training
-from samplers.inference import evaluate, infer
-from samplers.model import Model
-from samplers.results import describe_topics, export_npz
-from samplers.running_mean import DECAY, LEAST_COUNT
+from samplers.lda import training
+from samplers.lda.running_mean import DECAY, LEAST_COUNT
+from samplers.topics.inference import evaluate, infer
+from samplers.topics.model import Model
+from samplers.topics.results import describe_topics, export_npz
 
 OPTIONS = {"topics": 6, "evaluate_every": 2, "workers": 1, "quiet": True}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from blocks import RequestError
+from blocks.corpus.ingestion import no_bar
 from blocks.describe import describe, told
-from blocks.ingestion import no_bar
 from blocks.kinds import open_any
-from blocks.samples import Samples
-from blocks.samples_ingestion import ingest_samples, write_samples
+from blocks.samples.ingestion import ingest_samples, write_samples
+from blocks.samples.samples import Samples
 from blocks.verify import verify_dataset
 
 LINES = [

@@ -20,10 +20,10 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
+from ooc.streams import stream_key
 from ooc.training import train
 from ooc.worker import kernels_of
-from samplers import scvb0, warm_start
-from samplers.streams import stream_key
+from samplers.lda import scvb0, warm_start
 
 BETA, SCALE = 0.05, 0.25
 ALARM = 1e-6  # chance that one chi-square test fails though the draws are right

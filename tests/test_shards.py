@@ -23,16 +23,16 @@ from hypothesis import strategies as st
 from test_ratings import read_back
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from blocks import shards as shards_module
-from blocks.dealing import FINE, deal_documents
-from blocks.ingestion import no_bar
+from blocks.corpus.ingestion import no_bar
 from blocks.kinds import open_any
-from blocks.matrix import Matrix
-from blocks.ratings_ingestion import RatingsRequest, ingest_ratings
-from blocks.shard_worker import ShardWorker
-from blocks.shards import make_shards
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.matrix import Matrix
+from blocks.shards import splitting as shards_module
+from blocks.shards.dealing import FINE, deal_documents
+from blocks.shards.splitting import make_shards
+from blocks.shards.whole import check_together, columns_of, shard_paths
+from blocks.shards.worker import ShardWorker
 from blocks.verify import repair_dataset, verify_dataset, verify_shards
-from blocks.whole import check_together, columns_of, shard_paths
 
 
 class Here:

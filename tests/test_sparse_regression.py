@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
-from samplers import correlations, working_sets
-from samplers.features import features_of_matrix
-from samplers.sparse_regression import Model, SparseRegression
+from samplers.regression import correlations, working_sets
+from samplers.regression.features import features_of_matrix
+from samplers.regression.sparse_regression import Model, SparseRegression
 
 RATIOS = (0.5, 0.1, 0.01)
 
@@ -127,7 +127,7 @@ def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_results_are_the_same_bits_for_any_number_of_threads(genes, monkeypatch, loss, sparse):
-    monkeypatch.setattr("samplers.features._FEW", 0)
+    monkeypatch.setattr("samplers.regression.features._FEW", 0)
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
     problem = Problem(genes.x, y, loss, {})
     x = scipy.sparse.csc_array(genes.x) if sparse else np.asfortranarray(genes.x)

@@ -12,10 +12,10 @@ import pytest
 from corpora import InProcess
 from test_factorization import planted, written
 
-from blocks.matrix import Matrix
+from blocks.ratings.matrix import Matrix
 from ooc.worker import ProgramSpec
-from samplers.factor_model import FactorModel
-from samplers.splash_factorization import solve
+from samplers.factorization.model import FactorModel
+from samplers.factorization.splash import solve
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +27,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
 
 def chain_of(matrix: Matrix, **options: object) -> InProcess:
     defaults = {"rank": 3, "regularization": 0.02, "seed": 7, "parallelism": 1}
-    return InProcess(matrix, ProgramSpec("samplers.splash_factorization:SplashFactorization", defaults | options))
+    return InProcess(matrix, ProgramSpec("samplers.factorization.splash:SplashFactorization", defaults | options))
 
 
 def best_users(matrix: Matrix, items: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:

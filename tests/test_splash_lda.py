@@ -13,7 +13,7 @@ from corpora import InProcess, small_dataset
 
 from blocks import Dataset
 from ooc.worker import ProgramSpec
-from samplers.model import Model
+from samplers.topics.model import Model
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,7 +25,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def chain_of(corpus: Dataset, **options: object) -> InProcess:
     defaults = {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 3}
-    return InProcess(corpus, ProgramSpec("samplers.splash_lda:SplashLda", defaults | options))
+    return InProcess(corpus, ProgramSpec("samplers.lda.splash:SplashLda", defaults | options))
 
 
 def recounted(chain: InProcess) -> np.ndarray:

@@ -12,10 +12,10 @@ from stochastic_programs import Naive
 from test_factorization import planted, written
 
 from blocks import RequestError, WorkFailed
-from blocks.matrix import Matrix
-from ooc.degrees import Choice, choose, group_sizes
+from blocks.ratings.matrix import Matrix
 from ooc.plan import make_plan
-from ooc.stochastic_tasks import Combine, HeldOut, Process, pass_stages, trial_stages
+from ooc.stochastic.degrees import Choice, choose, group_sizes
+from ooc.stochastic.tasks import Combine, HeldOut, Process, pass_stages, trial_stages
 from ooc.training import train
 from ooc.worker import ProgramSpec
 
@@ -72,7 +72,7 @@ def test_batches_of_workers_make_no_difference(matrix, monkeypatch, strategy):
     """Where there is memory for two workers at a time, what seven come to is the same but for rounding."""
     found = []
     for size in (1 << 28, 1):
-        monkeypatch.setattr("ooc.stochastic_program._SLOTS_BYTES", size)
+        monkeypatch.setattr("ooc.stochastic.program._SLOTS_BYTES", size)
         with InProcess(matrix, spec(parallelism=7, strategy=strategy)) as chain:
             assert chain.program.slots == (7 if size > 1 else 2)
             chain.iterate(2)
@@ -229,8 +229,8 @@ MISTAKES = {
     "shared.w.average(1.0)": "no mean of `w` is kept",
 }
 TEMPLATE = """
-from ooc.stochastic_program import Local, StochasticProgram
-from ooc.variable_arrays import Shared
+from ooc.stochastic.program import Local, StochasticProgram
+from ooc.stochastic.variable_arrays import Shared
 
 
 class Wrong(StochasticProgram):

@@ -9,7 +9,7 @@ import pytest
 from corpora import InProcess
 from test_factorization import written
 
-from blocks.matrix import Matrix
+from blocks.ratings.matrix import Matrix
 from ooc.worker import ProgramSpec
 
 ROWS = 240

@@ -14,10 +14,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import chisquare, norm
 
 from blocks import Dataset, RequestError, Synthetic, synthesize
-from blocks.synthetic import plant
-from blocks.synthetic_worker import generate, stick_tables
-from samplers.model import Model
-from samplers.training import train_lda
+from blocks.corpus.synthetic import plant
+from blocks.corpus.synthetic_worker import generate, stick_tables
+from samplers.lda.training import train_lda
+from samplers.topics.model import Model
 
 FALSE_ALARM = 1e-3  # of a test below, were its seed not fixed
 

@@ -12,13 +12,13 @@ from rings import in_all, tcp_rings
 from test_ingest import WORDS, random_texts, write_jsonl, write_uci
 
 from blocks import Dataset, RequestError, WorkFailed
-from blocks.ingestion import ingest, no_bar
-from blocks.request import Request
-from blocks.shards import make_shards
+from blocks.corpus.ingestion import ingest, no_bar
+from blocks.corpus.request import Request
+from blocks.corpus.vocabulary import Filters
+from blocks.shards.splitting import make_shards
+from blocks.shards.whole import check_together
 from blocks.verify import verify_dataset
-from blocks.vocabulary import Filters
-from blocks.whole import check_together
-from ooc.relay import Talk
+from ooc.ring.relay import Talk
 
 SIZES = (90, 7, 140)  # documents of each machine
 

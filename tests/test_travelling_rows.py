@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_two_phase import alarmed
 
-from samplers import travelling_rows as rows
-from samplers import two_phase
-from samplers.streams import stream_key
+from ooc.streams import stream_key
+from samplers.lda import travelling_rows as rows
+from samplers.lda import two_phase
 
 TOPICS = 6
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from samplers import two_phase
-from samplers.groups import Scratch
-from samplers.streams import stream_key, uniform
+from ooc.streams import stream_key, uniform
+from samplers.lda import two_phase
+from samplers.lda.groups import Scratch
 
 ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 

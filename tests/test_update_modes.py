@@ -18,11 +18,11 @@ from corpora import InProcess, make_prior, make_totals, program_spec, tiny_datas
 from test_exact_posterior import CORPORA, posterior, small_scratch, total_variation
 from token_chains import Kernel, Tokens, code_of, derive, tokens_of
 
-from samplers import two_phase
-from samplers.documents import Cell, aggregate_words, lay_out
-from samplers.rows import Rows
-from samplers.streams import bits, stream_key
-from samplers.word_tables import make_smoothing
+from ooc.streams import bits, stream_key
+from samplers.lda import two_phase
+from samplers.lda.documents import Cell, aggregate_words, lay_out
+from samplers.lda.rows import Rows
+from samplers.lda.word_tables import make_smoothing
 
 DOCUMENTS, VOCABULARY, ALPHA, BETA = CORPORA["2 topics"]
 KERNELS = {

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ooc.variable_arrays import Shared, combined_of, committed_specs, make_queue, slot_specs, slots_of, variable_of
-from ooc.variables import WEIGHTS, begin, combine, storage, unpacked
+from ooc.stochastic.variable_arrays import (
+    Shared,
+    combined_of,
+    committed_specs,
+    make_queue,
+    slot_specs,
+    slots_of,
+    variable_of,
+)
+from ooc.stochastic.variables import WEIGHTS, begin, combine, storage, unpacked
 
 SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
 FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]

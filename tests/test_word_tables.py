@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from token_chains import empty_tables, mixed_rows
 
-from samplers.rows import Rows, increase, row_count
-from samplers.streams import bits, stream_key
-from samplers.word_tables import (
+from ooc.streams import bits, stream_key
+from samplers.lda.rows import Rows, increase, row_count
+from samplers.lda.word_tables import (
     choose_entry,
     choose_word_entry,
     fill_table,

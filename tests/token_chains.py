@@ -16,12 +16,12 @@ import numba
 import numpy as np
 from corpora import make_prior, tiny_dataset
 
-from samplers import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
-from samplers.documents import Cell, Counts, aggregate_words, lay_out
-from samplers.rows import DENSE, Rows, decrease, increase
-from samplers.sparse_gibbs import sum_rests
-from samplers.streams import bits
-from samplers.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
+from ooc.streams import bits
+from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
+from samplers.lda.documents import Cell, Counts, aggregate_words, lay_out
+from samplers.lda.rows import DENSE, Rows, decrease, increase
+from samplers.lda.sparse_gibbs import sum_rests
+from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
 
 
 class Kernel(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from samplers.factor_model import FactorModel
-from samplers.recommendation import similar_items
+from samplers.factorization.model import FactorModel
+from samplers.factorization.recommendation import similar_items
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 

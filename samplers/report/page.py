@@ -11,12 +11,14 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.files import publish
 from ooc.run import Run
-from samplers import factor_model, model, regression_model
-from samplers.chains import chain_paths, is_chains, read_chains
+from samplers.factorization import model as factor_model
+from samplers.lda.chains import chain_paths, is_chains, read_chains
 from samplers.models import open_any_model
+from samplers.regression import model as regression_model
 from samplers.report import factors, regression, topics, training
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
+from samplers.topics import model
 
 VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
     model.KIND: topics.section,

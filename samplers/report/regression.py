@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from samplers.regression_model import RegressionModel
+from samplers.regression.model import RegressionModel
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 

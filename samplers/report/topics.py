@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from samplers.model import Model
-from samplers.relevance import LEVELS, Relevant, relevant_words, word_totals
 from samplers.report.section import Section
 from samplers.report.topic_charts import MOST_CORRELATED, charts
-from samplers.results import top_entries
-from samplers.topic_map import Shares, document_shares, plane, similarities
+from samplers.topics.model import Model
+from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_totals
+from samplers.topics.results import top_entries
+from samplers.topics.topic_map import Shares, document_shares, plane, similarities
 
 MOST_TOPICS = 500  # the largest
 WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # that are shown of a topic

@@ -1,0 +1,72 @@
+"""How a corpus is divided: words into slices, documents into blocks."""
+
+from __future__ import annotations
+
+import math
+from heapq import heapreplace
+
+import numpy as np
+
+# A block of 16-bit topics and proposals takes 4 MB: the pages of its state stay in the second-level TLB. Measured on
+# 24M tokens at K = 1,000: the document phase is 1.2 times as fast as with blocks of 4M tokens; smaller gain no more.
+BLOCK_TOKENS = 1 << 20
+PART_TOKENS = 1 << 17  # about 5 ms of sampling
+DROPPED = np.uint32(0xFFFFFFFF)  # the rank of a token whose word was filtered out
+
+
+def slice_count(tokens: int) -> int:
+    """Number of slices of a dataset: as the square root of its blocks, so that cells, blocks and slices all grow."""
+    return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
+
+
+def least_slices(shards: int) -> int:
+    """Slices that so many shards need on a ring: a rank works on one while another arrives."""
+    return 2 * shards + 2
+
+
+def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rank the words: slice by slice, by descending frequency inside a slice.
+
+    frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
+    `blocks.corpus.dataset.Index`. Words of equal frequency stay in vocabulary order; equally light slices are ordered
+    by seed."""
+    by_frequency = np.argsort(-frequencies, kind="stable")
+    slice_order = np.random.default_rng(seed).permutation(slices)
+    slice_of = deal(frequencies, by_frequency, slice_order)
+    word_ids = by_frequency[np.argsort(slice_of[by_frequency], kind="stable")]
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(slice_of, minlength=slices))))
+    return word_ids.astype(np.uint32), bounds.astype(np.int64)
+
+
+def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
+    """Deal words, most frequent first, each to the slice that has the fewest tokens so far.
+
+    frequencies: int64 (V,), tokens of each word. order: int64 (V,), words by descending frequency.
+    slice_order: int64 (S,), which slice goes first among equally light ones.
+    Returns int64 (V,), the slice of each word.
+    """
+    slices = [(0, place, number) for place, number in enumerate(slice_order.tolist())]
+    dealt = []
+    # A word that never occurs still weighs something, or all of them would land in one slice.
+    for weight in np.maximum(frequencies[order], 1).tolist():
+        load, place, number = slices[0]
+        dealt.append(number)
+        heapreplace(slices, (load + weight, place, number))
+    slice_of = np.empty(frequencies.size, np.int64)
+    slice_of[order] = dealt
+    return slice_of
+
+
+def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
+    """Join buckets without tokens to their neighbours, so that no block is without tokens.
+
+    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the bucket at which each block begins; the last is B.
+    """
+    begins = np.flatnonzero(bucket_tokens)
+    begins[:1] = 0
+    return np.append(begins, bucket_tokens.size)
+
+
+def bucket_count(tokens: int, block_tokens: int) -> int:
+    """Buckets for so many tokens, at least one."""
+    return max(1, -(-tokens // block_tokens))

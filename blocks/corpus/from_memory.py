@@ -1,0 +1,120 @@
+"""Datasets from arrays and token lists that fit in memory, for scripts and tests; files go through `ingestion`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.block_writer import write_block
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
+from blocks.corpus.tokens import count_words
+from blocks.corpus.writer import finish, write_lines
+from blocks.errors import RequestError
+from blocks.files import publish_directory
+from blocks.shuffle import partition, shuffled
+
+
+def write_corpus(
+    out: str | Path,
+    offsets: np.ndarray,
+    words: np.ndarray,
+    vocabulary: Sequence[str],
+    *,
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+    block_tokens: int = BLOCK_TOKENS,
+    part_tokens: int = PART_TOKENS,
+    slices: int | None = None,
+    vocab_from: str | Path | None = None,
+    made: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Write a dataset from arrays.
+
+    offsets: int64 (D+1,), where each document begins in `words`. words: uint32 (N,), position in `vocabulary` of each
+    token. slices: their number, None for `slice_count`. vocab_from: a dataset of the same vocabulary whose ranks and
+    slices are kept. Returns the dataset. Raises RequestError if `out` exists, if there are no tokens, or if the arrays
+    do not fit together.
+    """
+    lengths = _checked_lengths(offsets, words, len(vocabulary), names)
+    frequencies = np.bincount(words, minlength=len(vocabulary)).astype(np.int64)
+    if vocab_from is None:
+        word_ids, slice_bounds = rank_words(frequencies, slices or slice_count(words.size), seed)
+    else:
+        index = Dataset(vocab_from).index
+        word_ids, slice_bounds = np.array(index.word_ids), np.array(index.slice_bounds)
+    rank_of = np.empty(len(vocabulary), np.uint32)
+    rank_of[word_ids] = np.arange(word_ids.size, dtype=np.uint32)
+
+    buckets = bucket_count(words.size, block_tokens)
+    documents, lengths, ranks, document_bounds, token_bounds = partition(rank_of[words], lengths, 0, seed, buckets)
+    with publish_directory(Path(out), overwrite=overwrite) as root:
+        (root / "blocks").mkdir()
+        blocks = []
+        for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(token_bounds)))):
+            of_block = slice(document_bounds[first], document_bounds[last])
+            tokens = ranks[token_bounds[first] : token_bounds[last]]
+            block = shuffled(documents[of_block], lengths[of_block], tokens, seed, number)
+            blocks.append(write_block(root, number, *block, slice_bounds))
+        texts = {"vocabulary": write_lines(root, "vocabulary.txt", vocabulary)}
+        if names is not None:
+            texts["documents"] = write_lines(root, "documents.txt", names)
+        finish(
+            root,
+            blocks=blocks,
+            word_ids=word_ids,
+            slice_bounds=slice_bounds,
+            frequencies=frequencies,
+            document_frequencies=_document_frequencies(offsets, words, len(vocabulary)),
+            texts=texts,
+            made=made or {"kind": "arrays", "seed": seed},
+            part_tokens=part_tokens,
+        )
+    return Dataset(out)
+
+
+def ingest_documents(
+    documents: Iterable[Sequence[str]], out: str | Path, *, vocabulary: Sequence[str] | None = None, **options: Any
+) -> Dataset:
+    """Write a dataset from documents that are given as lists of tokens.
+
+    vocabulary: the words to keep, in this order; tokens of other words are left out. None keeps all words, in
+    alphabetical order. options: those of `write_corpus`.
+    """
+    lists = [list(document) for document in documents]
+    terms = sorted({token for tokens in lists for token in tokens}) if vocabulary is None else list(vocabulary)
+    number_of = {term: number for number, term in enumerate(terms)}
+    known = [[number_of[token] for token in tokens if token in number_of] for tokens in lists]
+    offsets = np.concatenate(([0], np.cumsum([len(tokens) for tokens in known]))).astype(np.int64)
+    words = np.fromiter((word for tokens in known for word in tokens), np.uint32, offsets[-1])
+    return write_corpus(out, offsets, words, terms, **options)
+
+
+def _checked_lengths(
+    offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
+) -> np.ndarray:
+    """Tokens of each document, uint32 (D,), after checking that the arrays fit together."""
+    if words.size == 0:
+        raise RequestError("there are no tokens: a dataset needs at least one document with at least one word")
+    lengths = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
+        raise RequestError(
+            f"offsets must ascend from 0 to the number of tokens, {words.size}; they end at {offsets[-1]}"
+        )
+    if int(words.max()) >= vocabulary_size:
+        raise RequestError(f"word {words.max()} is outside the vocabulary of {vocabulary_size} words")
+    if names is not None and len(names) != lengths.size:
+        raise RequestError(f"{len(names)} names for {lengths.size} documents")
+    return lengths.astype(np.uint32)
+
+
+def _document_frequencies(offsets: np.ndarray, words: np.ndarray, vocabulary_size: int) -> np.ndarray:
+    """Documents in which each word occurs, int64 (V,)."""
+    tokens, documents, last_seen = np.zeros((3, vocabulary_size), np.int64)
+    count_words(words, np.diff(offsets).astype(np.uint32), tokens, documents, last_seen - 1, 0)
+    return documents

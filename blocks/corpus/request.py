@@ -1,0 +1,142 @@
+"""What is asked of an ingestion: the options, their defaults, and which of them go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
+from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
+from blocks.corpus.vocabulary import Filters
+from blocks.errors import RequestError
+from blocks.files import require_new
+from blocks.shards.whole import shard_paths
+from blocks.sources import find_files, size_of
+from blocks.store import MANIFEST
+
+KINDS = ("uci", "text", "jsonl", "csv")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an ingestion. None stands for a default, which may depend on the kind or the vocabulary."""
+
+    kind: str
+    inputs: Sequence[str]
+    out: str
+    vocab: str | None = None  # UCI: file of words
+    lines: bool = False  # text: one document per line
+    glob: str = "*"  # text: files to take from directories
+    text_field: str = "text"
+    name_field: str | None = None
+    text_column: str = "text"
+    name_column: str | None = None
+    delimiter: str | None = None
+    token_pattern: str | None = None
+    lower: bool | None = None
+    stop_words: str | None = None
+    ngrams: int | None = None
+    filters: Filters = field(default_factory=Filters)
+    on_error: str = "fail"
+    vocab_from: str | None = None
+    append: bool = False
+    seed: int = 0
+    block_tokens: int = BLOCK_TOKENS
+    part_tokens: int = PART_TOKENS
+    overwrite: bool = False
+
+    @property
+    def reading(self) -> str:
+        """How chunks are read: text is `lines` or `files`, the other kinds are what they are called."""
+        return self.kind if self.kind != "text" else "lines" if self.lines else "files"
+
+
+def check(request: Request) -> None:
+    """Raise RequestError if the options make no sense together or an input is not there."""
+    if request.kind not in KINDS:
+        raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
+    if not request.inputs:
+        raise RequestError("no input is given")
+    if request.on_error not in ("fail", "skip"):
+        raise RequestError(f"--on-error {request.on_error}: write fail or skip")
+    if request.block_tokens < 1 or request.part_tokens < 1:
+        raise RequestError("--block-tokens must be positive")
+    if request.append and (request.overwrite or request.vocab_from):
+        raise RequestError("--append goes with neither --overwrite nor --vocab-from", "It keeps OUT's vocabulary.")
+    if (request.append or request.vocab_from) and request.filters != Filters():
+        raise RequestError(
+            "--min-df, --max-df and --max-vocab choose a vocabulary, but it is given already", "Leave them out."
+        )
+    for path in request.inputs:
+        if request.kind != "text" or request.lines:
+            if Path(path).is_dir():
+                raise RequestError(f"{path} is a directory", "Directories of files are read by `ooc ingest text`.")
+            size_of(path)
+
+
+def require_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
+    require_new(out, overwrite=overwrite)
+    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file() or shard_paths(out)):
+        return
+    if out.exists():
+        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
+
+
+def base_of(request: Request) -> Dataset | None:
+    """The dataset whose vocabulary is used, if any."""
+    if request.append:
+        base = Dataset(request.out)
+        if "shard" in base.manifest:
+            raise RequestError(
+                f"{request.out} is a shard: documents that it alone has would change the counts of all",
+                "Append to the dataset that it was made of, then split that again with `ooc shard`.",
+            )
+        return base
+    return Dataset(request.vocab_from) if request.vocab_from else None
+
+
+def rules_of(request: Request, base: Dataset | None) -> Rules:
+    """How text becomes tokens: as requested, or else as the dataset of the vocabulary was made, or else by default."""
+    earlier = base.manifest["made"].get("options", {}) if base else {}
+
+    def choice(name: str, default: Any) -> Any:
+        given = getattr(request, name)
+        return earlier.get(name, default) if given is None else given
+
+    stop_words = request.stop_words or ("none" if request.kind == "uci" else earlier.get("stop_words", "english"))
+    listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
+    rules = Rules(choice("token_pattern", TOKEN_PATTERN), choice("lower", True), listed, choice("ngrams", 1))
+    compiled_pattern(rules.token_pattern)
+    if rules.ngrams < 1:
+        raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
+    return rules
+
+
+def options_told(request: Request, rules: Rules) -> dict[str, Any]:
+    """The options that have an influence on the result."""
+    names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
+    names["csv"] = ["text_column", "name_column", "delimiter", "on_error"]
+    options = {name: getattr(request, name) for name in names[request.kind]}
+    if request.kind != "uci":
+        options |= rules._asdict() | {"stop_words": _stop_words_told(rules)}
+    options |= request.filters._asdict()
+    options |= {"vocab_from": request.vocab_from, "seed": request.seed, "block_tokens": request.block_tokens}
+    return options
+
+
+def _stop_words_told(rules: Rules) -> str | list[str]:
+    """`none`, `english`, or the words of another list."""
+    if not rules.stop_words:
+        return "none"
+    return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
+
+
+def input_bytes(path: str, request: Request) -> int | None:
+    """Bytes of an input, or of the files taken from a directory; None for standard input."""
+    if path == "-":
+        return None
+    return sum(size_of(file) for file, _ in find_files([path], request.glob))

@@ -1,0 +1,106 @@
+"""What a worker process does to make a synthetic corpus: generate blocks, count their words, write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.alias import alias_table
+from blocks.arrays import map_arrays
+from blocks.compiled import prepare, unmanaged_kernel
+from blocks.corpus.block_writer import word_major, write_block
+from blocks.corpus.synthetic import RANKS, Generate, Synthetic, plant
+from blocks.corpus.tokens import Counts
+from blocks.files import disk_errors
+
+
+def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Alias tables of all topics, see `alias_table`; `alias` counts from the first stick of a topic.
+
+    offsets: int64 (K+1,). probabilities: float32 (n,). Returns cut float32 (n,) and alias uint32 (n,).
+    """
+    cut, alias = np.empty(probabilities.size, np.float32), np.empty(probabilities.size, np.uint32)
+    for first, last in pairwise(offsets.tolist()):
+        cut[first:last], alias[first:last] = alias_table(probabilities[first:last].astype(np.float64))
+    return cut, alias
+
+
+@unmanaged_kernel
+def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, tokens):
+    """Draw the tokens of documents, theta integrated out.
+
+    random: numpy's Generator. lengths: int64 (D,), tokens of each document. alpha_total: K*alpha. offsets, words, cut,
+    alias: sticks of the topics. topics: work, int32, the longest document. Filled: tokens uint32 (N,).
+    """
+    token = 0
+    for length in lengths:
+        for place in range(length):
+            # Polya's urn: the topic of an earlier token, or with probability ~ alpha_total any topic.
+            x = random.random() * (alpha_total + place)
+            if x < alpha_total:
+                topic = min(np.int64(x / alpha_total * (offsets.size - 1)), offsets.size - 2)
+            else:
+                topic = np.int64(topics[min(np.int64(x - alpha_total), place - 1)])
+            topics[place] = topic
+            first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
+            y = random.random() * size
+            stick = np.int64(y)
+            if y - stick >= cut[first + stick]:
+                stick = np.int64(alias[first + stick])
+            tokens[token] = words[first + stick]
+            token += 1
+
+
+class SyntheticWorker:
+    """Answers `blocks.corpus.synthetic.Generate`; and None with a file of its counts, int64 (2, V)."""
+
+    def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
+        self._request, self._root = request, Path(root)
+        self._offsets, self._words = topics["offsets"], topics["words"]
+        self._cut, self._alias = stick_tables(self._offsets, topics["probabilities"])
+        self._counts = Counts()
+
+    def __call__(self, message: Generate | None) -> Any:
+        """Do what a message asks."""
+        with disk_errors(self._root):
+            return self._report() if message is None else self._generate(message)
+
+    def _generate(self, block: Generate) -> dict[str, Any] | None:
+        request = self._request
+        first = block.number * request.block_documents
+        documents = np.arange(first, min(first + request.block_documents, request.documents), dtype=np.uint64)
+        random = np.random.Generator(np.random.PCG64([request.seed, 1, block.number]))
+        lengths = random.poisson(request.length, documents.size)
+        tokens = np.empty(int(lengths.sum()), np.uint32)
+        topics = np.empty(int(lengths.max()), np.int32)
+        sticks = (self._offsets, self._words, self._cut, self._alias)
+        generate(random, lengths, request.topics * request.alpha, *sticks, topics, tokens)
+        if block.slice_bounds is None:
+            self._counts.add(tokens, lengths.astype(np.uint32), request.vocabulary)
+            return None
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ranks = np.memmap(self._root / RANKS, np.uint32, "r")[tokens]
+        return write_block(self._root, block.number, documents, offsets, ranks, block.slice_bounds)
+
+    def _report(self) -> str:
+        path = self._root / "spill" / f"counts-{os.getpid()}"
+        self._counts.write(path, self._request.vocabulary)
+        return str(path)
+
+
+def _warm_up() -> None:
+    request = Synthetic(documents=1, vocabulary=2, topics=1, length=1.0)
+    SyntheticWorker(request, "", plant(request))(Generate(0))
+    word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)
+
+
+def start(task: tuple[Synthetic, str, dict[str, Any]]) -> Callable[[Any], Any]:
+    """The handler of `blocks.workers.Workers`; the tables of the topics are shared by all that are forked."""
+    request, root, planted = task
+    prepare("synthetic", _warm_up)
+    return SyntheticWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))

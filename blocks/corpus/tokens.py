@@ -1,0 +1,119 @@
+"""From text to word ids: which runs of letters are its tokens, and how many of each word there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, filterfalse, groupby
+from pathlib import Path
+
+import numpy as np
+
+from blocks.compiled import kernel
+from blocks.corpus.records import Text
+from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern
+from blocks.corpus.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
+from blocks.errors import RequestError
+
+_ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
+
+
+class Tokenizer:
+    """Splits texts and numbers their words, which `table` collects; a fixed vocabulary takes no others."""
+
+    def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
+        self._rules = rules
+        self._find = compiled_pattern(rules.token_pattern).findall
+        self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1
+        self._stop_words = frozenset(rules.stop_words)
+        if fixed is None:
+            self.table = WordTable(rules.stop_words, stop_words=len(rules.stop_words))
+        else:
+            self.table = WordTable(fixed, closed=True)
+            if len(self.table) != len(fixed):
+                raise RequestError("the vocabulary holds a word twice, or an empty one")
+
+    def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.
+
+        Lists of tokens are taken as they are, stop words with them. Raises RequestError if a token has a line break.
+        """
+        ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
+        stopped = unknown = 0
+        for given, group in groupby(texts, lambda text: isinstance(text, list)):
+            letters = LINES if given or not self._plain else LOWER_WORDS if self._rules.lower else WORDS
+            text = b"".join(self._split(text).encode("utf-8", "replace") + END_BYTE for text in group)
+            *arrays, stops, others = self.table.add(
+                text, letters, 1 if letters is LINES else 2, stop=not given and self._rules.ngrams == 1
+            )
+            for parts, part in zip((ids, lengths), arrays, strict=True):
+                parts.append(part)
+            stopped += stops
+            unknown += others
+        return np.concatenate(ids), np.concatenate(lengths), stopped, unknown
+
+    def bytes(self) -> int:
+        """About what the words take in memory, here and where those of all workers are merged."""
+        return _ENTRY_BYTES * len(self.table) + self.table.letters
+
+    def _split(self, text: Text) -> str:
+        """The tokens of a text, one per line; or the text itself if its tokens are its runs of letters of ASCII."""
+        if isinstance(text, list):
+            return "\n".join(text)
+        if self._plain and text.isascii():
+            return text
+        words = self._find(text.lower() if self._rules.lower else text)
+        if self._rules.ngrams > 1:
+            words = list(self._joined(words))
+        lines = "\n".join(words)
+        if lines.count("\n") != max(len(words) - 1, 0):
+            raise RequestError("--token-pattern matches line breaks", "A token may not hold a line break.")
+        return lines
+
+    def _joined(self, words: list[str]) -> Iterator[str]:
+        """Runs of 1 to n words that are left when stop words are out, joined by underscores."""
+        words = list(filterfalse(self._stop_words.__contains__, words))
+        runs = (zip(*(words[i:] for i in range(n)), strict=False) for n in range(2, self._rules.ngrams + 1))
+        return chain(words, *(map("_".join, run) for run in runs))
+
+
+class Counts:
+    """Tokens and documents of each word id, in arrays that grow with the vocabulary."""
+
+    def __init__(self) -> None:
+        self.tokens = np.zeros(0, np.int64)
+        self.documents = np.zeros(0, np.int64)
+        self._last_seen = np.zeros(0, np.int64)
+        self._documents_seen = 0
+
+    def add(self, ids: np.ndarray, lengths: np.ndarray, vocabulary_size: int) -> None:
+        """Count documents. ids: uint32 (N,), below `vocabulary_size`. lengths: uint32 (D,)."""
+        if vocabulary_size > self.tokens.size:
+            more = max(vocabulary_size, 2 * self.tokens.size) - self.tokens.size
+            self.tokens = np.concatenate((self.tokens, np.zeros(more, np.int64)))
+            self.documents = np.concatenate((self.documents, np.zeros(more, np.int64)))
+            self._last_seen = np.concatenate((self._last_seen, np.full(more, -1, np.int64)))
+        count_words(ids, lengths, self.tokens, self.documents, self._last_seen, self._documents_seen)
+        self._documents_seen += lengths.size
+
+    def write(self, path: Path, vocabulary_size: int) -> None:
+        """Write tokens and documents of the first words: int64 (2, V)."""
+        self.add(np.empty(0, np.uint32), np.empty(0, np.uint32), vocabulary_size)
+        path.write_bytes(self.tokens[:vocabulary_size].tobytes() + self.documents[:vocabulary_size].tobytes())
+
+
+@kernel
+def count_words(ids, lengths, tokens, documents, last_seen, first):
+    """Count the tokens of each word and the documents it occurs in.
+
+    ids: uint32 (N,). lengths: uint32 (D,). Changed: tokens, documents, and last_seen (document in which each word was
+    seen last), int64 (V,). first: number of the first document.
+    """
+    token = 0
+    for document in range(lengths.size):
+        for _ in range(lengths[document]):
+            word = ids[token]
+            token += 1
+            tokens[word] += 1
+            if last_seen[word] != first + document:
+                last_seen[word] = first + document
+                documents[word] += 1

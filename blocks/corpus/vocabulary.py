@@ -1,0 +1,170 @@
+"""The vocabulary of a dataset: the words of all workers merged, filtered by frequency, and ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import DROPPED, rank_words, slice_count
+from blocks.corpus.messages import Words
+from blocks.errors import RequestError
+
+
+class Filters(NamedTuple):
+    """Which words are kept. An int counts documents, a float is a fraction of all documents; None keeps all."""
+
+    min_df: int | float | None = None
+    max_df: int | float | None = None
+    max_vocab: int | None = None
+
+
+class Merged(NamedTuple):
+    """The words of V kinds that all workers have seen."""
+
+    terms: list[str]
+    tokens: np.ndarray  # int64 (V,)
+    documents: np.ndarray  # int64 (V,)
+    numbers: dict[int, np.ndarray | None]  # of each worker, uint32: position in `terms` of each of its ids; None: same
+
+
+class _Numbers(dict[str, int]):
+    """Numbers for words in the order in which they come."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self)
+        return number
+
+
+class Tally:
+    """Words, in the order in which they come, and their counts added up."""
+
+    def __init__(self) -> None:
+        self._number_of = _Numbers()
+        self._counts = np.zeros((2, 0), np.int64)
+
+    def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
+        """Add the counts, int64 (2, n), of tokens and documents, of different words; returns their numbers, uint32."""
+        numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
+        missing = len(self._number_of) - self._counts.shape[1]
+        self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
+        self._counts[:, numbers] += counts
+        return numbers
+
+    def merged(self, numbers: dict[int, np.ndarray | None]) -> Merged:
+        """All that was added. numbers: see `Merged`."""
+        tokens, documents = self._counts
+        return Merged(list(self._number_of), tokens, documents, numbers)
+
+
+def merge(reports: Sequence[Words], shared: list[str] | None) -> Merged:
+    """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
+    counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
+    if shared is not None:
+        tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))
+        return Merged(shared, tokens, documents, {report.worker: None for report in reports})
+    tally = Tally()
+    numbers: dict[int, np.ndarray | None] = {}
+    for report, of_worker in zip(reports, counts, strict=True):
+        terms = Path(str(report.terms)).read_bytes().decode("utf-8").split("\n") if report.size else []
+        numbers[report.worker] = tally.add(terms, of_worker)
+    return tally.merged(numbers)
+
+
+def select(
+    merged: Merged, documents: int, filters: Filters, *, in_order: bool, stop_words: Sequence[str] = ()
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Choose the words to keep.
+
+    documents: their number, for fractions. in_order: keep the order of `merged.terms` and words that never occur;
+    otherwise words are ordered alphabetically and must occur. Returns the positions in `merged.terms` of the kept
+    words, int64 (V',), in the order of the vocabulary, and {filter: {"words": dropped, "tokens": dropped}}.
+    """
+    alphabetical = np.array(sorted(range(len(merged.terms)), key=merged.terms.__getitem__), np.int64)
+    if not in_order:
+        alphabetical = alphabetical[merged.tokens[alphabetical] > 0]
+    dropped: dict[str, Any] = {}
+
+    def keep(chosen: np.ndarray, why: str) -> None:
+        nonlocal alphabetical
+        out = alphabetical[~chosen]
+        dropped[why] = {"words": int(out.size), "tokens": int(merged.tokens[out].sum())}
+        alphabetical = alphabetical[chosen]
+
+    if stop_words:
+        stops = frozenset(stop_words)
+        keep(np.array([merged.terms[word] not in stops for word in alphabetical], bool), "stop_words")
+    if filters.min_df is not None:
+        keep(merged.documents[alphabetical] >= _absolute(filters.min_df, documents, "--min-df"), "min_df")
+    if filters.max_df is not None:
+        keep(merged.documents[alphabetical] <= _absolute(filters.max_df, documents, "--max-df"), "max_df")
+    if filters.max_vocab is not None:
+        most_frequent = np.argsort(-merged.tokens[alphabetical], kind="stable")[: filters.max_vocab]
+        keep(np.isin(np.arange(alphabetical.size), most_frequent), "max_vocab")
+    return np.sort(alphabetical) if in_order else alphabetical, dropped
+
+
+def _absolute(limit: int | float, documents: int, option: str) -> float:
+    if isinstance(limit, int):
+        return limit
+    if not 0 <= limit <= 1:
+        raise RequestError(f"{option} {limit}: a fraction lies between 0 and 1", "Write a whole number for documents.")
+    return limit * documents
+
+
+class Chosen(NamedTuple):
+    """The vocabulary of a dataset and how the words of the input map to it."""
+
+    words: list[str]
+    word_ids: np.ndarray  # uint32 (V,), position in `words` by rank
+    slice_bounds: np.ndarray  # int64 (S+1,)
+    frequencies: np.ndarray  # int64 (V,), tokens of this input, in the order of `words`
+    document_frequencies: np.ndarray  # int64 (V,), likewise
+    rank_of_term: np.ndarray  # uint32, rank of each of the merged terms, or DROPPED
+    dropped: dict[str, Any]  # words and tokens left out, by filter
+
+
+def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int) -> Chosen:
+    """A new vocabulary of the words that `select` kept."""
+    frequencies = merged.tokens[kept]
+    word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), seed)
+    rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
+    rank_of_term[kept[word_ids]] = np.arange(word_ids.size, dtype=np.uint32)
+    words = [merged.terms[term] for term in kept]
+    return Chosen(words, word_ids, slice_bounds, frequencies, merged.documents[kept], rank_of_term, dropped)
+
+
+def keep_fixed(merged: Merged, dataset: Dataset) -> Chosen:
+    """The vocabulary of a dataset, its ranks and slices; words that it lacks are dropped."""
+    index = dataset.index
+    return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds))
+
+
+def keep(merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray) -> Chosen:
+    """A vocabulary that is given, as in `Chosen`; words that it lacks are dropped."""
+    place_of = dict(zip(words, range(len(words)), strict=True))
+    places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
+    known = places >= 0
+    rank_of_word = np.empty(len(words), np.uint32)
+    rank_of_word[word_ids] = np.arange(len(words), dtype=np.uint32)
+    rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
+    rank_of_term[known] = rank_of_word[places[known]]
+    frequencies, document_frequencies = np.zeros((2, len(words)), np.int64)
+    frequencies[places[known]] = merged.tokens[known]
+    document_frequencies[places[known]] = merged.documents[known]
+    unknown = merged.tokens[~known & (merged.tokens > 0)]
+    dropped = {"unknown": {"words": int(unknown.size), "tokens": int(unknown.sum())}}
+    return Chosen(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)
+
+
+def write_ranks(folder: Path, merged: Merged, rank_of_term: np.ndarray) -> dict[int, str]:
+    """Write, for each worker, the uint32 rank of each of its word ids; returns the path of each worker's file."""
+    paths = {}
+    for worker, numbers in merged.numbers.items():
+        path = folder / f"ranks-{worker}"
+        path.write_bytes((rank_of_term if numbers is None else rank_of_term[numbers]).data)
+        paths[worker] = str(path)
+    return paths

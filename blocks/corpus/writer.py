@@ -1,0 +1,112 @@
+"""Writing what belongs to a whole dataset: its slices, texts and index, and the manifest last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from blocks.arrays import map_arrays, write_arrays
+from blocks.corpus.dataset import Block, Index
+from blocks.corpus.division import PART_TOKENS
+from blocks.files import checksum, publish, sync_directory, write_json
+from blocks.store import MANIFEST, SCHEMA
+
+
+def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
+    """Collect and publish the runs of the words of rank `first` to `last` (exclusive) from all blocks."""
+    found = [np.searchsorted(block.words, (first, last)) for block in blocks]
+    ranks = np.concatenate([block.words[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
+    starts = np.concatenate([block.word_offsets[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
+    ends = np.concatenate(
+        [block.word_offsets[low + 1 : high + 1] for block, (low, high) in zip(blocks, found, strict=True)]
+    )
+    numbers = np.repeat(np.arange(len(blocks)), [high - low for low, high in found])
+    order = np.argsort(ranks, kind="stable")
+    lengths = (ends - starts)[order]
+    words = ranks[order].astype(np.int64) - first
+    arrays = {
+        "run_offsets": _cumulated(np.bincount(words, minlength=last - first)),
+        "blocks": numbers[order].astype(np.uint32),
+        "starts": starts[order].astype(np.uint32),
+        "lengths": lengths.astype(np.uint32),
+        "token_offsets": _cumulated(np.bincount(words, weights=lengths, minlength=last - first)),
+    }
+    return write_arrays(root, file_name, arrays)
+
+
+def _cumulated(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
+    """Publish a text file of one item a line; returns its manifest entry."""
+    with publish(root / file_name) as beside:
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        return {"file": file_name, "bytes": beside.stat().st_size, "checksum": checksum(beside)}
+
+
+def finish(
+    root: Path,
+    *,
+    blocks: list[dict[str, Any]],
+    word_ids: np.ndarray,
+    slice_bounds: np.ndarray,
+    frequencies: np.ndarray,
+    document_frequencies: np.ndarray,
+    texts: dict[str, dict[str, Any]],
+    made: dict[str, Any],
+    part_tokens: int = PART_TOKENS,
+    generation: int = 0,
+    planted: dict[str, Any] | None = None,
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Write the slices, the index and, last, the manifest over blocks that are on disk already.
+
+    blocks: the entries that `write_block` returned, in order. frequencies, document_frequencies: int64 (V,), in
+    vocabulary order. texts: entries of the "vocabulary" and, if documents have names, the "documents" file.
+    made: how the dataset was made. generation: counts appends; files of the generation before are left alone, so that
+    the dataset stays whole until its manifest is replaced. planted: the entry of the known topics of synthetic data.
+    shard: what the manifest of a shard says of it, see `blocks.shards.whole`.
+    """
+    suffix = f"-{generation}" if generation else ""
+    slice_folder = f"slices{suffix}"
+    (root / slice_folder).mkdir(exist_ok=True)
+    mapped = [Block(**map_arrays(root / entry["file"], entry["arrays"])) for entry in blocks]
+    slices = [
+        write_slice(root, f"{slice_folder}/{number:05}.h5", mapped, int(first), int(last))
+        for number, (first, last) in enumerate(pairwise(slice_bounds))
+    ]
+    cells = np.array([entry["cells"] for entry in blocks], np.int64).reshape(len(blocks), slice_bounds.size - 1)
+    index = Index(word_ids, frequencies[word_ids], document_frequencies[word_ids], slice_bounds, cells.reshape(-1))
+    index_entry = write_arrays(root, f"index{suffix}.h5", index._asdict())
+    of_shard = [shard["index"]] if shard else []
+    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
+    for folder in ("blocks", slice_folder):
+        sync_directory(root / folder)
+    write_json(
+        root / MANIFEST,
+        {
+            "schema": SCHEMA,
+            "kind": "corpus",
+            "generation": generation,
+            "identity": xxhash.xxh3_128_hexdigest(json.dumps(content).encode()),
+            "documents": sum(entry["documents"] for entry in blocks),
+            "tokens": int(cells.sum()),
+            "vocabulary_size": int(word_ids.size),
+            "part_tokens": part_tokens,
+            "made": made,
+            "index": index_entry,
+            "texts": texts,
+            "slices": slices,
+            "blocks": blocks,
+            **({"planted": planted} if planted else {}),
+            **({"shard": shard} if shard else {}),
+        },
+    )

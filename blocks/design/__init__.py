@@ -1,0 +1,1 @@
+"""Design matrices: columns of features, for regressions."""

@@ -1,0 +1,64 @@
+"""Whether what a design matrix says of itself agrees with its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from blocks.design.design import ONES, Design, SparseBlock
+from blocks.store import MANIFEST
+
+
+def problems_of_design(design: Design) -> Iterator[str]:
+    """Counts and moments in whole files that do not agree with each other."""
+    from blocks.design.moments import moments
+
+    manifest, bounds = design.path / MANIFEST, design.block_bounds
+    widths = [entry["columns"] for entry in design.manifest["blocks"]]
+    if np.diff(bounds).tolist() != widths or sum(widths) != design.columns:
+        yield f"{manifest}: {design.columns} columns, but those of the blocks are {sum(widths)}"
+        return
+    if design.y is not None and design.y.size != design.rows:
+        yield f"{manifest}: {design.rows} rows, but {design.y.size} labels"
+    yield from _problems_of_shard(design)
+    for number, entry in enumerate(design.manifest["blocks"]):
+        block, file = design.block(number), design.path / entry["file"]
+        if isinstance(block, SparseBlock):
+            offsets, rows, sizes = block.offsets, block.rows, {block.rows.size, block.values.size}
+            if len(sizes) != 1 + (design.form == ONES and block.rows.size > 0):
+                yield f"{file}: {block.rows.size} rows, but {block.values.size} values"
+                continue
+        else:
+            offsets, rows = block.missing_offsets, block.missing_rows
+        if not _ascending(offsets, rows, design.rows):
+            yield f"{file}: rows of a column do not ascend, or are not below {design.rows}"
+            continue
+        first, last = bounds[number : number + 2]
+        for name, found in moments(block, design.rows)._asdict().items():
+            if not np.array_equal(found, getattr(design.index, name)[first:last]):
+                yield f"{file}: its columns have other {name} than the index says"
+
+
+def _problems_of_shard(design: Design) -> Iterator[str]:
+    """What a shard knows of its whole that does not agree with the shard."""
+    from blocks.design.row_shards import RowShard
+
+    if "shard" not in design.manifest:
+        return
+    whole = RowShard(design.path)
+    sizes = {whole.means.size, whole.norms.size, whole.deviations.size}
+    if whole.own.stop - whole.own.start != design.rows or sizes != {design.columns}:
+        yield f"{design.path / MANIFEST}: what it says of the rows and columns of the whole does not add up"
+    elif whole.y is not None and not np.array_equal(whole.y[whole.own], design.index.y, equal_nan=True):
+        yield f"{design.path / MANIFEST}: its labels are not those of its rows in the whole"
+
+
+def _ascending(offsets: np.ndarray, rows: np.ndarray, most: int) -> bool:
+    """Whether rows ascend within each column, and are below `most`."""
+    if offsets[0] != 0 or offsets[-1] != rows.size or (np.diff(offsets) < 0).any():
+        return False
+    inside = np.ones(rows.size, bool)
+    inside[offsets[:-1][offsets[:-1] < rows.size]] = False
+    descents = np.flatnonzero(rows[1:] <= rows[:-1]) + 1
+    return bool(not inside[descents].any() and (rows < most).all())

@@ -1,0 +1,104 @@
+"""From entries in the order of their rows to columns, out of core.
+
+Each chunk of entries is left, sorted by column, in a file of the spill directory: a run. The columns of a block are
+then gathered from all runs, in whose order their rows ascend if those of the input do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from blocks.compiled import kernel, unmanaged_kernel
+from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.panels import complete
+from blocks.design.runs import LANDMARK, Segment
+from blocks.errors import RequestError
+from blocks.ratings.transposition import ENTRY
+
+
+def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
+    """Write ENTRY (N,) by column; returns uint32 landmarks, the column of every `LANDMARK`th entry."""
+    keys = entries["column"].astype(np.uint64) << np.uint64(32) | np.arange(entries.size, dtype=np.uint64)
+    keys.sort()  # faster than a stable argsort, and the same
+    sorted_ = entries[keys & np.uint64(0xFFFFFFFF)]
+    path.write_bytes(sorted_.data)
+    return sorted_["column"][::LANDMARK].copy()
+
+
+def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
+    """The columns from `first` on that have so many entries each; raises RequestError if an entry stands twice."""
+    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], np.float32)
+    following = offsets[:-1].copy()
+    for piece in _pieces(segments, first, counts.size):
+        place_entries(piece, following, rows, values)
+    column, row = order_rows(offsets, rows, values)
+    if column >= 0:
+        raise RequestError(
+            f"there are two entries in row {row + 1}, column {first + column + 1} (counted from 1)",
+            "Keep one of the two, or their sum.",
+        )
+    return SparseBlock(offsets, rows, values)
+
+
+def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: str) -> DenseBlock:
+    """The same columns with all values of so many rows, which the dtype must be able to hold."""
+    values = np.zeros((counts.size, rows), dtype)
+    for piece in _pieces(segments, first, counts.size):
+        values[piece["column"], piece["row"]] = piece["value"]
+    if np.count_nonzero(values) != counts.sum(dtype=np.int64):
+        gather_sparse(segments, first, counts)  # names the entry that stands twice
+    return complete(values)
+
+
+def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.ndarray]:
+    """ENTRY of each run in turn, of so many columns, which are counted from `first` on."""
+    for path, begin, end, place in segments:
+        found = np.fromfile(path, ENTRY, end - begin, offset=ENTRY.itemsize * begin)
+        found = found[slice(*np.searchsorted(found["column"], (first, first + width)))]
+        found["column"] -= np.uint32(first)
+        found["row"] += np.uint32(place)
+        yield found
+
+
+@unmanaged_kernel
+def place_entries(entries, following, rows, values):
+    """Put entries at the ends of their columns.
+
+    entries: ENTRY (N,). following: int64 (W,), where the next entry of each column goes, changed. Filled: rows uint32,
+    values float32.
+    """
+    for i in range(entries.size):
+        column = entries["column"][i]
+        rows[following[column]], values[following[column]] = entries["row"][i], entries["value"][i]
+        following[column] += 1
+
+
+@kernel
+def order_rows(offsets, rows, values):
+    """Sort the entries of each column by row where they are not; returns a column and a row that stand twice, or -1s.
+
+    offsets: int64 (W+1,). Changed: rows uint32 (N,), values float32 (N,).
+    """
+    for column in range(offsets.size - 1):
+        begin, end = offsets[column], offsets[column + 1]
+        mine, ascending = rows[begin:end], True
+        for i in range(1, mine.size):
+            ascending &= mine[i - 1] < mine[i]
+        if ascending:
+            continue
+        order = np.argsort(mine, kind="mergesort")
+        rows[begin:end], values[begin:end] = mine[order], values[begin:end][order]
+        for i in range(1, mine.size):
+            if mine[i - 1] == mine[i]:
+                return column, np.int64(mine[i])
+    return -1, np.int64(-1)
+
+
+def warm_up() -> None:
+    """Run every kernel once, on next to nothing."""
+    place_entries(np.zeros(1, ENTRY), np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.float32))
+    order_rows(np.array([0, 2]), np.array([1, 0], np.uint32), np.zeros(2, np.float32))

@@ -1,0 +1,101 @@
+"""How the lines of a design matrix are read, and what stands before them in a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from blocks.corpus.uci import quoted
+from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
+from blocks.errors import RequestError
+from blocks.sources import Source, first_line, first_row
+
+LABEL, LEFT_OUT = -1, -2  # instead of a column
+_FIELDS = {  # on a line, by the words of the banner
+    (b"coordinate", b"pattern"): 2,
+    (b"coordinate", b"real"): 3,
+    (b"coordinate", b"integer"): 3,
+    (b"array", b"real"): 1,
+    (b"array", b"integer"): 1,
+}
+
+
+class Svmlight(NamedTuple):
+    """columns: higher indices are refused."""
+
+    columns: int = MOST_COLUMNS
+
+
+class Market(NamedTuple):
+    """A MatrixMarket file: its sizes, how many lines tell of entries and how many numbers are on one, and the number
+    of the first of these lines."""
+
+    rows: int
+    columns: int
+    entries: int
+    fields: int
+    first_line: int
+
+
+class Table(NamedTuple):
+    """A file of columns. names: of its fields. places: the column of the design that each is, or LABEL or LEFT_OUT."""
+
+    separator: str
+    names: Sequence[str]
+    places: Sequence[int]
+
+    @property
+    def columns(self) -> int:
+        return sum(place >= 0 for place in self.places)
+
+
+Form = Svmlight | Market | Table
+NUMBERS = Table(",", ["number"], [LABEL])  # a number on each line: labels
+
+
+def market_header(source: Source) -> Market:
+    """Take what comes before the entries; raises RequestError if it does not tell of a general real matrix."""
+    banner = source.take(first_line)
+    words = banner.lower().split()
+    fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
+    if fields is None or words[4:] != [b"general"]:
+        raise RequestError(
+            f"{source.name}, line 1: {quoted(banner)} does not tell of a general real matrix",
+            "It should be `%%MatrixMarket matrix coordinate real general`; scipy.io.mmwrite has symmetry='general'.",
+        )
+    while (line := source.take(first_line)).startswith(b"%") or line.isspace():
+        pass
+    sizes = line.split()
+    if len(sizes) != (2 if fields == 1 else 3) or not all(size.isdigit() for size in sizes):
+        raise RequestError(f"{source.name}, line {source.line - 1}: {quoted(line)} is not `rows columns entries`")
+    rows, columns, *entries = map(int, sizes)
+    if rows > MOST_ROWS or columns > MOST_COLUMNS:
+        raise RequestError(f"{source.name}, line {source.line - 1}: more than {MOST_COLUMNS} rows or columns")
+    return Market(rows, columns, entries[0] if entries else rows * columns, fields, source.line)
+
+
+def table_header(
+    source: Source, separator: str | None, target: str | None, dropped: Collection[str], known: Sequence[str] | None
+) -> Table:
+    """Take the names of the columns; raises RequestError if one is not there or stands twice.
+
+    separator: None for a tab if the file is .tsv, else a comma. known: the columns to take, in their order; None for
+    all but the target and those that are dropped.
+    """
+    separator = separator or ("\t" if ".tsv" in Path(source.name).suffixes else ",")
+    header = source.take(first_row).decode("utf-8-sig", "replace")
+    names = [" ".join(name.split()) for name in next(csv.reader(io.StringIO(header), delimiter=separator), [])]
+    there = Counter(names)
+    if twice := [name for name in names if there[name] > 1]:
+        raise RequestError(f"{source.name}, line 1: column {twice[0]!r} stands twice", "Give each a name of its own.")
+    for name in [*([target] if target else []), *dropped, *(known or [])]:
+        if name not in there:
+            some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+            raise RequestError(f"{source.name} has no column {name!r}; there are {some}", "Names are in its line 1.")
+    taken = known or [name for name in names if name != target and name not in dropped]
+    place_of = dict(zip(taken, range(len(taken)), strict=True)) | ({target: LABEL} if target else {})
+    return Table(separator, names, [place_of.get(name, LEFT_OUT) for name in names])

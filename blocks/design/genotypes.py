@@ -1,0 +1,100 @@
+"""PLINK 1 genotypes: .bed, .bim and .fam, read by the package bed-reader (the extra `plink`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.corpus.uci import quoted
+from blocks.design.design import DenseBlock
+from blocks.errors import RequestError
+
+_MISSING = -127  # as bed-reader has it
+_UNKNOWN = ("-9", "NA", "nan")  # phenotypes
+
+
+class Individuals(NamedTuple):
+    """What .fam and .bim say: individuals, names of variants, phenotypes float64 (n,) or None if all are missing."""
+
+    rows: int
+    names: list[str]
+    y: np.ndarray | None
+
+
+def bed_reader() -> ModuleType:
+    """The package; RequestError if it is not installed."""
+    try:
+        import bed_reader
+    except ImportError:
+        raise RequestError("PLINK files are read by the package bed-reader", 'pip install "ooc[plink]"') from None
+    return bed_reader
+
+
+def files_of(given: str) -> tuple[str, ...]:
+    """The .bed, .bim and .fam file that belong together, given one of them or what their names begin with."""
+    stem = Path(given).with_suffix("") if Path(given).suffix in (".bed", ".bim", ".fam") else Path(given)
+    return tuple(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam"))
+
+
+def read_individuals(given: str, *, labelled: bool) -> Individuals:
+    """Read the .fam and .bim files; labelled: take y from there. RequestError for what is not as it should be."""
+    bed, bim, fam = files_of(given)
+    names, phenotypes = _fields(bim, 1), _fields(fam, 5)
+    expected = 3 + -(-len(phenotypes) // 4) * len(names)
+    if (found := Path(bed).stat().st_size) != expected:
+        raise RequestError(
+            f"{bed}: {found} bytes, but {len(phenotypes)} individuals and {len(names)} variants take {expected}",
+            "The three files must be of one data set, and the .bed file variant by variant.",
+        )
+    return Individuals(len(phenotypes), names, _numbers(phenotypes, fam) if labelled else None)
+
+
+def _fields(path: str, place: int) -> list[str]:
+    """The field in that place of all lines, which must have six."""
+    found = []
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            fields = line.split()
+            if len(fields) != 6:
+                raise RequestError(f"{path}, line {number}: {len(fields)} fields, not 6", "Write it again by plink.")
+            found.append(fields[place])
+    return found
+
+
+def _numbers(phenotypes: list[str], fam: str) -> np.ndarray | None:
+    """float64, or None if there is none at all; RequestError if one is missing or no number."""
+    found = set(phenotypes)
+    unknown = {*_UNKNOWN, *(["0"] if "2" in found and found <= {"-9", "0", "1", "2"} else [])}  # of cases and controls
+    if found <= unknown:
+        return None
+    for line, phenotype in enumerate(phenotypes, 1):
+        if phenotype in unknown:
+            raise RequestError(
+                f"{fam}, line {line}: the phenotype {phenotype} means that it is missing",
+                "Leave such individuals out with `plink --prune`, or give all phenotypes with --target FILE.",
+            )
+    try:
+        return np.array(phenotypes, np.float64)
+    except ValueError:
+        line, bad = next((line, text) for line, text in enumerate(phenotypes, 1) if not _is_float(text))
+        raise RequestError(f"{fam}, line {line}: the phenotype {quoted(bad.encode())} is not a number") from None
+
+
+def _is_float(text: str) -> bool:
+    try:
+        return np.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def read_variants(given: str, first: int, last: int) -> DenseBlock:
+    """For the variants from `first` to `last` (exclusive) counts of allele A1, the one in column 5 of the .bim file."""
+    with bed_reader().open_bed(files_of(given)[0], num_threads=1) as bed:
+        values = bed.read(index=np.s_[:, first:last], dtype="int8", order="F").T
+    missing, rows = np.nonzero(values == _MISSING)
+    values[missing, rows] = 0
+    offsets = np.searchsorted(missing, np.arange(last - first + 1)).astype(np.int64)
+    return DenseBlock(values, offsets, rows.astype(np.uint32))

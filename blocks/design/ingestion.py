@@ -1,0 +1,235 @@
+"""Ingestion of a design matrix out of core: from rows, one after the other, to blocks of columns.
+
+    read     the main process cuts inputs into chunks; workers parse them and leave each by column in a spill file
+    choose   the form of the blocks, dense or sparse, whichever is smaller; and which columns are in which block
+    write    the columns of a block are gathered from all chunks, and written with their moments
+
+PLINK files have their columns together already: they are not read before they are written. Which worker does what, and
+how much there is in a chunk, has no influence on the result.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.append import Target, new_dataset
+from blocks.corpus.ingestion import Bar, names_bytes, no_bar
+from blocks.corpus.messages import Report
+from blocks.corpus.writer import write_lines
+from blocks.design.design import FLOATS, GENOTYPES, ONES, SPARSE, Design
+from blocks.design.messages import BlockToWrite, DesignReading, FromBed, FromPanels, FromRuns, Spilled, moments_file
+from blocks.design.panels import Panel
+from blocks.design.request import DesignRequest, check
+from blocks.design.rows import MOST_ROWS, Facts, not_finite
+from blocks.design.runs import Run, segments
+from blocks.design.sources import Opened, open_inputs, read_labels
+from blocks.design.writer import finish_design, write_index
+from blocks.errors import RequestError
+from blocks.sources import size_of
+from blocks.store import parts
+from blocks.workers import Workers, cores
+
+_LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
+_BYTES_OF_CHUNK = 10  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
+_ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
+
+
+class Read(NamedTuple):
+    """A design before its blocks are written. names: of its columns, if they have any. y: float64 (n,), if known.
+
+    counts: uint32 (p,), entries of each column, if these are in runs.
+    """
+
+    rows: int
+    columns: int
+    names: Sequence[str] | None
+    y: np.ndarray | None
+    form: str
+    spilled: Sequence[Spilled] = ()
+    counts: np.ndarray | None = None
+
+
+def ingest_design(
+    request: DesignRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
+) -> Design:
+    """Make a design matrix, as requested.
+
+    workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
+    available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
+    a full disk or a worker that died; nothing is left behind then.
+    """
+    check(request)
+    count = workers or cores()
+    room = names_bytes(memory, count, 2 * request.block_bytes)
+    with new_dataset(request.out, request.overwrite) as target:
+        with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
+            read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
+            _check_labels(request, read)
+            names_bytes(memory, count, 2 * max(request.block_bytes, _column_bytes(read)))
+            bounds = _block_bounds(read, request.block_bytes)
+            messages = list(_messages(request, target, read, bounds))
+            progress = bar("writing", len(messages), "block")
+            blocks = pool.map_numbered(messages, lambda: progress.update(1))
+            progress.close()
+        _finish(request, target, read, bounds, blocks)
+    return Design(request.out)
+
+
+def _read(pool: Workers, request: DesignRequest, room: int, bar: Bar) -> Read:
+    """Have the inputs parsed and left by column."""
+    size = min(max(room // _BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
+    total = None if request.kind == "npz" else sum(map(size_of, request.inputs)) or None  # arrays are compressed
+    progress = bar("reading", total, "B")
+    with ExitStack() as until:
+        opened = open_inputs(request, size, progress.update, until)
+        spilled = pool.map_numbered(opened.chunks)
+    progress.close()
+    rows, columns = _shape(request, opened, spilled)
+    counts = None
+    if not spilled or isinstance(spilled[0].spill, Run):
+        counts = _counts([Path(pool.ask(worker, Report())) for worker in range(len(pool))], columns)
+    y = opened.y
+    if request.kind == "svmlight" or (request.kind == "csv" and request.target):
+        y = np.concatenate([piece.y for piece in spilled])
+    elif request.kind != "csv" and request.target:
+        y = read_labels(pool, request.target)
+    return Read(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
+
+
+def _read_plink(pool: Workers, request: DesignRequest) -> Read:
+    from blocks.design.genotypes import bed_reader, read_individuals
+
+    bed_reader()
+    found = read_individuals(request.inputs[0], labelled=request.target is None)
+    y = read_labels(pool, request.target) if request.target else found.y
+    return Read(found.rows, len(found.names), found.names, y, GENOTYPES)
+
+
+def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
+    """Rows and columns; raises RequestError if there are none, or other than the header says."""
+    where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
+    if opened.entries not in (None, records):
+        raise RequestError(
+            f"{where}: the header tells of {opened.entries} entries, but {records} follow it",
+            "The file is cut short, or its header is wrong.",
+        )
+    rows = records if opened.rows is None else opened.rows
+    columns = max((piece.columns for piece in spilled), default=0) if opened.columns is None else opened.columns
+    if not rows or not columns:
+        raise RequestError(f"{where}: there are {rows} rows and {columns} columns", "At least one of each is needed.")
+    if rows > MOST_ROWS:
+        raise RequestError(f"{where}: {rows} rows, more than {MOST_ROWS}", "Split them.")
+    return rows, columns
+
+
+def _counts(files: Sequence[Path], columns: int) -> np.ndarray:
+    """uint32 (p,): the sum of what the workers have counted."""
+    counts = np.zeros(columns, np.uint32)
+    for file in files:
+        found = np.fromfile(file, np.uint32, columns)
+        counts[: found.size] += found
+    return counts
+
+
+def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
+    """The form that takes fewest bytes; of two that take as many, the dense one."""
+    facts = Facts(
+        sum(piece.facts.entries for piece in spilled),
+        all(piece.facts.ones for piece in spilled),
+        all(piece.facts.small for piece in spilled),
+    )
+    dense, sparse = GENOTYPES if facts.small else FLOATS, ONES if facts.ones else SPARSE
+    return dense if rows * columns * _ITEM[dense] <= facts.entries * _ITEM[sparse] else sparse
+
+
+def _check_labels(request: DesignRequest, read: Read) -> None:
+    if read.y is None:
+        return
+    where = request.target or request.inputs[0]
+    if read.y.size != read.rows:
+        raise RequestError(
+            f"{where} has {read.y.size} labels, but {request.inputs[0]} has {read.rows} rows",
+            "One label is needed for each row, in the order of the rows.",
+        )
+    if not np.isfinite(read.y).all():
+        row = int(np.argmin(np.isfinite(read.y)))
+        raise not_finite(f"{where}, label {row + 1}", read.y[row])
+
+
+def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
+    """int64 (B+1,): the first column of each block; it depends on nothing but the design."""
+    if read.form in (SPARSE, ONES) and read.counts is not None:
+        cost = np.zeros(read.columns + 1, np.int64)
+        np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
+        cost[1:] += 8  # an offset
+        return parts(np.cumsum(cost, out=cost), block_bytes)
+    width = max(block_bytes // _column_bytes(read), 1)
+    return np.append(np.arange(0, read.columns, width), read.columns)
+
+
+def _column_bytes(read: Read) -> int:
+    """Of the longest column while it is written."""
+    if read.form in (SPARSE, ONES) and read.counts is not None:
+        return _ITEM[SPARSE] * int(read.counts.max())
+    return read.rows * (_ITEM[GENOTYPES] if read.form == GENOTYPES else _ITEM[FLOATS])
+
+
+def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
+    """What the workers are to write."""
+    runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, Run)]
+    panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
+    records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others number their rows
+    places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
+    for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+        block = (str(target.root), number, first, last, read.rows, read.form)
+        if request.kind == "plink":
+            yield FromBed(*block, request.files()[0])
+        elif panels:
+            yield FromPanels(*block, panels)
+        else:
+            assert read.counts is not None
+            found = list(segments(runs, places, first, last))
+            yield FromRuns(*block, ", ".join(request.inputs), found, read.counts[first:last])
+
+
+def _finish(
+    request: DesignRequest, target: Target, read: Read, bounds: np.ndarray, blocks: list[dict[str, Any]]
+) -> None:
+    """Write what stands beside the blocks, and the manifest."""
+    moments = [target.spill / moments_file(number) for number in range(len(blocks))]
+    y = np.empty(0) if read.y is None else read.y
+    index = write_index(target.root, y, read.columns, moments, bounds)
+    texts = {"columns": write_lines(target.root, "columns.txt", read.names)} if read.names else {}
+    shutil.rmtree(target.spill)
+    finish_design(
+        target.root,
+        rows=read.rows,
+        labels=read.y is not None,
+        form=read.form,
+        first_column=0 if request.kind == "npz" else 1,
+        index=index,
+        blocks=blocks,
+        texts=texts,
+        made=_made(request),
+    )
+
+
+def _made(request: DesignRequest) -> dict[str, Any]:
+    """How the design was made: nothing in it depends on the time, the workers or the memory."""
+    from importlib.metadata import version
+
+    names = ("target", "drop", "delimiter", "columns_from", "block_bytes")
+    return {
+        "ooc": version("ooc"),
+        "command": "ingest",
+        "kind": request.kind,
+        "options": {name: value for name in names if (value := getattr(request, name))},
+        "inputs": [{"name": path, "bytes": None if path == "-" else size_of(path)} for path in request.files()],
+    }

@@ -1,0 +1,98 @@
+"""What the ingestion of a design matrix asks of its workers, and what they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.design.formats import Form
+from blocks.design.panels import Panel
+from blocks.design.rows import Facts
+from blocks.design.runs import Run, Segment
+
+
+class DesignReading(NamedTuple):
+    """The same for all workers. spill: a directory. counts_bytes: a worker may use to count entries of columns."""
+
+    spill: str
+    counts_bytes: int
+
+
+@dataclass
+class LinesChunk:
+    """Some whole lines of one input. The answer is a `Spilled`; of `NUMBERS`, y float64 (n,)."""
+
+    number: int
+    source: str
+    line: int
+    data: bytes = field(repr=False)
+    form: Form = field(repr=False)
+
+
+@dataclass
+class EntriesChunk:
+    """Entries of an array: rows and columns uint32 (N,), values of any real dtype (N,)."""
+
+    number: int
+    source: str
+    rows: np.ndarray = field(repr=False)
+    columns: np.ndarray = field(repr=False)
+    values: np.ndarray = field(repr=False)
+
+
+@dataclass
+class CellsChunk:
+    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype."""
+
+    number: int
+    source: str
+    row: int
+    values: np.ndarray = field(repr=False)
+
+
+class Spilled(NamedTuple):
+    """What a chunk held, and where it is. records: rows, or lines of entries. columns: at least so many are there."""
+
+    records: int
+    columns: int
+    y: np.ndarray
+    facts: Facts
+    spill: Run | Panel
+
+
+@dataclass
+class BlockToWrite:
+    """The columns from `first` to `last` (exclusive) of so many rows. The answer is the manifest entry."""
+
+    root: str
+    number: int
+    first: int
+    last: int
+    rows: int
+    form: str
+
+
+@dataclass
+class FromRuns(BlockToWrite):
+    """counts: uint32 (W,), the entries of each column. source: what messages call the inputs."""
+
+    source: str
+    segments: list[Segment] = field(repr=False)
+    counts: np.ndarray = field(repr=False)
+
+
+@dataclass
+class FromPanels(BlockToWrite):
+    panels: list[Panel] = field(repr=False)
+
+
+@dataclass
+class FromBed(BlockToWrite):
+    bed: str
+
+
+def moments_file(number: int) -> str:
+    """Where, in the spill directory, the moments of the columns of a block are."""
+    return f"moments-{number}"

@@ -1,0 +1,85 @@
+"""Mean, norm and standard deviation of each column of a block, in float64, row after row."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import kernel
+from blocks.design.design import DenseBlock, SparseBlock
+
+
+class Moments(NamedTuple):
+    """float64 (W,) each, see `blocks.design.design.DesignIndex`."""
+
+    means: np.ndarray
+    norms: np.ndarray
+    deviations: np.ndarray
+
+
+def moments(block: SparseBlock | DenseBlock, rows: int) -> Moments:
+    """Those of all columns of a block, which have so many rows."""
+    if isinstance(block, SparseBlock):
+        return Moments(*sparse_moments(block.offsets, block.values, rows))
+    return Moments(*dense_moments(*block))
+
+
+@kernel
+def sparse_moments(offsets, values, rows):
+    """Means, norms and deviations, given what a SparseBlock holds, of columns of so many rows."""
+    width = offsets.size - 1
+    means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
+    ones = np.ones(rows if values.size == 0 else 0, np.float32)
+    for column in range(width):
+        begin, end = offsets[column], offsets[column + 1]
+        found = ones[: end - begin] if values.size == 0 else values[begin:end]
+        means[column], norms[column], deviations[column] = of_column(found, rows - found.size, 0)
+    return means, norms, deviations
+
+
+@kernel
+def dense_moments(values, missing_offsets, missing_rows):
+    """Means, norms and deviations, given what a DenseBlock holds; a missing value counts as the mean."""
+    width = len(values)
+    means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
+    for column in range(width):
+        missing = missing_rows[missing_offsets[column] : missing_offsets[column + 1]]
+        found = values[column] if missing.size == 0 else without(values[column], missing)
+        means[column], norms[column], deviations[column] = of_column(found, 0, missing.size)
+    return means, norms, deviations
+
+
+@kernel
+def without(values, rows):
+    """The values of the other rows; rows uint32, ascending."""
+    kept = np.empty(values.size - rows.size, values.dtype)
+    following, found = 0, 0
+    for row in range(values.size):
+        if following < rows.size and rows[following] == row:
+            following += 1
+        else:
+            kept[found] = values[row]
+            found += 1
+    return kept
+
+
+@kernel
+def of_column(values, zeros, missing):
+    """Mean, norm and deviation of some values, so many zeros, and so many values that are missing."""
+    known = values.size + zeros
+    total, squares = 0.0, 0.0
+    constant = zeros == 0 or values.size == 0
+    for value in values:
+        total += np.float64(value)
+        squares += np.float64(value) * np.float64(value)
+        constant &= value == values[0]
+    mean = total / known if known else 0.0
+    if constant:  # exactly: a rounded mean would leave a deviation to divide by
+        mean = np.float64(values[0]) if values.size else 0.0
+    spread = zeros * mean * mean
+    for value in values:
+        spread += (np.float64(value) - mean) ** 2
+    norm = math.sqrt(squares + missing * mean * mean)
+    return mean, norm, math.sqrt(spread / (known + missing))

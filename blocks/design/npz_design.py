@@ -1,0 +1,112 @@
+"""Designs in .npz files: sparse, as scipy.sparse.save_npz writes them, or a dense array `X`; and labels `y`, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.design.messages import CellsChunk, EntriesChunk
+from blocks.design.npz_members import Archive, Member
+from blocks.errors import RequestError
+
+_SPARSE = ("csr", "csc", "coo")
+
+
+class Shape(NamedTuple):
+    """What is to be read: rows, columns, and labels float64 (n,) if there are any."""
+
+    rows: int
+    columns: int
+    y: np.ndarray | None
+
+
+def shape_of(archive: Archive, source: str) -> Shape:
+    """The sizes; raises RequestError if the file is neither of the two kinds."""
+    if "X" in archive.names:
+        shape = archive.open("X").shape
+    elif {"format", "shape"} <= archive.names:
+        _format(archive, source)
+        shape = tuple(archive.open("shape").whole().tolist())
+    else:
+        raise RequestError(
+            f"{source} has neither an array X nor a matrix of scipy.sparse.save_npz; it has {sorted(archive.names)}",
+            "Write it by scipy.sparse.save_npz(FILE, X), or numpy.savez(FILE, X=X, y=y).",
+        )
+    if len(shape) != 2:
+        raise RequestError(f"{source}: X has {len(shape)} dimensions, not 2")
+    return Shape(*shape, archive.open("y").whole().astype(np.float64) if "y" in archive.names else None)
+
+
+def chunks(
+    archive: Archive, source: str, shape: Shape, size: int, progress: Callable[[int], object]
+) -> Iterator[EntriesChunk | CellsChunk]:
+    """All that is in the matrix, about `size` bytes at a time. progress: called with bytes read."""
+    if "X" in archive.names:
+        yield from _dense(archive.open("X"), source, shape, size, progress)
+        return
+    entries = max(size // 16, 1)
+    made = _coordinates(archive, entries) if _format(archive, source) == "coo" else _compressed(archive, entries)
+    by_column = _format(archive, source) == "csc"
+    for number, (major, minor, values) in enumerate(made):
+        rows, columns = (minor, major) if by_column else (major, minor)
+        outside = (rows < 0) | (rows >= shape.rows) | (columns < 0) | (columns >= shape.columns)
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise RequestError(
+                f"{source}: an entry of row {rows[at]}, column {columns[at]} in a matrix of "
+                f"{shape.rows} rows and {shape.columns} columns (counted from 0)",
+                "Write it again.",
+            )
+        progress(values.nbytes)
+        yield EntriesChunk(number, source, rows.astype(np.uint32), columns.astype(np.uint32), values)
+
+
+def _format(archive: Archive, source: str) -> str:
+    found = archive.open("format").take(1)[0]
+    name = found.decode() if isinstance(found, bytes) else str(found)
+    if name not in _SPARSE:
+        raise RequestError(f"{source}: a {name} matrix", "Convert it with .tocsr(), then save_npz.")
+    return name
+
+
+def _coordinates(archive: Archive, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    members = [archive.open(name) for name in ("row", "col", "data")]
+    total = members[2].shape[0]
+    for first in range(0, total, size):
+        row, column, values = (member.take(min(size, total - first)) for member in members)
+        yield row, column, values
+
+
+def _compressed(archive: Archive, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows, columns and values of CSR; of CSC columns, rows and values."""
+    offsets, minor, data = archive.open("indptr").whole(), archive.open("indices"), archive.open("data")
+    total = data.shape[0]
+    if offsets[0] != 0 or offsets[-1] > total or (np.diff(offsets) < 0).any():
+        raise ValueError("indptr does not ascend from 0")
+    total = int(offsets[-1])
+    for first in range(0, total, size):
+        last = min(first + size, total)
+        begin, end = np.searchsorted(offsets, first, "right") - 1, np.searchsorted(offsets, last)
+        lengths = np.diff(np.clip(offsets[begin : end + 1], first, last))
+        yield np.repeat(np.arange(begin, end), lengths), minor.take(last - first), data.take(last - first)
+
+
+def _dense(
+    member: Member, source: str, shape: Shape, size: int, progress: Callable[[int], object]
+) -> Iterator[EntriesChunk | CellsChunk]:
+    rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
+    step, numbers = max(size // (columns * max(member.dtype.itemsize, 4)), 1), count()
+    for first in range(0, rows, step):
+        values = member.take(min(step, rows - first) * columns)
+        progress(values.nbytes)
+        if not member.by_column:
+            yield CellsChunk(next(numbers), source, first, values.reshape(-1, columns))
+            continue
+        found = np.flatnonzero(values)
+        column, row = np.divmod(found, columns)
+        yield EntriesChunk(
+            next(numbers), source, row.astype(np.uint32), (column + first).astype(np.uint32), values[found]
+        )

@@ -1,0 +1,60 @@
+"""What is asked of the ingestion of a design matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from blocks.corpus.request import require_replaceable
+from blocks.design.genotypes import files_of
+from blocks.errors import RequestError
+from blocks.sources import size_of
+
+KINDS = ("svmlight", "mtx", "csv", "npz", "plink")
+BLOCK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class DesignRequest:
+    """What is asked for. kind: one of `KINDS`.
+
+    target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
+    leave out. delimiter: of its fields. columns_from: a design whose columns these are to be. block_bytes: of the
+    columns of a block, about.
+    """
+
+    kind: str
+    inputs: Sequence[str]
+    out: str
+    target: str | None = None
+    drop: Sequence[str] = ()
+    delimiter: str | None = None
+    columns_from: str | None = None
+    block_bytes: int = BLOCK_BYTES
+    overwrite: bool = False
+
+    def files(self) -> list[str]:
+        """All files that are read, but for that of y."""
+        return list(files_of(self.inputs[0])) if self.kind == "plink" else list(self.inputs)
+
+
+def check(request: DesignRequest) -> None:
+    """Raise RequestError if the options make no sense together or an input is not there."""
+    if request.kind not in KINDS:
+        raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
+    if not request.inputs:
+        raise RequestError("no input is given")
+    if request.kind in ("mtx", "npz", "plink") and len(request.inputs) > 1:
+        raise RequestError(f"{len(request.inputs)} inputs are given", f"`ooc ingest {request.kind}` takes one.")
+    if request.kind == "npz" and request.inputs[0] == "-":
+        raise RequestError("an .npz file cannot come from standard input", "Give its path.")
+    for path in [*request.files(), *([request.target] if request.target and request.kind != "csv" else [])]:
+        if Path(path).is_dir():
+            raise RequestError(f"{path} is a directory", "Name a file.")
+        size_of(path)
+    if request.block_bytes < 1:
+        raise RequestError("--block-size must be positive")
+    if request.delimiter is not None and len(request.delimiter.encode()) != 1:
+        raise RequestError(f"--delimiter {request.delimiter!r}: write one character")
+    require_replaceable(Path(request.out), request.overwrite)

@@ -1,0 +1,103 @@
+"""Files that tell of the rows of a design matrix: which of them to use, what they weigh; and folds, drawn by a seed.
+
+A .npy file, or a text file with a number on each line. Rows to use are a number for each of them, from 1 on in text and
+from 0 on in a .npy file, or, there, true or false for each row of the design.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from blocks.corpus.uci import quoted
+from blocks.errors import RequestError
+from blocks.files import no_such_file
+from blocks.sources import read_whole
+
+
+def read_rows(path: str, rows: int) -> np.ndarray:
+    """bool (n,): which of the rows to use; RequestError if a number is no row of the design, or stands twice."""
+    found = _numbers(path)
+    if found.dtype == bool:
+        if found.size != rows:
+            raise _other_size(path, found.size, rows)
+        chosen = found
+    else:
+        first = 0 if Path(path).suffix == ".npy" else 1
+        wrong = (found < first) | (found >= first + rows) | (found != np.rint(found))
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            last = first + rows - 1
+            raise RequestError(f"{path}, number {place + 1}: {found[place]:g} is no row from {first} to {last}")
+        chosen, places = np.zeros(rows, bool), found.astype(np.int64) - first
+        chosen[places] = True
+        if np.count_nonzero(chosen) < found.size:
+            twice = int(np.argmax(np.bincount(places, minlength=rows) > 1)) + first
+            raise RequestError(f"{path}: row {twice} stands twice", "To count a row twice give it a weight of 2.")
+    if not chosen.any():
+        raise RequestError(f"{path} has no rows", "Choose at least one.")
+    return chosen
+
+
+def read_weights(path: str, rows: int) -> np.ndarray:
+    """float64 (n,): what each row weighs; RequestError unless they are finite, not below 0, and not all 0."""
+    found = _numbers(path).astype(np.float64)
+    if found.size != rows:
+        raise _other_size(path, found.size, rows)
+    wrong = ~(np.isfinite(found) & (found >= 0))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise RequestError(f"{path}, row {place + 1}: {found[place]:g} is no weight", "Weights are 0 or more.")
+    if not found.any():
+        raise RequestError(f"{path}: all weights are 0", "Give some rows a weight.")
+    return found
+
+
+def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = None) -> np.ndarray:
+    """int64 (n,): the fold of each row; folds differ by one row at most.
+
+    classes: (n,), labels of which each fold gets its share, to one row. Raises RequestError for fewer than 2 folds, or
+    fewer rows than folds.
+    """
+    if not 2 <= folds <= rows:
+        raise RequestError(
+            f"{folds} folds of {rows} rows", "There may be from 2 folds up to as many as there are rows."
+        )
+    order = np.random.default_rng(seed).permutation(rows)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    drawn = np.empty(rows, np.int64)
+    drawn[order] = np.arange(rows) % folds
+    return drawn
+
+
+def _numbers(path: str) -> np.ndarray:
+    """One-dimensional: bool or numbers."""
+    if Path(path).suffix != ".npy":
+        return _of_text(path)
+    try:
+        found = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise no_such_file(Path(path)) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise RequestError(f"{path} cannot be read as an array: {error}", "Write it by numpy.save.") from error
+    if found.ndim != 1 or found.dtype.kind not in "biuf":
+        raise RequestError(f"{path}: an array of {found.dtype}, {found.shape}", "It should have one dimension.")
+    return found
+
+
+def _of_text(path: str) -> np.ndarray:
+    numbers = []
+    for line, text in enumerate(read_whole(path).split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            numbers.append(float(text))
+        except ValueError:
+            raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number") from None
+    return np.array(numbers)
+
+
+def _other_size(path: str, found: int, rows: int) -> RequestError:
+    return RequestError(f"{path} tells of {found} rows, but the design has {rows}", "One for each row is needed.")

@@ -1,0 +1,117 @@
+"""A design matrix split by rows into shards, one for each rank of a ring.
+
+A shard is a design matrix of a run of rows and of all columns, in the same blocks. The manifest says under "shard" what
+`blocks.shards.whole` says; the file whole.h5 has y and the moments of the columns of the whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.arrays import write_arrays
+from blocks.corpus.ingestion import Bar
+from blocks.corpus.writer import write_lines
+from blocks.design.design import DenseBlock, Design, SparseBlock
+from blocks.design.moments import moments
+from blocks.design.writer import MOMENTS, finish_design, write_block, write_index
+from blocks.errors import RequestError
+
+
+def row_bounds(rows: int, shards: int) -> np.ndarray:
+    """int64 (N+1,), the first row of each shard, and the number of rows."""
+    return np.arange(shards + 1) * rows // shards
+
+
+class RowShard(Design):
+    """A shard of a design matrix, as far as possible like the whole: `rows`, `y`, `means`, `norms` and `deviations` are
+    those of the whole. Blocks have the rows from `own.start` to `own.stop` (exclusive), numbered from 0 on."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        whole = self.of_whole()
+        if whole is None:
+            raise RequestError(f"{self.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
+        self.rows = self.manifest["shard"]["whole"]["rows"]
+        self.own = slice(*row_bounds(self.rows, self.shards)[self.shard : self.shard + 2].tolist())
+        self.means, self.norms, self.deviations = (whole[name] for name in MOMENTS)
+        self.y = whole["y"] if self.manifest["labels"] else None
+
+
+def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
+    """Write the shards of a design to their targets, complete. Raises RequestError if there are too few rows."""
+    bounds = row_bounds(whole.rows, len(targets))
+    if np.diff(bounds).min() == 0:
+        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Make fewer of them.")
+    entries: list[list[dict[str, Any]]] = [[] for _ in targets]
+    progress = bar("splitting", whole.block_count, "block")
+    for number in range(whole.block_count):
+        block = whole.block(number)
+        for shard, target in enumerate(targets):
+            part = rows_of(block, int(bounds[shard]), int(bounds[shard + 1]))
+            np.stack(moments(part, int(np.diff(bounds)[shard]))).tofile(_moments_file(target, number))
+            entries[shard].append(write_block(target.root, number, part))
+        progress.update(1)
+    progress.close()
+    for shard in range(len(targets)):
+        _finish(whole, targets, shard, bounds, entries[shard])
+
+
+def _moments_file(target: Target, number: int) -> Path:
+    return target.spill / f"moments-{number}"
+
+
+def _finish(
+    whole: Design, targets: Sequence[Target], number: int, bounds: np.ndarray, blocks: list[dict[str, Any]]
+) -> None:
+    target, y = targets[number], np.empty(0) if whole.y is None else whole.y
+    own = slice(bounds[number], bounds[number + 1])
+    of_blocks = [_moments_file(target, block) for block in range(whole.block_count)]
+    index = write_index(target.root, y[own], whole.columns, of_blocks, whole.block_bounds)
+    shutil.rmtree(target.spill)
+    known = {name: getattr(whole, name) for name in MOMENTS}
+    told = {"identity": whole.identity, "rows": whole.rows, "entries": whole.entries}
+    names = whole.column_names()
+    finish_design(
+        target.root,
+        rows=int(own.stop - own.start),
+        labels=whole.y is not None,
+        form=whole.form,
+        first_column=whole.manifest["first_column"],
+        index=index,
+        blocks=blocks,
+        texts={} if names is None else {"columns": write_lines(target.root, "columns.txt", names)},
+        made=whole.manifest["made"],
+        shard={
+            "number": number,
+            "shards": len(targets),
+            "whole": told,
+            "index": write_arrays(target.root, "whole.h5", {"y": y, **known}),
+        },
+    )
+
+
+def rows_of(block: SparseBlock | DenseBlock, first: int, last: int) -> SparseBlock | DenseBlock:
+    """The rows from `first` to `last` (exclusive) of a block, as a block."""
+    if isinstance(block, SparseBlock):
+        kept = _within(block.rows, first, last)
+        rows = (block.rows[kept] - first).astype(np.uint32)
+        values = block.values[kept] if block.values.size else np.empty(0, np.float32)
+        return SparseBlock(_offsets(block.offsets, kept), rows, values)
+    kept = _within(block.missing_rows, first, last)
+    rows = (block.missing_rows[kept] - first).astype(np.uint32)
+    return DenseBlock(np.ascontiguousarray(block.values[:, first:last]), _offsets(block.missing_offsets, kept), rows)
+
+
+def _within(rows: np.ndarray, first: int, last: int) -> np.ndarray:
+    return (rows >= first) & (rows < last)
+
+
+def _offsets(offsets: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Where columns begin if only those of their entries are kept; int64 (W+1,)."""
+    return np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[offsets]

@@ -1,0 +1,36 @@
+"""Where the entries of some columns lie in runs that are sorted by column: see `blocks.design.column_runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+LANDMARK = 512  # entries between two whose columns are known without reading the run
+
+
+class Run(NamedTuple):
+    """A file of entries by column; landmarks: uint32, the column of every `LANDMARK`th of them."""
+
+    path: str
+    entries: int
+    landmarks: np.ndarray
+
+
+class Segment(NamedTuple):
+    """Entries of a run from `begin` to `end` (exclusive), whose rows are counted from row `place` on."""
+
+    path: str
+    begin: int
+    end: int
+    place: int
+
+
+def segments(runs: Sequence[Run], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
+    """What to read of each run for the columns from `first` to `last` (exclusive): those, and up to a landmark more."""
+    for run, place in zip(runs, places, strict=True):
+        begin, end = (LANDMARK * int(mark) for mark in np.searchsorted(run.landmarks, (first, last)))
+        begin, end = max(begin - LANDMARK, 0), min(end, run.entries)
+        if begin < end:
+            yield Segment(run.path, begin, end, place)

@@ -1,0 +1,122 @@
+"""svmlight (LIBSVM) files: a row a line, `label index:value index:value ...`, indices from 1 on, ascending.
+
+What follows a `#` is a comment, as are whole lines; values of 0 are not kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from blocks.compiled import unmanaged_kernel
+from blocks.corpus.uci import quoted
+from blocks.design.formats import Svmlight
+from blocks.design.rows import LARGEST, SparseRows
+from blocks.errors import RequestError
+from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
+from blocks.ratings.transposition import ENTRY
+
+_COLON, _HASH = 58, 35
+_PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
+_AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # places in the state of `read_rows`
+_BAD = -1
+_FORM = "A line is `label index:value index:value ...`."
+
+
+def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
+    """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
+    text = np.frombuffer(data, np.uint8)
+    found, state = np.empty(data.count(b":"), ENTRY), np.zeros(4, np.int64)
+    labels = np.empty(data.count(b"\n"))
+    if not read_rows(text, form.columns, LARGEST, labels, found, state):
+        what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form.columns)
+        raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
+    return SparseRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]])
+
+
+def _wrong(line: bytes, columns: int) -> tuple[str, str]:
+    """What is wrong with a line that the kernel could not read, and what to do."""
+    label, *pairs = line.partition(b"#")[0].split()
+    if not is_number(label):
+        return f"the label {quoted(label)} is not a finite number", _FORM
+    before = 0
+    for pair in pairs:
+        parts = _PAIR.fullmatch(pair)
+        if parts is None:
+            return f"{quoted(pair)} is not `index:value`", _FORM
+        if what := _wrong_index(int(parts[1]), before, columns):
+            return what
+        if not is_number(parts[2], LARGEST):
+            return f"{quoted(pair)}: its value is not a number that float32 can hold", "Mend the line."
+        before = int(parts[1])
+    return f"{quoted(line)} cannot be read", _FORM
+
+
+def _wrong_index(index: int, before: int, columns: int) -> tuple[str, str] | None:
+    if index == 0:
+        return "index 0", "Indices count from 1: add 1 to all of them."
+    if index == before:
+        return f"index {index} stands twice", "Keep one of the two, or their sum."
+    if index < before:
+        return f"index {index} comes after {before}", "Sort the indices of each line."
+    if index > columns:
+        return f"index {index} is above {columns}, the number of columns", "Leave out columns that are not known."
+    return None
+
+
+@unmanaged_kernel
+def read_rows(text, columns, largest, labels, found, state):
+    """Read rows up to the end of the text, or to a bad line; returns whether it was the end.
+
+    text: uint8, whole lines. columns, largest: of an index, and of a value. Filled: labels float64 (R,), found ENTRY
+    (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries found.
+    """
+    at, line, row, entry = state
+    while at < text.size:
+        end = line_end(text, at)
+        stop = at
+        while stop < end and text[stop] != _HASH:
+            stop += 1
+        begin, stop = trimmed(text, at, stop)
+        if begin < stop:
+            after = word_end(text, begin, stop)
+            labels[row], good = number_at(text, begin, after)
+            following = read_pairs(text, after, stop, row, columns, largest, found, entry) if good else _BAD
+            if following == _BAD:
+                state[:] = at, line, row, entry
+                return False
+            entry = following
+            row += 1
+        at = end + 1
+        line += 1
+    state[:] = at, line, row, entry
+    return True
+
+
+@unmanaged_kernel
+def read_pairs(text, at, stop, row, columns, largest, found, entry):
+    """Read the pairs of a row that lie between `at` and `stop`.
+
+    found: ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if a pair is bad.
+    """
+    rows, places, values = found["row"], found["column"], found["value"]
+    before = 0
+    while True:
+        while at < stop and is_blank(text[at]):
+            at += 1
+        if at == stop:
+            return entry
+        index = 0
+        while at < stop and 48 <= text[at] <= 57 and index <= columns:
+            index = 10 * index + (text[at] - 48)
+            at += 1
+        if not before < index <= columns or at == stop or text[at] != _COLON:
+            return _BAD
+        after = word_end(text, at, stop)
+        value, good = number_at(text, at + 1, after)
+        if not good or abs(value) > largest:
+            return _BAD
+        rows[entry], places[entry], values[entry] = row, index - 1, value
+        entry += values[entry] != 0
+        before, at = index, after

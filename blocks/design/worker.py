@@ -1,0 +1,180 @@
+"""What a worker process does while a design matrix is ingested: parse chunks, leave them by column, write blocks.
+
+Bulk goes through files in the spill directory; answers hold small facts only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks import market
+from blocks.compiled import kernel, prepare
+from blocks.corpus.messages import Report
+from blocks.design import column_runs, genotypes, panels, svmlight, table
+from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, SparseBlock
+from blocks.design.formats import NUMBERS, Market, Svmlight, Table
+from blocks.design.messages import (
+    BlockToWrite,
+    CellsChunk,
+    DesignReading,
+    EntriesChunk,
+    FromBed,
+    FromPanels,
+    FromRuns,
+    LinesChunk,
+    Spilled,
+    moments_file,
+)
+from blocks.design.moments import dense_moments, moments, sparse_moments
+from blocks.design.rows import DenseRows, SparseRows, checked, facts_of
+from blocks.design.runs import Run
+from blocks.design.writer import write_block
+from blocks.errors import RequestError
+from blocks.files import disk_errors
+from blocks.ratings.transposition import ENTRY
+
+_BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
+_READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
+    Svmlight: svmlight.read,
+    Market: market.read,
+    Table: table.read,
+}
+
+
+class DesignWorker:
+    """Answers the messages of `blocks.design.messages`, and `Report` with the path of the counts it has collected."""
+
+    def __init__(self, reading: DesignReading) -> None:
+        self._spill = Path(reading.spill)
+        self._counts_bytes = reading.counts_bytes
+        self._counts = np.zeros(0, np.uint32)
+        self._tasks: dict[type, Callable[[Any], Any]] = {
+            LinesChunk: self._parse,
+            EntriesChunk: self._entries,
+            CellsChunk: self._cells,
+            Report: self._report,
+            FromRuns: self._write,
+            FromPanels: self._write,
+            FromBed: self._write,
+        }
+
+    def __call__(self, message: Any) -> Any:
+        """Do what a message asks."""
+        with disk_errors(self._spill):
+            return self._tasks[type(message)](message)
+
+    def _parse(self, chunk: LinesChunk) -> Spilled | np.ndarray:
+        data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
+        rows = _READERS[type(chunk.form)](data, chunk.source, chunk.line, chunk.form)
+        if isinstance(rows, SparseRows):
+            return self._leave_entries(chunk.number, rows)
+        return rows.y if chunk.form == NUMBERS else self._leave_cells(chunk.number, rows)
+
+    def _entries(self, chunk: EntriesChunk) -> Spilled:
+        def place(at: int) -> str:
+            return f"row {chunk.rows[at] + 1}, column {chunk.columns[at] + 1} (counted from 1)"
+
+        entries = np.empty(chunk.rows.size, ENTRY)
+        entries["row"], entries["column"] = chunk.rows, chunk.columns
+        entries["value"] = checked(chunk.values, chunk.source, place)
+        return self._leave_entries(chunk.number, SparseRows(entries[entries["value"] != 0], entries.size, np.empty(0)))
+
+    def _cells(self, chunk: CellsChunk) -> Spilled:
+        def place(at: int) -> str:
+            row, column = divmod(at, chunk.values.shape[1])
+            return f"row {chunk.row + row + 1}, column {column + 1} (counted from 1)"
+
+        return self._leave_cells(chunk.number, DenseRows(checked(chunk.values, chunk.source, place), np.empty(0)))
+
+    def _leave_entries(self, number: int, rows: SparseRows) -> Spilled:
+        columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0
+        self._count(rows.entries["column"], columns)
+        path = self._spill / f"run-{number}"
+        run = Run(str(path), rows.entries.size, column_runs.write_run(path, rows.entries))
+        return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run)
+
+    def _leave_cells(self, number: int, rows: DenseRows) -> Spilled:
+        panel = panels.write_panel(self._spill / f"panel-{number}", rows.cells)
+        return Spilled(len(rows.cells), rows.cells.shape[1], rows.y, facts_of(rows.cells), panel)
+
+    def _count(self, columns: np.ndarray, width: int) -> None:
+        if width > self._counts.size:
+            if _BYTES_OF_COUNT * width > self._counts_bytes:
+                raise RequestError(
+                    f"{width} columns are too many to count in the memory there is",
+                    "Raise --memory, or use fewer --workers.",
+                )
+            grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
+            grown[: self._counts.size] = self._counts
+            self._counts = grown
+        count_columns(columns, self._counts)
+
+    def _report(self, _: Report) -> str:
+        path = self._spill / f"counts-{os.getpid()}"
+        path.write_bytes(self._counts.data)
+        del self._counts
+        return str(path)
+
+    def _write(self, message: BlockToWrite) -> dict[str, Any]:
+        block = _gathered(message)
+        file = self._spill / moments_file(message.number)
+        file.write_bytes(np.array(moments(block, message.rows)).data)
+        return write_block(Path(message.root), message.number, block)
+
+
+def _gathered(message: BlockToWrite) -> SparseBlock | DenseBlock:
+    """The columns of a block, in the form they are to have."""
+    dense = message.form in (FLOATS, GENOTYPES)
+    if isinstance(message, FromBed):
+        return genotypes.read_variants(message.bed, message.first, message.last)
+    if isinstance(message, FromPanels):
+        values = panels.gather(message.panels, message.first, message.last, message.form if dense else FLOATS)
+        return panels.complete(values) if dense else _without_ones(panels.sparse(values), message.form)
+    assert isinstance(message, FromRuns)
+    try:
+        if dense:
+            return column_runs.gather_dense(message.segments, message.first, message.counts, message.rows, message.form)
+        return _without_ones(column_runs.gather_sparse(message.segments, message.first, message.counts), message.form)
+    except RequestError as error:
+        raise RequestError(f"{message.source}: {error.what}", error.remedy) from None
+
+
+def _without_ones(block: SparseBlock, form: str) -> SparseBlock:
+    return block._replace(values=np.empty(0, np.float32)) if form == ONES else block
+
+
+@kernel
+def count_columns(columns, counts):
+    """Add to `counts`, uint32 (p,), how often each column stands in `columns`, uint32 (N,)."""
+    for column in columns:
+        counts[column] += np.uint32(1)
+
+
+def warm_up() -> None:
+    """Run every kernel once, on next to nothing."""
+    svmlight.read(b"1 1:1\n", "", 1, Svmlight())
+    market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3, 1))
+    table.read(b"1\n", "", 1, NUMBERS)
+    entries = np.zeros(1, ENTRY)
+    count_columns(entries["column"], np.zeros(1, np.uint32))
+    column_runs.warm_up()
+    offsets = np.array([0, 1])
+    sparse_moments(offsets, np.ones(1, np.float32), 1)
+    for dtype in (FLOATS, GENOTYPES):
+        dense_moments(np.zeros((1, 1), dtype), offsets, np.zeros(1, np.uint32))
+
+
+def load() -> None:
+    """Have all kernels ready, whatever will be read."""
+    prepare("design", warm_up)
+
+
+def start(reading: DesignReading) -> DesignWorker:
+    """The handler of `blocks.workers.Workers`."""
+    load()
+    return DesignWorker(reading)

@@ -1,0 +1,90 @@
+"""Writing a design matrix: its blocks, and the index and manifest last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from blocks.arrays import Pieces, write_arrays
+from blocks.design.design import DenseBlock, Design, SparseBlock
+from blocks.files import sync_directory, write_json
+from blocks.store import MANIFEST, SCHEMA
+
+MOMENTS = ("means", "norms", "deviations")
+
+
+def write_block(root: Path, number: int, block: SparseBlock | DenseBlock) -> dict[str, Any]:
+    """Publish some columns; returns the manifest entry."""
+    arrays = {name: array.reshape(-1) for name, array in block._asdict().items()}
+    if isinstance(block, SparseBlock):
+        columns, entries, missing = block.offsets.size - 1, block.rows.size, 0
+    else:
+        columns, entries, missing = len(block.values), int(np.count_nonzero(block.values)), block.missing_rows.size
+    entry = write_arrays(root, f"blocks/{number:05}.h5", arrays)
+    return {**entry, "columns": columns, "entries": entries, "missing": missing}
+
+
+def write_index(
+    root: Path, y: np.ndarray, columns: int, moments: Sequence[Path], block_bounds: np.ndarray
+) -> dict[str, Any]:
+    """Publish index.h5; returns its manifest entry.
+
+    y: float64 (n,) or (0,). moments: for each block a file of float64 (3, W), its means, norms and deviations.
+    block_bounds: int64 (B+1,).
+    """
+
+    def of_all(place: int) -> Iterator[np.ndarray]:
+        for path, width in zip(moments, np.diff(block_bounds).tolist(), strict=True):
+            yield np.fromfile(path, np.float64, width, offset=8 * width * place)
+
+    pieces = {name: Pieces("float64", columns, of_all(place)) for place, name in enumerate(MOMENTS)}
+    return write_arrays(root, "index.h5", {"y": y, **pieces, "block_bounds": block_bounds})
+
+
+def finish_design(
+    root: Path,
+    *,
+    rows: int,
+    labels: bool,
+    form: str,
+    first_column: int,
+    index: dict[str, Any],
+    blocks: list[dict[str, Any]],
+    texts: dict[str, dict[str, Any]],
+    made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Write the manifest over files that are on disk already.
+
+    index, blocks, texts: the entries that writing them returned. first_column: the number by which the first column
+    goes if columns have no names. shard: see `blocks.design.row_shards`.
+    """
+    content = [[entry["file"], entry["checksum"]] for entry in (index, *texts.values(), *blocks)]
+    sync_directory(root / "blocks")
+    write_json(
+        root / MANIFEST,
+        {
+            "schema": SCHEMA,
+            "kind": Design.kind,
+            "generation": 0,
+            "identity": xxhash.xxh3_128_hexdigest(json.dumps([rows, form, content]).encode()),
+            "rows": rows,
+            "columns": sum(entry["columns"] for entry in blocks),
+            "entries": sum(entry["entries"] for entry in blocks),
+            "missing": sum(entry["missing"] for entry in blocks),
+            "form": form,
+            "labels": labels,
+            "first_column": first_column,
+            "made": made,
+            "index": index,
+            "texts": texts,
+            "slices": [],
+            "blocks": blocks,
+            **({"shard": shard} if shard else {}),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Sparse matrices of numbers: ratings of items by users, for factorizations."""

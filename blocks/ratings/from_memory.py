@@ -1,0 +1,103 @@
+"""A sparse matrix on disk from entries that fit in memory; files of them go through `ratings_ingestion`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from blocks.corpus.division import blocks_of_buckets, rank_words
+from blocks.corpus.writer import write_lines
+from blocks.errors import RequestError
+from blocks.files import publish_directory
+from blocks.ratings.ingestion import grid_size
+from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.ratings.transposition import ENTRY
+from blocks.ratings.worker import partition_entries
+from blocks.ratings.writer import Entries, column_order, finish_matrix, write_column_slice, write_row_block
+
+
+def write_matrix(
+    out: str | Path,
+    entries: Entries,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    *,
+    seed: int = 0,
+    grid: int | None = None,
+    overwrite: bool = False,
+) -> Matrix:
+    """Write a matrix from its entries, of which the last counts where several are of one row and column.
+
+    entries: `rows` and `columns` are positions in the names. grid: blocks and slices, None for `grid_size`. The bytes
+    are those that `ingest_ratings` makes of the same entries under the same names. Raises RequestError if `out` exists,
+    or if the entries do not fit the names.
+    """
+    _check(entries, len(row_names), len(column_names))
+    grid = grid or grid_size(entries.values.size)
+    frequencies = np.bincount(entries.columns, minlength=len(column_names)).astype(np.int64)
+    column_ids, slice_bounds = rank_words(frequencies, min(grid, frequencies.size), seed)
+    ranked = _ranked(entries, column_ids)
+    found, bounds = partition_entries(ranked, seed, grid)
+    with publish_directory(Path(out), overwrite=overwrite) as root:
+        (root / "blocks").mkdir()
+        (root / "slices").mkdir()
+        written = [
+            write_row_block(root, number, _entries(found[bounds[first] : bounds[last]]), slice_bounds, seed)
+            for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(bounds))))
+        ]
+        slices, column_entries = _write_slices(root, [block for _, block in written], slice_bounds)
+        texts = {"rows": write_lines(root, "rows.txt", row_names)}
+        texts["columns"] = write_lines(root, "columns.txt", column_names)
+        blocks = [entry for entry, _ in written]
+        finish_matrix(
+            root,
+            blocks=blocks,
+            slices=slices,
+            column_ids=column_ids,
+            column_entries=column_entries,
+            slice_bounds=slice_bounds,
+            texts=texts,
+            made={"kind": "arrays", "seed": seed, "duplicates": sum(block["duplicates"] for block in blocks)},
+        )
+    return Matrix(out)
+
+
+def _check(entries: Entries, rows: int, columns: int) -> None:
+    if not entries.values.size:
+        raise RequestError("there are no entries: a matrix needs at least one")
+    for name, places, size in (("row", entries.rows, rows), ("column", entries.columns, columns)):
+        if places.size != entries.values.size or int(places.max()) >= size:
+            raise RequestError(f"{places.size:,} {name}s up to {places.max()} for {entries.values.size:,} values")
+
+
+def _ranked(entries: Entries, column_ids: np.ndarray) -> np.ndarray:
+    """ENTRY (N,), with the ranks of the columns."""
+    rank_of = np.empty(column_ids.size, np.uint32)
+    rank_of[column_ids] = np.arange(column_ids.size, dtype=np.uint32)
+    ranked = np.empty(entries.values.size, ENTRY)
+    ranked["row"], ranked["column"], ranked["value"] = entries.rows, rank_of[entries.columns], entries.values
+    return ranked
+
+
+def _entries(found: np.ndarray) -> Entries:
+    return Entries(found["row"], found["column"], found["value"])
+
+
+def _write_slices(root: Path, blocks: list[RowBlock], slice_bounds: np.ndarray) -> tuple[list[dict], np.ndarray]:
+    """Returns the slices' entries, and int64 (C,), the entries of each column by rank."""
+    places = np.concatenate(([0], np.cumsum([block.rows.size for block in blocks]))).astype(np.uint32)
+    ordered = [column_order(block) for block in blocks]
+    ordered = [each._replace(rows=each.rows + place) for each, place in zip(ordered, places, strict=False)]
+    cuts = [np.searchsorted(each.columns, slice_bounds) for each in ordered]
+    slices = []
+    for number, (first, last) in enumerate(pairwise(slice_bounds.tolist())):
+        parts = [
+            Entries(*(array[cut[number] : cut[number + 1]] for array in each))
+            for each, cut in zip(ordered, cuts, strict=True)
+        ]
+        slices.append(write_column_slice(root, f"slices/{number:05}.h5", parts, first, last))
+    counts = np.bincount(np.concatenate([each.columns for each in ordered]), minlength=int(slice_bounds[-1]))
+    return slices, counts.astype(np.int64)

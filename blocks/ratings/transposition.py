@@ -1,0 +1,100 @@
+"""From the blocks of a matrix to its slices, out of core.
+
+Workers leave the entries of each block column by column in a spill file, then gather the columns of a slice from all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocks.ratings.matrix import RowBlock
+from blocks.ratings.writer import Entries, column_order, write_column_slice
+
+if TYPE_CHECKING:
+    from blocks.append import Target
+    from blocks.corpus.ingestion import Bar
+    from blocks.workers import Workers
+
+ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
+
+
+@dataclass
+class ColumnsToWrite:
+    """A slice. segments: for each block the file of its entries by column, first entry, last, and its first place."""
+
+    root: str
+    number: int
+    segments: list[tuple[str, int, int, int]] = field(repr=False)
+    first: int
+    last: int
+
+
+def spill_columns(spill: str | Path, number: int, block: RowBlock) -> None:
+    """Leave the entries of a block where `write_columns` looks for them."""
+    by_column = np.empty(block.values.size, ENTRY)
+    by_column["row"], by_column["column"], by_column["value"] = column_order(block)
+    _columns_file(spill, number).write_bytes(by_column.data)
+
+
+def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
+    """What a worker does. Returns the manifest entry and int64 (W,), the entries of each column."""
+    parts = []
+    for path, first, last, place in slice_.segments:
+        found = gathered([(path, first, last)])
+        parts.append(Entries(found["row"] + np.uint32(place), found["column"], found["value"]))
+    file_name = f"slices/{slice_.number:05}.h5"
+    entry = write_column_slice(Path(slice_.root), file_name, parts, slice_.first, slice_.last)
+    columns = np.concatenate([part.columns for part in parts]).astype(np.int64) - slice_.first
+    return entry, np.bincount(columns, minlength=slice_.last - slice_.first)
+
+
+def gathered(segments: Sequence[tuple[str, int, int]]) -> np.ndarray:
+    """ENTRY (N,): the entries from `first` to `last` (exclusive) of some files."""
+    size = ENTRY.itemsize
+    return np.concatenate(
+        [np.fromfile(path, ENTRY, last - first, offset=size * first) for path, first, last in segments]
+    )
+
+
+def write_slices(
+    pool: Workers, target: Target, blocks: list[dict[str, Any]], slice_bounds: np.ndarray, bar: Bar
+) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """Have the slices written by workers that answer `ColumnsToWrite`, once the columns of all blocks are spilled.
+
+    Returns the slices' entries, and int64 (C,), the entries of each column by rank.
+    """
+    (target.root / "slices").mkdir()
+    places = np.concatenate(([0], np.cumsum([block["rows"] for block in blocks]))).tolist()
+    starts = [np.concatenate(([0], np.cumsum(block["cells"]))).tolist() for block in blocks]
+    messages = [
+        ColumnsToWrite(
+            str(target.root),
+            number,
+            [
+                (
+                    str(_columns_file(target.spill, block)),
+                    starts[block][number],
+                    starts[block][number + 1],
+                    places[block],
+                )
+                for block in range(len(blocks))
+            ],
+            int(first),
+            int(last),
+        )
+        for number, (first, last) in enumerate(pairwise(slice_bounds))
+    ]
+    progress = bar("transposing", len(messages), "slice")
+    entries, counts = zip(*pool.map_numbered(messages, lambda: progress.update(1)), strict=True)
+    progress.close()
+    return list(entries), np.concatenate(counts)
+
+
+def _columns_file(spill: str | Path, block: int) -> Path:
+    return Path(spill) / f"columns-{block}"

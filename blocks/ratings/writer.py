@@ -1,0 +1,148 @@
+"""Writing a sparse matrix: its blocks, from them its slices, and the index and manifest last."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from blocks.arrays import write_arrays
+from blocks.files import sync_directory, write_json
+from blocks.ratings.matrix import ColumnSlice, MatrixIndex, RowBlock
+from blocks.store import MANIFEST, SCHEMA
+
+
+class Entries(NamedTuple):
+    """Entries of a matrix in any order: rows uint32 (N,), columns uint32 (N,), values float32 (N,)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+def write_row_block(
+    root: Path, number: int, entries: Entries, slice_bounds: np.ndarray, seed: int
+) -> tuple[dict[str, Any], RowBlock]:
+    """Publish the rows that have `entries`, in an order that depends on the seed and the number of the block only.
+
+    entries: in the order of the inputs; `columns` are ranks. Of several entries of a row in the same column the last
+    counts. Returns the manifest entry and the block.
+    """
+    rows, local = np.unique(entries.rows, return_inverse=True)
+    order = np.random.default_rng([seed, number]).permutation(rows.size)
+    place = np.empty(rows.size, np.uint64)
+    place[order] = np.arange(rows.size)
+    keys = place[local] << np.uint64(32) | entries.columns
+    sorted_ = np.argsort(keys, kind="stable")
+    last = np.append(np.diff(keys[sorted_]) != 0, True)[: sorted_.size]
+    kept = sorted_[last]
+    counts = np.bincount(place[local][kept].astype(np.int64), minlength=rows.size)
+    block = RowBlock(
+        rows[order].astype(np.uint32),
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        entries.columns[kept],
+        entries.values[kept],
+    )
+    return {**publish_rows(root, number, block, slice_bounds), "duplicates": sorted_.size - kept.size}, block
+
+
+def publish_rows(root: Path, number: int, block: RowBlock, slice_bounds: np.ndarray) -> dict[str, Any]:
+    """Publish a block as it is; returns its manifest entry, for `finish_matrix` with the sums of its values."""
+    return {
+        **write_arrays(root, f"blocks/{number:05}.h5", block._asdict()),
+        "rows": block.rows.size,
+        "entries": block.values.size,
+        "cells": np.diff(np.searchsorted(np.sort(block.columns), slice_bounds)).tolist(),
+        "longest": int(np.diff(block.offsets).max()),
+        "values": _sums(block.values),
+    }
+
+
+def _sums(values: np.ndarray) -> dict[str, float]:
+    exact = values.astype(np.float64)
+    sums = {"sum": float(exact.sum()), "squares": float(exact @ exact)}
+    return {"low": float(exact.min()), "high": float(exact.max()), **sums}
+
+
+def _statistics(sums: list[dict[str, float]], entries: int) -> dict[str, float]:
+    """Of the values of all blocks, from what `_sums` says of each."""
+    mean, squares = (sum(each[name] for each in sums) / entries for name in ("sum", "squares"))
+    return {
+        "low": min(each["low"] for each in sums),
+        "high": max(each["high"] for each in sums),
+        "mean": mean,
+        "deviation": math.sqrt(max(squares - mean * mean, 0.0)),
+    }
+
+
+def column_order(block: RowBlock) -> Entries:
+    """The entries of a block column by column; `rows` are places in the block, ascending within a column."""
+    order = np.argsort(block.columns, kind="stable")
+    rows = np.repeat(np.arange(block.rows.size, dtype=np.uint32), np.diff(block.offsets))
+    return Entries(rows[order], block.columns[order], block.values[order])
+
+
+def write_column_slice(root: Path, file_name: str, parts: Sequence[Entries], first: int, last: int) -> dict[str, Any]:
+    """Publish the columns of rank `first` to `last` (exclusive), given their entries in each block in turn.
+
+    parts: sorted by column, `rows` are places in the matrix. Returns the manifest entry.
+    """
+    rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(columns, kind="stable")
+    counts = np.bincount(columns.astype(np.int64) - first, minlength=last - first)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return write_arrays(root, file_name, ColumnSlice(offsets, rows[order], values[order])._asdict())
+
+
+def finish_matrix(
+    root: Path,
+    *,
+    blocks: list[dict[str, Any]],
+    slices: list[dict[str, Any]],
+    column_ids: np.ndarray,
+    column_entries: np.ndarray,
+    slice_bounds: np.ndarray,
+    texts: dict[str, dict[str, Any]],
+    made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Write the index and, last, the manifest over blocks and slices that are on disk already.
+
+    blocks, slices: the entries that writing them returned, in order. column_entries: int64 (C,), by rank.
+    shard: what the manifest of a shard says of it, see `blocks.shards.whole`.
+    """
+    rows = [entry["rows"] for entry in blocks]
+    cells = np.array([entry["cells"] for entry in blocks], np.int64)
+    index = MatrixIndex(
+        column_ids, column_entries, slice_bounds, np.concatenate(([0], np.cumsum(rows))), cells.reshape(-1)
+    )
+    index_entry = write_arrays(root, "index.h5", index._asdict())
+    of_shard = [shard["index"]] if shard else []
+    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
+    for folder in ("blocks", "slices"):
+        sync_directory(root / folder)
+    values = _statistics([entry.pop("values") for entry in blocks], int(cells.sum()))
+    write_json(
+        root / MANIFEST,
+        {
+            "schema": SCHEMA,
+            "kind": "matrix",
+            "generation": 0,
+            "identity": xxhash.xxh3_128_hexdigest(json.dumps(content).encode()),
+            "rows": sum(rows),
+            "columns": int(column_ids.size),
+            "entries": int(cells.sum()),
+            "values": values,
+            "made": made,
+            "index": index_entry,
+            "texts": texts,
+            "slices": slices,
+            "blocks": blocks,
+            **({"shard": shard} if shard else {}),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Labelled samples, row by row, for algorithms that process one after the other."""

@@ -1,0 +1,1 @@
+"""Datasets split for the machines of a ring."""

@@ -1,0 +1,75 @@
+"""How the documents of a dataset are dealt to shards: in whole blocks if there are many, else in stretches of them.
+
+The heaviest go first, each to the shard that has the fewest tokens so far. What a shard has of a block is one block
+of its own. Documents are shuffled in a block, so any stretch of them is like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import deal
+from blocks.errors import RequestError
+from blocks.ratings.matrix import Matrix
+from blocks.store import parts
+
+FINE = 64  # stretches for each shard, at least: what two shards have differs by a sixty-fourth at most, mostly by less
+
+Runs = list[tuple[int, int]]  # documents of a block: from the first to the last (exclusive) of each run
+
+
+class Stretch(NamedTuple):
+    """Consecutive documents of a block, `last` exclusive, and their tokens (or rows and their entries)."""
+
+    block: int
+    first: int
+    last: int
+    samples: int
+
+
+def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Runs]]:
+    """For each block the shards that get documents of it, and which; every shard gets some that are not empty.
+
+    Raises RequestError if there are fewer of these than shards.
+    """
+    found = _stretches(dataset, shards)
+    samples = np.array([stretch.samples for stretch in found])
+    # Those of about the same size in their order, so that each shard gets about as much of every block.
+    order = np.argsort(-np.rint(samples / samples.mean()), kind="stable")
+    owners = deal(samples, order, np.arange(shards))
+    shares: list[dict[int, Runs]] = [{} for _ in range(dataset.block_count)]
+    for stretch, owner in zip(found, owners.tolist(), strict=True):
+        shares[stretch.block].setdefault(owner, []).append((stretch.first, stretch.last))
+    return shares
+
+
+def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
+    """All documents, in the order of the blocks; no stretch is without tokens."""
+    if dataset.block_count >= FINE * shards:
+        samples = dataset.index.cells.sum(axis=1).tolist()
+        sizes = [entry[dataset.counted] for entry in dataset.manifest["blocks"]]
+        return [Stretch(number, 0, sizes[number], samples[number]) for number in range(dataset.block_count)]
+    size = max(dataset.samples // (FINE * shards), 1)
+    while len(found := list(_cut(dataset, size))) < shards:
+        if size == 1:
+            raise RequestError(
+                f"only {len(found)} {dataset.counted} are not empty, too few for {shards} shards",
+                "Make fewer with --shards.",
+            )
+        size = max(size // 4, 1)  # some documents are very long
+    return found
+
+
+def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[Stretch]:
+    """Stretches of about so many tokens; empty documents at the end of a block go with those before."""
+    for number in range(dataset.block_count):
+        offsets = dataset.block(number).offsets
+        bounds = parts(offsets, size)
+        bounds = np.append(bounds[:-1][offsets[bounds[:-1]] < offsets[-1]], bounds[-1])
+        samples = np.diff(offsets[bounds]).tolist()
+        for first, last, tokens in zip(bounds[:-1].tolist(), bounds[1:].tolist(), samples, strict=True):
+            yield Stretch(number, first, last, tokens)

@@ -1,0 +1,346 @@
+"""A dataset split into shards, one for each rank of a ring: datasets with other documents but the same words.
+
+    deal     the main process says which shard gets which documents, and numbers these anew, in their order
+    write    workers read each block of the whole once, and write what each shard has of it
+    finish   for each shard: slices, texts, index, what it knows of the whole, and its manifest
+
+What happens is the same whichever worker does what. See `blocks.shards.whole` for what a shard knows of the whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, compress, count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.division import least_slices, rank_words
+from blocks.corpus.ingestion import Bar, names_bytes, no_bar
+from blocks.corpus.request import require_replaceable
+from blocks.corpus.writer import finish, write_lines
+from blocks.design.design import Design
+from blocks.design.row_shards import split_design
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import allocate, checksum, publish_directory
+from blocks.kinds import open_grid, open_split
+from blocks.ratings.matrix import Matrix
+from blocks.ratings.transposition import write_slices
+from blocks.ratings.writer import finish_matrix
+from blocks.shards.dealing import Runs, deal_documents
+from blocks.shards.whole import Columns, columns_hash, columns_of
+from blocks.store import check_file
+from blocks.workers import Workers, cores
+
+RANK = "{rank}"  # in a path: the number of the shard
+_CHUNK = 1 << 20  # documents looked at together
+_BYTES_OF_SAMPLE = 80  # of a block, in memory while it is split
+
+
+class Splitting(NamedTuple):
+    """What all workers know. whole: its path. places: a file of uint64 (D,), the number in its shard of each document.
+
+    rank_of: uint32 (V,), the new rank of the word or column of each rank.
+    """
+
+    whole: str
+    targets: list[Target]
+    places: str
+    rank_of: np.ndarray
+    slice_bounds: np.ndarray
+
+
+class Share(NamedTuple):
+    """What a shard gets of a block of the whole, and the number of the block in which it keeps that."""
+
+    shard: int
+    number: int
+    runs: Runs
+
+
+@dataclass
+class Split:
+    """A block of the whole to be split; the answer has a shard and the entry of its block for each share."""
+
+    number: int
+    shares: list[Share] = field(repr=False)
+
+
+def make_shards(
+    data: str | Path,
+    out: str,
+    shards: int,
+    *,
+    workers: int | None = None,
+    memory: int | None = None,
+    overwrite: bool = False,
+    bar: Bar = no_bar,
+) -> list[Dataset | Matrix | Design]:
+    """Split a dataset into as many shards; returns them. A design matrix is split by its rows, see
+    `blocks.design.row_shards`.
+
+    out: a directory for all of them, as `shard-0`, `shard-1`, ..., which appears when all are complete; or a path with
+    `{rank}` for each, which then appear one after the other. workers: processes, None for all cores. memory: bytes for
+    the whole process tree, None for a quarter of what is available; neither changes the result. Raises RequestError for
+    a request that makes no sense, WorkFailed for damaged data or a full disk; nothing is left behind then.
+    """
+    whole = open_split(Path(data))
+    if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
+        raise RequestError(f"{out} is the dataset itself", "Choose another name for its shards.")
+    with _new_shards(out, shards, overwrite) as targets:
+        if isinstance(whole, Design):
+            _require_sound(whole)
+            split_design(whole, targets, bar)
+        else:
+            _split(whole, targets, workers, memory, bar)
+    return [open_split(path) for path in _paths(out, shards)]
+
+
+def ingest_shards(
+    ingest: Callable[[str], object],
+    out: str,
+    shards: int,
+    *,
+    workers: int | None = None,
+    memory: int | None = None,
+    overwrite: bool = False,
+    bar: Bar = no_bar,
+) -> list[Dataset | Matrix]:
+    """As `make_shards`, of a dataset that `ingest(path)` makes, and that is deleted when it is split."""
+    with _new_shards(out, shards, overwrite) as targets:
+        whole = targets[0].spill / "whole"
+        ingest(str(whole))
+        _split(open_grid(whole), targets, workers, memory, bar)
+    return [open_grid(path) for path in _paths(out, shards)]
+
+
+def _paths(out: str, shards: int) -> list[Path]:
+    pattern = out if RANK in out else f"{out}/shard-{RANK}"
+    return [Path(pattern.replace(RANK, str(number))) for number in range(shards)]
+
+
+@contextmanager
+def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]]:
+    """Where shards are written, and published when all of them are complete."""
+    if shards < 1:
+        raise RequestError(f"--shards {shards}: at least 1 is needed")
+    places = _paths(out, shards) if RANK in out else [Path(out)]
+    for path in places:
+        require_replaceable(path, overwrite)
+    with ExitStack() as stack:
+        roots = [stack.enter_context(publish_directory(path, overwrite=overwrite)) for path in places]
+        if RANK not in out:
+            roots = _paths(str(roots[0]), shards)
+        for root in roots:
+            (root / "spill").mkdir(parents=True)
+            (root / "blocks").mkdir()
+        yield [Target(root, root / "spill") for root in roots]
+
+
+def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, memory: int | None, bar: Bar) -> None:
+    _require_sound(whole)
+    processes = workers or cores()
+    names_bytes(memory, processes, _BYTES_OF_SAMPLE * int(whole.index.cells.sum(axis=1).max()))
+    shares = deal_documents(whole, len(targets))
+    spill = targets[0].spill
+    owners = _owners(whole, shares, spill / "owners", len(targets))
+    counts = _number(owners, spill / "places", len(targets))
+    columns = _columns(whole, len(targets))
+    told = _told(whole, columns, spill / "owners")
+    splitting = Splitting(
+        str(whole.path), targets, str(spill / "places"), _rank_of(whole, columns), np.array(columns.slice_bounds)
+    )
+    with Workers("blocks.shards.worker:start", splitting, processes) as pool:
+        blocks = _write_blocks(pool, shares, len(targets), bar)
+        for number in reversed(range(len(targets))):  # the first has in its spill directory what all need
+            target = targets[number]
+            texts = _write_texts(whole, target.root, owners, number)
+            numbers = Pieces("uint64", int(counts[number]), _numbers(owners, number))
+            arrays: dict[str, np.ndarray | Pieces] = {"numbers": numbers, "frequencies": columns.frequencies}
+            entry = write_arrays(target.root, "whole.h5", arrays)
+            shard = {"number": number, "shards": len(targets), "whole": told, "index": entry}
+            common = {"texts": texts, "made": whole.manifest["made"], "shard": shard}
+            if isinstance(whole, Matrix):
+                _finish_matrix(pool, target, blocks[number], columns, common, bar)
+            else:
+                _finish_corpus(whole, target, blocks[number], columns, common)
+
+
+def _require_sound(whole: Dataset | Matrix | Design) -> None:
+    """Raise unless all files but the blocks, which workers look at, and the slices, which nobody does, are whole."""
+    if "shard" in whole.manifest:
+        raise RequestError(f"{whole.path} is a shard itself", "Split the dataset that it was made of.")
+    others = {entry["file"] for kind in ("blocks", "slices") for entry in whole.manifest[kind]}
+    for path, entry in whole.files():
+        if entry["file"] not in others:
+            require_whole(whole, path, entry)
+
+
+def require_whole(whole: Dataset | Matrix | Design, path: Path, entry: dict[str, Any]) -> None:
+    """Raise WorkFailed if a file of a dataset is not what was written: shards would be so, too, but not say it."""
+    if problem := check_file(path, entry):
+        raise WorkFailed(f"damaged: {problem}", f"See what is left with: ooc verify {whole.path}")
+
+
+def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, shards: int) -> np.ndarray:
+    """Map a file with the shard of each document (or line of rows.txt: the first if it has no entries)."""
+    size = sum(1 for _ in _lines(whole, "rows")) if isinstance(whole, Matrix) else whole.documents
+    dtype = np.min_scalar_type(shards)
+    allocate(path, dtype.itemsize * size)
+    owners = np.memmap(path, dtype, "r+")
+    for number, of_block in enumerate(shares):
+        block = whole.block(number)
+        numbers = block.documents if isinstance(block, Block) else block.rows
+        for shard, runs in of_block.items():
+            for first, last in runs:
+                owners[numbers[first:last]] = shard
+    owners.flush()
+    return owners
+
+
+def _number(owners: np.ndarray, path: Path, shards: int) -> np.ndarray:
+    """Write the number that each document has in its shard, uint64 (D,); returns int64 (shards,), how many each has."""
+    counts = np.zeros(shards, np.int64)
+    with path.open("wb") as file:
+        for some in _chunks(owners):
+            here = np.bincount(some, minlength=shards)
+            places = np.empty(some.size, np.uint64)
+            before = counts - np.cumsum(here) + here  # of those in `order` that follow those of other shards
+            places[np.argsort(some, kind="stable")] = np.arange(some.size) + np.repeat(before, here)
+            file.write(places.data)
+            counts += here
+    return counts
+
+
+def _chunks(owners: np.ndarray) -> Iterator[np.ndarray]:
+    return (owners[first : first + _CHUNK] for first in range(0, owners.size, _CHUNK))
+
+
+def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
+    """The documents of a shard as the whole numbers them, uint64, ascending, some at a time."""
+    for number, some in enumerate(_chunks(owners)):
+        yield (number * _CHUNK + np.flatnonzero(some == shard)).astype(np.uint64)
+
+
+def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
+    """Those of the whole, in more slices if it has too few for a ring."""
+    columns, least = columns_of(whole), least_slices(shards)
+    if whole.slice_count >= least:
+        return columns
+    frequencies = np.empty_like(columns.frequencies)
+    frequencies[columns.ids] = columns.frequencies
+    made = whole.manifest["made"]
+    ids, bounds = rank_words(frequencies, least, made.get("options", made).get("seed", 0))
+    return Columns(ids, bounds, frequencies[ids])
+
+
+def _rank_of(whole: Dataset | Matrix, columns: Columns) -> np.ndarray:
+    """uint32 (V,): the rank in `columns` of the word of each rank in the whole."""
+    rank_of_id = np.empty(columns.ids.size, np.uint32)
+    rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
+    return rank_of_id[columns_of(whole).ids]
+
+
+def _told(whole: Dataset | Matrix, columns: Columns, owners: Path) -> dict[str, Any]:
+    """What the manifest of each shard says of the whole."""
+    names = ("rows", "entries", "values") if isinstance(whole, Matrix) else ("documents", "tokens")
+    counts = {name: whole.manifest[name] for name in names}
+    return {
+        "identity": whole.identity,
+        **counts,
+        "hash": columns_hash(whole, columns),
+        "dealt": checksum(owners),
+    }
+
+
+def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
+    """Have all blocks of the whole split; returns the entries of the blocks of each shard."""
+    following = [count() for _ in range(shards)]
+    messages = [
+        Split(number, [Share(shard, next(following[shard]), runs) for shard, runs in sorted(of_block.items())])
+        for number, of_block in enumerate(shares)
+    ]
+    progress = bar("splitting", len(messages), "block")
+    answers = pool.map_numbered(messages, lambda: progress.update(1))
+    progress.close()
+    entries: list[list[dict[str, Any]]] = [[] for _ in range(shards)]
+    for shard, entry in chain.from_iterable(answers):
+        entries[shard].append(entry)
+    return entries
+
+
+def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
+    """The lines of a text of the whole, one at a time."""
+    path = whole.path / whole.manifest["texts"][text]["file"]
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line[:-1]
+
+
+def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard: int) -> dict[str, dict[str, Any]]:
+    """All names of columns, and those of the documents or rows that a shard has; returns their entries."""
+    texts = {}
+    for name in whole.manifest["texts"]:
+        lines = _lines(whole, name)
+        if name in ("documents", "rows"):
+            lines = compress(lines, chain.from_iterable((some == shard).tolist() for some in _chunks(owners)))
+        texts[name] = write_lines(root, f"{name}.txt", lines)
+    return texts
+
+
+def documents_file(target: Target, number: int) -> Path:
+    """Where a worker leaves, for each word that occurs in a block, in how many documents: uint32."""
+    return target.spill / f"documents-{number}"
+
+
+def _finish_corpus(
+    whole: Dataset, target: Target, blocks: list[dict[str, Any]], columns: Columns, common: dict[str, Any]
+) -> None:
+    frequencies, document_frequencies = np.zeros((2, columns.ids.size), np.int64)
+    for number, entry in enumerate(blocks):
+        block = Block(**map_arrays(target.root / entry["file"], entry["arrays"]))
+        words = columns.ids[block.words]
+        frequencies[words] += np.diff(block.word_offsets)
+        document_frequencies[words] += np.fromfile(documents_file(target, number), np.uint32)
+    planted = whole.planted_topics()
+    entry_of_topics = write_arrays(target.root, "topics.h5", planted) if planted else None
+    shutil.rmtree(target.spill)
+    finish(
+        target.root,
+        blocks=blocks,
+        word_ids=columns.ids,
+        slice_bounds=columns.slice_bounds,
+        frequencies=frequencies,
+        document_frequencies=document_frequencies,
+        part_tokens=whole.part_size,
+        planted=entry_of_topics,
+        **common,
+    )
+
+
+def _finish_matrix(
+    pool: Workers,
+    target: Target,
+    blocks: list[dict[str, Any]],
+    columns: Columns,
+    common: dict[str, Any],
+    bar: Bar,
+) -> None:
+    slices, column_entries = write_slices(pool, target, blocks, columns.slice_bounds, bar)
+    shutil.rmtree(target.spill)
+    finish_matrix(
+        target.root,
+        blocks=blocks,
+        slices=slices,
+        column_ids=columns.ids,
+        column_entries=column_entries,
+        slice_bounds=columns.slice_bounds,
+        **common,
+    )

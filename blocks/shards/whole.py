@@ -1,0 +1,102 @@
+"""What shards of a dataset know of it, the whole, by which it is told whether they belong together.
+
+All shards of a whole have its words (or columns) in the same order and in the same slices, so that a slice means the
+same at every rank of a ring; the manifest of each says under "shard":
+
+    number, shards    which it is, from 0, and how many there are
+    whole             of the whole its identity and counts; `hash` of its words, their order, slices and frequencies;
+                      `dealt`, of which shard has which document. Shards belong together if and only if this is equal.
+    index             the file whole.h5: `numbers` uint64 (D,), the number in the whole of each document (of a matrix,
+                      of each line of rows.txt), ascending; `frequencies` int64 (V,), of the whole, by rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError
+from blocks.ratings.matrix import Matrix
+from blocks.store import MANIFEST
+
+
+class Columns(NamedTuple):
+    """The V words, or columns, by rank, and the slices they are dealt to."""
+
+    ids: np.ndarray  # uint32 (V,), line in vocabulary.txt or columns.txt
+    slice_bounds: np.ndarray  # int64 (S+1,)
+    frequencies: np.ndarray  # int64 (V,), tokens or entries in the whole
+
+
+def columns_of(dataset: Dataset | Matrix) -> Columns:
+    """The columns of a dataset, with the frequencies that they have in it."""
+    index = dataset.index
+    if isinstance(dataset, Matrix):
+        return Columns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
+    return Columns(dataset.index.word_ids, index.slice_bounds, dataset.index.frequencies)
+
+
+def columns_hash(dataset: Dataset | Matrix, columns: Columns) -> str:
+    """`hash_of` the columns of a dataset."""
+    return hash_of(dataset.manifest["texts"]["columns" if isinstance(dataset, Matrix) else "vocabulary"], columns)
+
+
+def hash_of(names: Mapping[str, Any], columns: Columns) -> str:
+    """XXH3-128 of the names of columns, by the entry of their file, and of all that `columns` says of them, as hex."""
+    digest = xxhash.xxh3_128(names["checksum"].encode())
+    for array in columns:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def shard_paths(path: Path) -> list[Path]:
+    """The shards in a directory, in order; none if it has anything else."""
+    found = sorted(path.glob("shard-*"), key=lambda shard: (len(shard.name), shard.name)) if path.is_dir() else []
+    whole = all((shard / MANIFEST).is_file() for shard in found) and len(found) == sum(1 for _ in path.glob("*"))
+    return found if whole else []
+
+
+def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Raise RequestError unless these are all the shards of a whole, each once.
+
+    told: for each place (a path, or a host and a path) what the manifest that is there says under "shard", if anything.
+    """
+    numbers: dict[int, str] = {}
+    first, expected = "", None
+    for place, shard in told.items():
+        if shard is None:
+            raise RequestError(f"{place} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
+        first, expected = first or place, expected or shard["whole"]
+        if shard["whole"] != expected:
+            raise RequestError(
+                f"{place} and {first} are not shards of the same dataset, or not split in the same way",
+                "Take all shards from one `ooc shard`.",
+            )
+        if shard["number"] in numbers:
+            raise RequestError(f"{place} and {numbers[shard['number']]} are both shard {shard['number']}")
+        numbers[shard["number"]] = place
+    count = max((shard["shards"] for shard in told.values() if shard), default=0)
+    if missing := [str(number) for number in range(count) if number not in numbers]:
+        raise RequestError(f"of {count} shards there is no {', '.join(missing)}", "All of them are needed.")
+
+
+def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
+    """What a shard knows of its whole that does not agree with itself, or with the shard."""
+    arrays = dataset.of_whole()
+    if arrays is None:
+        return
+    shard, manifest = dataset.manifest["shard"], dataset.path / MANIFEST
+    numbers, whole = arrays["numbers"], Columns(*columns_of(dataset)[:2], arrays["frequencies"])
+    samples = dataset.whole.entries if isinstance(dataset, Matrix) else dataset.whole.tokens
+    size = len(dataset.row_names()) if isinstance(dataset, Matrix) else dataset.documents
+    if numbers.size != size or not (numbers[1:] > numbers[:-1]).all():
+        yield f"{manifest}: {numbers.size} numbers in the whole for {size} {dataset.counted}, or not ascending"
+    if int(whole.frequencies.sum()) != samples or (columns_of(dataset).frequencies > whole.frequencies).any():
+        yield f"{manifest}: what it says of the {samples} {dataset.unit} of the whole does not add up"
+    if columns_hash(dataset, whole) != shard["whole"]["hash"]:
+        yield f"{manifest}: words, slices or frequencies are not those of the whole"

@@ -1,0 +1,96 @@
+"""What a worker process does while a dataset is split into shards: it writes what each of them has of a block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import prepare
+from blocks.corpus.block_writer import word_major, write_block
+from blocks.corpus.dataset import Block, Dataset
+from blocks.files import disk_errors
+from blocks.kinds import open_grid
+from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.ratings.transposition import ColumnsToWrite, spill_columns, write_columns
+from blocks.ratings.writer import publish_rows
+from blocks.shards.splitting import Share, Split, Splitting, documents_file, require_whole
+
+
+class ShardWorker:
+    """Answers `Split` and, for matrices, `ColumnsToWrite`."""
+
+    def __init__(self, splitting: Splitting) -> None:
+        self._splitting = splitting
+        self._whole: Dataset | Matrix = open_grid(Path(splitting.whole))
+        self._places = np.memmap(splitting.places, np.uint64, "r")
+
+    def __call__(self, message: Split | ColumnsToWrite) -> Any:
+        """Do what a message asks."""
+        with disk_errors(self._splitting.targets[0].root):
+            return self._split(message) if isinstance(message, Split) else write_columns(message)
+
+    def _split(self, message: Split) -> list[tuple[int, dict[str, Any]]]:
+        entry = self._whole.manifest["blocks"][message.number]
+        require_whole(self._whole, self._whole.path / entry["file"], entry)
+        block = self._whole.block(message.number)
+        if isinstance(block, RowBlock):
+            return [(share.shard, self._write_rows(block, share)) for share in message.shares]
+        words = self._splitting.rank_of[block.words]
+        ranks = np.repeat(words, np.diff(block.word_offsets))[block.positions]
+        return [(share.shard, self._write_documents(block, ranks, share)) for share in message.shares]
+
+    def _write_documents(self, block: Block, ranks: np.ndarray, share: Share) -> dict[str, Any]:
+        """ranks: uint32 (N,), of the tokens of the block in the order of its documents."""
+        target = self._splitting.targets[share.shard]
+        documents, tokens = _of_runs(share, block.documents), _of_items(share, block.offsets, ranks)
+        offsets = _offsets(share, block.offsets)
+        bounds = self._splitting.slice_bounds
+        entry = write_block(target.root, share.number, self._places[documents], offsets, tokens, bounds)
+        first = np.append(True, tokens[1:] != tokens[:-1])  # of its word in its document, where tokens now are sorted
+        first[offsets[:-1][offsets[:-1] < tokens.size]] = True
+        _, counts = np.unique(tokens[first], return_counts=True)
+        documents_file(target, share.number).write_bytes(counts.astype(np.uint32).data)
+        return entry
+
+    def _write_rows(self, block: RowBlock, share: Share) -> dict[str, Any]:
+        target = self._splitting.targets[share.shard]
+        offsets = _offsets(share, block.offsets)
+        columns = self._splitting.rank_of[_of_items(share, block.offsets, block.columns)]
+        rows = np.repeat(np.arange(offsets.size - 1, dtype=np.uint64), np.diff(offsets))
+        order = np.argsort(rows << np.uint64(32) | columns, kind="stable")
+        written = RowBlock(
+            self._places[_of_runs(share, block.rows)].astype(np.uint32),
+            offsets,
+            columns[order],
+            _of_items(share, block.offsets, block.values)[order],
+        )
+        entry = publish_rows(target.root, share.number, written, self._splitting.slice_bounds)
+        spill_columns(target.spill, share.number, written)
+        return entry
+
+
+def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
+    """What an array says of the documents of a share."""
+    return np.concatenate([array[first:last] for first, last in share.runs])
+
+
+def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """What an array says of the tokens of the documents of a share. offsets: where documents begin in it."""
+    return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
+
+
+def _offsets(share: Share, offsets: np.ndarray) -> np.ndarray:
+    """int64, where each document of a share begins among its tokens."""
+    return np.concatenate(([0], np.cumsum(_of_runs(share, np.diff(offsets))))).astype(np.int64)
+
+
+def _warm_up() -> None:
+    word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)
+
+
+def start(splitting: Splitting) -> ShardWorker:
+    """The handler of `blocks.workers.Workers`."""
+    prepare("shards", _warm_up)
+    return ShardWorker(splitting)

@@ -1,0 +1,1 @@
+"""The dynamic engine: rounds of updates chosen by what the model is like now."""

@@ -1,0 +1,55 @@
+"""Rounds on a toy design: they call all kernels of a program and of the dynamic engine, with the types of real ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.design.design import DenseBlock, Design, SparseBlock
+from ooc.dynamic.held_columns import Room, gather, gatherings, held, held_specs, make_room, whole_room
+from ooc.dynamic.program import DynamicProgram
+from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
+from ooc.dynamic.schedules import Rule
+from ooc.worker import ProgramSpec
+
+_ROWS, _COLUMNS = 8, 12
+
+
+class ToyDesign(Design):
+    """A design of one form without files: a block of few columns that are all alike."""
+
+    def __init__(self, form: str) -> None:
+        self.form, self.rows, self.columns, self.entries = form, _ROWS, _COLUMNS, 2 * _COLUMNS
+        self.y = np.where(np.arange(_ROWS) % 2, 1.0, -1.0)
+        self.means, self.norms, self.deviations = np.zeros(_COLUMNS), np.ones(_COLUMNS), np.ones(_COLUMNS)
+        self.block_bounds = np.array([0, _COLUMNS])
+
+    def block(self, number: int) -> SparseBlock | DenseBlock:
+        """The only one; it cannot be written to, as one that is mapped."""
+        if self.dense:
+            offsets = np.append(np.zeros(_COLUMNS, np.int64), 1)
+            arrays = [np.ones((_COLUMNS, _ROWS), self.form), offsets, np.zeros(1, np.uint32)]
+        else:
+            rows = np.tile(np.array([0, 1], np.uint32), _COLUMNS)
+            values = np.ones(rows.size if self.form == "sparse" else 0, np.float32)
+            arrays = [np.arange(0, rows.size + 1, 2), rows, values]
+        for array in arrays:
+            array.setflags(write=False)
+        return DenseBlock(*arrays) if self.dense else SparseBlock(*arrays)
+
+
+def try_rounds(spec: ProgramSpec, form: str, rule: Rule) -> None:
+    """Do everything once that a worker does between and in rounds, but scans."""
+    design = ToyDesign(form)
+    spec = spec._replace(options={**spec.options, "most": _COLUMNS})
+    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+    room, shape = whole_room(design), Shape(1, _COLUMNS)
+    specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
+    shared = {name: np.zeros(array.shape, array.dtype) for name, array in specs.items()}
+    columns = np.arange(_COLUMNS)
+    make_room(design, Room(*room), columns, shared)
+    for gathering in gatherings(design, columns):
+        gather(design, gathering, held(design, shared))
+    loop = RoundLoop(program, rule, shape, 0, shared)
+    loop.survey(0, 0, 2)
+    for _ in loop.run(0, rule.pipeline.slots, _COLUMNS):
+        pass

@@ -1,0 +1,135 @@
+"""The worker's side of the dynamic engine: messages to gather, survey and scan columns, and to run rounds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from blocks.compiled import prepare
+from blocks.design.design import Design
+from blocks.errors import WorkFailed
+from ooc.dynamic.held_columns import Gathering, Room, gather, held, held_specs
+from ooc.dynamic.program import DynamicProgram, Scan
+from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
+from ooc.dynamic.round_trial import try_rounds
+from ooc.dynamic.schedules import Rule
+from ooc.shared import ArraySpec, SharedArrays
+from ooc.worker import ProgramSpec
+
+_NAP = 50e-6  # seconds
+_LOOK_ROUND = 0.5  # seconds after which it looks whether the coordinator is there
+
+
+class DynamicAttachment(NamedTuple):
+    """What the workers need to know before they are forked."""
+
+    design: str
+    program: ProgramSpec
+    rule: Rule
+    room: Room
+    workers: int
+    descriptor: int  # of the shared arrays
+
+
+class Number(NamedTuple):
+    """The first message: which worker this is."""
+
+    number: int
+
+
+class Stretch(NamedTuple):
+    """The rounds from `first` to `last` (exclusive), over so many parameters. The answer is the samples read."""
+
+    first: int
+    last: int
+    parameters: int
+
+
+class Surveying(NamedTuple):
+    """Parameters, from number `first` to `last` (exclusive) of a scheduler. The answer is the samples read."""
+
+    scheduler: int
+    first: int
+    last: int
+
+
+class Scanning(NamedTuple):
+    """A block. The answer is the program's."""
+
+    block: int
+
+
+def all_specs(design: Design, program: DynamicProgram, attachment: Any) -> dict[str, ArraySpec]:
+    """All that the processes share. attachment: a DynamicAttachment, or what has as much of it as is known."""
+    shape = Shape(attachment.workers, attachment.room.columns)
+    specs = program.shared_arrays() | held_specs(design, attachment.room)
+    return specs | round_specs(design, program, attachment.rule, shape)
+
+
+def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
+    """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
+    design = Design(Path(attachment.design))
+    spec, rule = attachment.program, attachment.rule
+    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+    checked = "checked" if rule.rho is not None else "unchecked"
+    prepare(f"{spec.target}-{design.form}-{rule.schedule}-{checked}", lambda: try_rounds(spec, design.form, rule))
+    return RoundWorker(design, program, attachment, os.getppid())
+
+
+class RoundWorker:
+    """Handles the messages of one worker. coordinator: the process that has started the interpreter of all workers."""
+
+    def __init__(
+        self, design: Design, program: DynamicProgram, attachment: DynamicAttachment, coordinator: int
+    ) -> None:
+        self._design, self._program, self._attachment = design, program, attachment
+        self._coordinator = coordinator
+        self._shared = SharedArrays(all_specs(design, program, attachment), attachment.descriptor)
+        self._do: dict[type, Callable[[Any], Any]] = {
+            Number: self._number,
+            Gathering: self._gather,
+            Stretch: self._run,
+            Surveying: lambda message: self._loop.survey(*message),
+            Scanning: self._scan,
+        }
+
+    def __call__(self, message: Any) -> Any:
+        """Do what a message asks."""
+        return self._do[type(message)](message)
+
+    def _number(self, message: Number) -> None:
+        shape = Shape(self._attachment.workers, self._attachment.room.columns)
+        self._loop = RoundLoop(self._program, self._attachment.rule, shape, message.number, self._shared)
+
+    def _gather(self, gathering: Gathering) -> None:
+        gather(self._design, gathering, held(self._design, self._shared))
+
+    def _scan(self, message: Scanning) -> Any:
+        first = int(self._design.block_bounds[message.block])
+        return self._program.scan(Scan(first, self._design.block(message.block), self._shared))
+
+    def _run(self, stretch: Stretch) -> int:
+        before = self._loop.samples
+        go_on(self._loop.run(*stretch), self._coordinator)
+        return self._loop.samples - before
+
+
+def go_on(looks: Iterator[int], coordinator: int) -> None:
+    """Go through what yields how often it has looked for what it waits for, and 0 if it does not wait.
+
+    Who waits sleeps: where others need the processor, it comes back to who has slept sooner than to who has yielded.
+    Raises WorkFailed once the coordinator is gone: nobody would stop this worker.
+    """
+    last = time.monotonic()
+    for looked in looks:
+        if looked:
+            time.sleep(_NAP)
+        if (now := time.monotonic()) - last > _LOOK_ROUND:
+            last = now
+            if psutil.Process(os.getppid()).ppid() != coordinator:
+                raise WorkFailed("the process that had started this worker is gone")

@@ -1,0 +1,1 @@
+"""The same command on several machines, started over ssh."""

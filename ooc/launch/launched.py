@@ -1,0 +1,69 @@
+"""A rank's side of a launch: lines of JSON from and to the launcher, see `ooc.launch.launcher`, and streams that go
+there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from blocks.errors import Interrupted
+from ooc.launch.guard import LONGEST
+from ooc.launch.remote import pack
+
+
+class Launcher:
+    """What is printed in this process from now on goes to standard error: standard output is for the launcher."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._out = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+
+    def receive(self) -> dict[str, Any]:
+        """Wait for a message; see `ooc.launch.guard` for the launcher that does not come."""
+        line = sys.stdin.buffer.readline(LONGEST)
+        if not line:
+            raise Interrupted("the launcher has gone")
+        return json.loads(line)
+
+    def send(self, **message: Any) -> None:
+        """Tell the launcher, if there is one."""
+        with self._lock, contextlib.suppress(OSError):
+            self._out.write(pack(message))
+            self._out.flush()
+
+
+class Page(io.TextIOBase):
+    """What is written here the launcher prints."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def write(self, text: str) -> int:
+        for first in range(0, len(text), LONGEST // 16):
+            self._tell(text[first : first + LONGEST // 16])
+        return len(text)
+
+
+class Bar(io.TextIOBase):
+    """Standard error of a rank whose progress bar is drawn on the launcher's terminal."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell, self._log = tell, sys.stderr
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if text.startswith("\r"):
+            self._tell(text)
+        elif text:
+            self._log.write(text)
+            self._log.flush()
+        return len(text)

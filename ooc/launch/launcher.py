@@ -1,0 +1,265 @@
+"""The same command on several machines, as the ranks of a ring: started over ssh, checked, followed and ended.
+
+A launcher gives each rank its task, with credentials, through the standard input of ssh; ranks say who they are; if
+they fit together they are told each other's addresses, and begin. From then on the launcher listens, and sends signs of
+life. Whatever goes wrong at one rank ends all; none outlives the launcher, see `ooc.launch.guard`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
+from ooc.launch.guard import ALIVE, END, STOP
+from ooc.launch.hosts import Host
+from ooc.launch.remote import Remote, Ssh, end_all, pack
+from ooc.launch.roll_call import Hello, check
+from ooc.ring.credentials import issue
+
+START = 120.0  # seconds for all ranks to say who they are
+GRACE = 10.0  # seconds for the others to end, once one has failed
+_END = 3.0  # seconds until those are gone that were told to end at once
+_BEAT = 2.0  # seconds between signs of life
+_CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
+_ERRORS: dict[int, type[OocError]] = {1: WorkFailed, 2: RequestError, 130: Interrupted}
+
+
+class Request(NamedTuple):
+    """arguments: of `ooc`. resume: the command that goes on with the run. columns: of the terminal; 0 if it is none."""
+
+    hosts: Sequence[Host]
+    arguments: Sequence[str]
+    resume: str
+    insecure: bool
+    patience: float
+    ssh_config: Path | None
+    columns: int
+    debug: bool
+
+
+class Report(NamedTuple):
+    """How a rank says that it ended. ring: not by itself. begun: whether there is a run to go on with."""
+
+    code: int
+    what: str = ""
+    remedy: str = ""
+    ring: bool = False
+    begun: bool = False
+
+
+def launch(request: Request) -> None:
+    """Run a command on all hosts, to its end; what rank 0 prints is printed. Raises what the command failed by."""
+    launcher = Launcher(request)
+    try:
+        with launcher.signals():
+            launcher.follow()
+    finally:
+        launcher.dismiss()
+    if failure := launcher.failure():
+        raise failure
+
+
+class Launcher:
+    """One launch, from its start on."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank, and by how much its clock is ahead
+        self._reports: dict[int, Report] = {}
+        self._failed: list[tuple[Remote, Report | None]] = []  # in the order in which they did; None: without a word
+        self._joined = self._signalled = self._stopping = self._ended = False
+        self._until = time.monotonic() + START
+        self._beat = 0.0
+        self._remotes: list[Remote] = []
+        self._start()
+        self._present = set(self._remotes)
+
+    def _start(self) -> None:
+        request, ranks = self._request, len(self._request.hosts)
+        credentials = issue(ranks, insecure=request.insecure)
+        at_home = Counter(host.name for host in request.hosts)
+        for rank, host in enumerate(request.hosts):
+            remote = Remote(rank, host, Ssh(request.patience, request.ssh_config), self._events)
+            self._remotes.append(remote)
+            task = {
+                "rank": rank,
+                "credentials": credentials[rank]._asdict(),
+                "workers": host.cores,
+                "memory": host.memory,
+                "share": at_home[host.name],
+                "address": host.address,
+                **{name: getattr(request, name) for name in _TOLD},
+            }
+            remote.send(pack(task))
+
+    def follow(self) -> None:
+        """Until the last rank has ended."""
+        while self._present:
+            self._listen()
+            if len(self._hellos) == len(self._remotes) and not (self._joined or self._stopping or self._ended):
+                self._join()
+            if time.monotonic() > self._until:
+                self._press()
+
+    def _listen(self) -> None:
+        """Deal with what has happened, or wait for it."""
+        if (now := time.monotonic()) > self._beat:
+            self._beat = now + _BEAT
+            self._tell_all(ALIVE)
+        try:
+            remote, kind, content = self._events.get(timeout=0.2)
+        except Empty:
+            return
+        if kind == "signal":
+            self._interrupt()
+        elif kind == "log":
+            self._log(remote, content)
+        elif kind == "gone":
+            self._present.discard(remote)
+            if remote.rank not in self._reports:
+                self._fail(remote, None)
+        else:
+            self._deal_with(remote, content)
+
+    def _deal_with(self, remote: Remote, told: dict[str, Any]) -> None:
+        try:
+            if "hello" in told:
+                hello = Hello(**told["hello"])
+                self._hellos[remote.rank] = hello, float(hello.clock) - time.time()
+            elif "ended" in told:
+                self._reports[remote.rank] = report = Report(**told["ended"])
+                if report.code:
+                    self._fail(remote, report)
+            elif remote.rank == 0:
+                stream = sys.stderr if "bar" in told else sys.stdout
+                stream.write(told["bar" if "bar" in told else "out"])
+                stream.flush()
+        except (TypeError, ValueError, KeyError):
+            self._fail(remote, Report(1, "said what no rank says"))
+
+    def _join(self) -> None:
+        """All have said who they are: compare that, and tell them where they find each other."""
+        told = [self._hellos[remote.rank] for remote in self._remotes]
+        hellos = [hello for hello, _ in told]
+        for warning in check(hellos, [remote.name for remote in self._remotes], [ahead for _, ahead in told]):
+            print(warning, file=sys.stderr)
+        self._tell_all(pack({"addresses": [(hello.address, hello.port) for hello in hellos]}))
+        self._joined, self._until = True, float("inf")
+
+    def _press(self) -> None:
+        """Time is over, for ranks to begin or to end."""
+        if not self._stopping and not self._ended:
+            missing = next(remote for remote in self._remotes if remote.rank not in self._hellos)
+            self._fail(missing, Report(1, f"has not begun for {START:.0f} s"))
+        elif not self._ended:
+            self._end()
+        else:
+            groups = {rank: (int(hello.group), int(hello.guard)) for rank, (hello, _) in self._hellos.items()}
+            end_all([*self._present], groups)
+            self._until = float("inf")
+
+    def _fail(self, remote: Remote, report: Report | None) -> None:
+        """A rank has failed: all stop, and are given a while to say more. If it was asked to stop, so were all."""
+        if self._ended:
+            return
+        self._failed.append((remote, report))
+        if self._joined and report and report.code == 130:
+            return
+        self._stop()
+        self._until = min(self._until, time.monotonic() + GRACE)
+
+    def _interrupt(self) -> None:
+        if self._signalled:
+            self._end()
+            return
+        self._signalled = True
+        self._stop()
+        if not self._joined:
+            self._until = time.monotonic() + GRACE
+
+    def _stop(self) -> None:
+        """Have the ranks interrupted, once: a second time they would not save what they have."""
+        if not self._stopping:
+            self._stopping = True
+            self._tell_all(STOP)
+
+    def _end(self) -> None:
+        self._ended, self._until = True, time.monotonic() + _END
+        self._tell_all(END)
+
+    def _tell_all(self, line: bytes) -> None:
+        for remote in self._remotes:
+            remote.send(line)
+
+    def dismiss(self) -> None:
+        """Leave nobody behind."""
+        if self._present:
+            self._end()
+            self.follow()
+        if self._request.columns:
+            sys.stderr.write(_CLEAR)
+
+    def _log(self, remote: Remote, text: str) -> None:
+        clear = _CLEAR if self._request.columns else ""
+        print(f"{clear}[{remote.rank}] {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM stop all ranks, a second one at once."""
+        heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+        before = {each: signal.signal(each, lambda *_: self._events.put((None, "signal", None))) for each in heard}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def failure(self) -> OocError | None:
+        """What the command failed by, in the user's terms; None if it did not."""
+        found = cause(self._failed, signalled=self._signalled)
+        if found is None:
+            unfinished = self._signalled and len(self._reports) < len(self._remotes)
+            return Interrupted("ended at once", self._go_on()) if unfinished else None
+        remote, report = found
+        if report is None:
+            return WorkFailed(f"{remote.name} {remote.ending(remote.rank in self._hellos)}", self._go_on())
+        if report.ring or report.code not in _ERRORS:
+            return WorkFailed(report.what, self._go_on())
+        if report.code == 130:
+            return Interrupted(report.what, report.remedy)
+        remedy = report.remedy
+        if report.code == 1 and self._request.resume not in remedy:
+            remedy = "\n".join(filter(None, [remedy, self._go_on()]))
+        return _ERRORS[report.code](f"{remote.name}: {report.what}", remedy)
+
+    def _go_on(self) -> str:
+        """How to, if there is anything to go on with."""
+        begun = any(report.begun for report in self._reports.values())
+        return f"All ranks have stopped. Once the cause is gone, go on with: {self._request.resume}" if begun else ""
+
+
+_TOLD = ("arguments", "resume", "insecure", "patience", "columns", "debug")  # of the request, to all ranks
+
+
+def cause(failed: Sequence[tuple[Remote, Report | None]], *, signalled: bool) -> tuple[Remote, Report | None] | None:
+    """Of all that failed, in this order, what the others failed by. signalled: all were told to stop.
+
+    What a rank says of itself counts most, or that it ended without a word; then whom most of the others blame.
+    """
+    for remote, report in failed:
+        if report is None or (report.code != 130 and not report.ring):
+            return remote, report
+    asked = [(remote, report) for remote, report in failed if report and report.code == 130]
+    if asked and (signalled or failed[0] == asked[0]):
+        return max(asked, key=lambda each: bool(each[1].remedy))
+    blamed = Counter(report.what for _, report in failed if report and report.ring)
+    return next((each for each in failed if each[1] and each[1].what == max(blamed, key=blamed.__getitem__)), None)

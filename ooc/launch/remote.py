@@ -1,0 +1,146 @@
+"""A rank on another machine, as its launcher has it: an ssh process, lines of JSON to it, and what comes from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from blocks.errors import WorkFailed
+from ooc.launch.guard import LONGEST
+from ooc.launch.hosts import Host
+
+_CONNECT = 10  # seconds for ssh to reach a host
+_MISSED = 3  # signs of life of a host that ssh may miss
+_KILLING = 5.0  # seconds for a second ssh to kill what does not end
+_LOST = 255  # exit code of ssh itself
+
+
+class Ssh(NamedTuple):
+    """How ssh is called. config: another file than ~/.ssh/config."""
+
+    patience: float
+    config: Path | None = None
+
+    def command(self, host: Host, remote: str) -> list[str]:
+        """What runs a command on a host. Keys of hosts are checked as always, and no password is asked for."""
+        seconds = max(1, int(self.patience / _MISSED))
+        options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
+        options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
+        return [
+            *("ssh", "-T"),
+            *(("-F", str(self.config)) if self.config else ()),
+            *(word for name, value in options.items() for word in ("-o", f"{name}={value}")),
+            *(("-p", str(host.port)) if host.port else ()),
+            *("--", host.destination, remote),
+        ]
+
+
+def pack(message: Any) -> bytes:
+    """A message as a line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+class Remote:
+    """The ssh process of a rank. Tells `events`: (this, "told", dict), (this, "log", str), (this, "gone", None)."""
+
+    def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any]) -> None:
+        self.rank, self.host = rank, host
+        self.last_words = ""  # on standard error
+        self.code: int | None = None  # exit code, once it has ended
+        self._ssh, self._events = ssh, events
+        directory, python = host.directory or str(Path.cwd()), host.python or sys.executable
+        remote = f"cd {shlex.quote(directory)} && exec {shlex.quote(python)} -P -m cli rank"
+        try:
+            self._process = subprocess.Popen(
+                ssh.command(host, remote),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for the launcher alone
+            )
+        except FileNotFoundError:
+            raise WorkFailed("there is no ssh on this machine", "Install OpenSSH's client.") from None
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._hear, self._log)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} ({self.host.name})"
+
+    def send(self, line: bytes) -> None:
+        """Give the rank a line, if it is still there."""
+        assert self._process.stdin
+        with contextlib.suppress(OSError):
+            os.write(self._process.stdin.fileno(), line)
+
+    def ending(self, begun: bool) -> str:
+        """How it ended without having said so itself. begun: it had said who it is."""
+        code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
+        if code == _LOST:
+            return f"{'was cut off or killed' if begun else 'could not be reached'}{words}"
+        if code > 128:
+            return f"was killed by {signal.Signals(code - 128).name}"
+        return f"ended with exit code {code}{words}"
+
+    def kill(self, group: int, guard: int) -> None:
+        """End a rank that does not listen, through another connection, and this one's ssh."""
+        if group:
+            remote = f"kill -KILL {guard:d} -{group:d}"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(
+                    self._ssh.command(self.host, remote),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_KILLING,
+                    check=False,
+                )
+        self._process.kill()
+
+    def _hear(self) -> None:
+        assert self._process.stdout
+        while line := self._process.stdout.readline(LONGEST):
+            try:
+                message = json.loads(line)
+                if not isinstance(message, dict):
+                    raise ValueError
+            except ValueError:  # what the login shell of the host has to say, for instance
+                self._events.put((self, "log", _printable(line)))
+                continue
+            self._events.put((self, "told", message))
+        self.code = self._process.wait()
+        self._threads[1].join(1.0)  # its last words; what ssh leaves in the background may keep it for ever
+        self._events.put((self, "gone", None))
+
+    def _log(self) -> None:
+        assert self._process.stderr
+        while line := self._process.stderr.readline(LONGEST):
+            if text := _printable(line):
+                self.last_words = text
+                self._events.put((self, "log", text))
+
+
+def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) -> None:
+    """Kill those that are left, at the same time. processes: group and guard by rank, of those that have told them."""
+    threads = [
+        threading.Thread(target=remote.kill, args=processes.get(remote.rank, (0, 0)), daemon=True) for remote in remotes
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _printable(line: bytes) -> str:
+    text = line.decode(errors="replace").rstrip()
+    return "".join(letter if letter.isprintable() or letter == "\t" else " " for letter in text)

@@ -1,0 +1,262 @@
+"""What neighbours on a ring over TCP tell each other besides slices, and the thread that listens for it.
+
+Frames: length of the payload (uint32), kind (uint8), payload. Both directions of a connection carry signs of life and
+the reason of a failure, which each rank passes on to its other neighbour; the parts of sums only go to the next rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from ooc.ring.collectives import FRAME_BYTES, WAITING_FRAMES
+from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Silence
+
+_HEADER = struct.Struct("<IB")
+ALIVE, FAILED, LEAVING, SUM = range(4)
+_MOST_BYTES = {ALIVE: 0, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES}
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_GLANCE = 0.02  # seconds until this is looked at again
+_GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear it
+
+
+class Senseless(Exception):
+    """A frame that no rank of ours would send."""
+
+
+class Channel:
+    """Frames to and from a neighbour, without ever waiting for it; only one thread may do more than `put`."""
+
+    def __init__(self, connection: socket.socket, rank: int) -> None:
+        connection.setblocking(False)
+        self.connection, self.rank = connection, rank
+        self.open, self.left = True, False  # whether the connection is there, whether the rank has said that it leaves
+        self._unsent: deque[memoryview] = deque()
+        self._frame = memoryview(bytearray(_HEADER.size + max(_MOST_BYTES.values())))
+        self._filled, self._length = 0, _HEADER.size
+
+    @property
+    def unsent(self) -> bool:
+        return self.open and bool(self._unsent)
+
+    def put(self, kind: int, payload: bytes = b"") -> None:
+        """Have a frame sent when there is time."""
+        self._unsent.append(memoryview(_frame(kind, payload)))
+
+    def flush(self) -> None:
+        """Send as much as the connection takes."""
+        try:
+            while self._unsent:
+                sent = self.connection.send(self._unsent[0])
+                if sent == len(self._unsent[0]):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = self._unsent[0][sent:]
+        except _LATER:
+            pass
+        except OSError:  # what is to be read says why
+            self._unsent.clear()
+
+    def arrived(self) -> Iterator[tuple[int, bytes]]:
+        """Kind and payload of the frames that have come. `open` is false once the connection has ended."""
+        while True:
+            try:
+                got = self.connection.recv_into(self._frame[self._filled : self._length])
+            except _LATER:
+                return
+            except OSError:
+                got = 0
+            if got == 0:
+                self.open = False
+                return
+            self._filled += got
+            if self._filled == _HEADER.size:
+                self._length += self._payload_bytes()
+            if self._filled == self._length:
+                yield self._frame[_HEADER.size - 1], bytes(self._frame[_HEADER.size : self._length])
+                self._filled, self._length = 0, _HEADER.size
+
+    def _payload_bytes(self) -> int:
+        length, kind = _HEADER.unpack_from(self._frame)
+        if length > _MOST_BYTES.get(kind, -1):
+            raise Senseless
+        return int(length)
+
+
+class Control:
+    """Speaks with both neighbours in a thread of its own, from its making until `close`.
+
+    broken: called once, in any thread, when the ring has failed. allowance: see `Silence`.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        previous: Channel,
+        following: Channel,
+        failure: Failure,
+        broken: Callable[[], None],
+        patience: float,
+        allowance: float,
+    ) -> None:
+        self._rank, self._previous, self._next = rank, previous, following
+        self._failure, self._broken = failure, broken
+        self._patience = patience
+        self._silence = Silence([previous.rank, following.rank], patience, allowance)
+        self._sums: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._leaving_until: float | None = None
+        self._alarm, self._alarmed = socket.socketpair()
+        self._alarm.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._alarmed, selectors.EVENT_READ)
+        for channel in self._channels:
+            self._selector.register(channel.connection, selectors.EVENT_READ, channel)
+        self._thread = threading.Thread(target=self._run, name="ring-control", daemon=True)
+        self._thread.start()
+
+    @property
+    def _channels(self) -> tuple[Channel, Channel]:
+        return self._previous, self._next
+
+    def send(self, frame: bytes) -> None:
+        """Have a part of a sum sent to the next rank."""
+        self._failure.check()
+        self._next.put(SUM, frame)
+        self._wake()
+
+    def receive(self) -> bytes:
+        """Wait for a part of a sum of the previous rank."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure.known or self._sums or self._previous.left)
+            self._failure.check()
+            if not self._sums:
+                self.blame(self._previous.rank, LEFT)
+            return self._sums.popleft()
+
+    def fail(self, rank: int, reason: str) -> None:
+        """Have the ring fail, unless it has before, and the neighbours told."""
+        if self._failure.record(rank, reason):
+            for channel in self._channels:
+                channel.put(FAILED, self._failure.packed())
+            self._broken()
+            self._notify()
+            self._wake()
+
+    def blame(self, rank: int, reason: str) -> NoReturn:
+        """Raise the failure of the ring: this one, if none was before."""
+        self.fail(rank, reason)
+        self._failure.check()
+        raise AssertionError("a failure that is recorded is raised")
+
+    def explain(self, channel: Channel) -> NoReturn:
+        """Raise why a neighbour's connection of slices has ended, which its control connection will tell."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
+        self.blame(channel.rank, LEFT if channel.left else "closed its connection of slices")
+
+    def flush(self) -> None:
+        """Wait until the neighbours have been told everything, or do not listen."""
+        with self._changed:
+            self._changed.wait_for(lambda: not any(channel.unsent for channel in self._channels), _GRACE)
+
+    def close(self) -> None:
+        """Take leave of the neighbours, and wait a moment until they do."""
+        for channel in self._channels:
+            channel.put(LEAVING)
+        self._leaving_until = time.monotonic() + _GRACE
+        self._wake()
+        self._thread.join()
+        self._selector.close()
+        for connection in (self._alarm, self._alarmed, *(channel.connection for channel in self._channels)):
+            connection.close()
+
+    def _run(self) -> None:
+        try:
+            then = alive_until = time.monotonic()
+            while not self._finished():
+                if (now := time.monotonic()) >= alive_until:
+                    alive_until = now + self._patience / 4
+                    for channel in self._channels:
+                        channel.put(ALIVE)
+                self._listen(alive_until - now if self._leaving_until is None else _GLANCE)
+                then, before = time.monotonic(), then
+                for rank in self._silence.pass_time(then - before):
+                    self.fail(rank, f"has been silent for {self._patience:g} s")
+        except Exception as error:  # without this thread others would wait for ever
+            self.fail(self._rank, f"stopped: {error!r} in its control of the ring")
+            raise
+
+    def _finished(self) -> bool:
+        """Whether this rank leaves and both neighbours have heard of it."""
+        if self._leaving_until is None:
+            return False
+        heard = all(not channel.open or (channel.left and not channel.unsent) for channel in self._channels)
+        return heard or time.monotonic() > self._leaving_until
+
+    def _listen(self, seconds: float) -> None:
+        """Send what can be sent, and deal with what comes within some seconds."""
+        for channel in self._channels:
+            if channel.open:
+                channel.flush()
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.unsent else 0)
+                self._selector.modify(channel.connection, events, channel)
+        self._notify()
+        for key, _ in self._selector.select(max(seconds, 0.0)):
+            if key.data is None:
+                self._alarmed.recv(4096)
+            else:
+                self._hear(key.data)
+
+    def _hear(self, channel: Channel) -> None:
+        try:
+            for kind, payload in channel.arrived():
+                self._silence.heard(channel.rank)
+                self._deal_with(channel, kind, payload)
+        except Senseless:
+            channel.open = False
+            self.fail(channel.rank, "sent what no rank sends")
+        if not channel.open:
+            self._selector.unregister(channel.connection)
+            if not channel.left and self._leaving_until is None:
+                self.fail(channel.rank, "closed the connection")
+        self._notify()
+
+    def _deal_with(self, channel: Channel, kind: int, payload: bytes) -> None:
+        if kind == FAILED:
+            try:
+                self.fail(*self._failure.unpacked(payload))
+            except ValueError:
+                raise Senseless from None
+        elif kind == LEAVING:
+            channel.left = True
+            self._silence.leave(channel.rank)
+        elif kind == SUM:
+            if channel is not self._previous or len(self._sums) == WAITING_FRAMES:
+                raise Senseless
+            self._sums.append(payload)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is about to wake up
+            self._alarm.send(b"!")
+
+
+def farewell(failure: Failure) -> bytes:
+    """The frame that tells a neighbour of a failure."""
+    return _frame(FAILED, failure.packed())
+
+
+def _frame(kind: int, payload: bytes = b"") -> bytes:
+    return _HEADER.pack(len(payload), kind) + payload

@@ -1,0 +1,264 @@
+"""How the ranks of a ring over TCP find their neighbours, and how strangers at the door are turned away.
+
+Each rank makes two connections to the next one, which may start later, and accepts two of the previous one. On each
+of them both sides prove that they are the rank that the other wants: by certificate if the ring is encrypted, and by
+what they make of the token and of random numbers that were never used before. Then the door is closed for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from ooc.ring.control import farewell
+from ooc.ring.credentials import Credentials, certified_name, rank_name
+from ooc.ring.ring import Failure
+
+CONTROL, SLICES = PURPOSES = (0, 1)  # what a connection is for
+CROWD = 32  # connections that may stand at the door
+MANNERS = 4.0  # seconds for them to prove who they are
+_RETRY = 0.1  # seconds until a rank that was not there is looked for again
+_GLANCE = 0.1  # seconds until the door notices that it is to close
+_NONCE = 32
+_HELLO = struct.Struct(f"<8sIIB{_NONCE}s")  # version, rank, ranks, purpose, nonce
+_VERSION = b"ooc-rng1"
+_PROOF = 32
+
+Address = tuple[str, int]
+
+
+class Links(NamedTuple):
+    """The connections of a rank, by purpose: those of the previous rank, and those to the next."""
+
+    previous: dict[int, socket.socket]
+    next: dict[int, socket.socket]
+
+
+class Absent(Exception):
+    """A neighbour that could not be met: its rank, and what is the matter with it."""
+
+
+def listen(host: str = "", port: int = 0) -> socket.socket:
+    """A socket on which the previous rank will find this one; `getsockname()[1]` is its port."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+    family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family)
+
+
+def meet(
+    manners: Manners, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
+) -> Links:
+    """Connections to both neighbours; RingFailed, which those that are there are told, if one is not in time.
+
+    listening: closed in the end. addresses: of all ranks. until: `time.monotonic()` when time is over.
+    """
+    made: dict[int, socket.socket] = {}
+    with ExitStack() as unused, Door(listening, manners) as door:
+        try:
+            for purpose in PURPOSES:
+                made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
+            links = Links(door.wait(until), made)
+        except Absent as absent:
+            failure.record(*absent.args)
+            for control in filter(None, (door.inside.get(CONTROL), made.get(CONTROL))):
+                with contextlib.suppress(OSError):
+                    control.sendall(farewell(failure))
+            failure.check()
+            raise
+        unused.pop_all()
+    return links
+
+
+def _find(address: Address, manners: Manners, purpose: int, until: float) -> socket.socket:
+    """A connection to the next rank, tried until it is there."""
+    began = time.monotonic()
+    obstacle: object = "no time was left"
+    while (left := until - time.monotonic()) > 0:
+        try:
+            patience = min(left, MANNERS)
+            return manners.introduce(socket.create_connection(address, patience), purpose, time.monotonic() + patience)
+        except OSError as error:
+            obstacle = error
+            time.sleep(min(_RETRY, left))
+    waited = f"{time.monotonic() - began:.0f} s at {address[0]} port {address[1]}"
+    raise Absent(manners.next, f"could not be reached for {waited}: {obstacle}")
+
+
+class Manners:
+    """How a rank proves who it is, and has others prove it. Whoever fails to raises an OSError."""
+
+    def __init__(self, rank: int, ranks: int, credentials: Credentials, *, insecure: bool = False) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.previous, self.next = (rank - 1) % ranks, (rank + 1) % ranks
+        self._token = bytes.fromhex(credentials.token)
+        self._server = None if insecure else credentials.context(ssl.PROTOCOL_TLS_SERVER)
+        self._client = None if insecure else credentials.context(ssl.PROTOCOL_TLS_CLIENT)
+
+    def receive(self, stranger: socket.socket) -> socket.socket:
+        """What to speak through with somebody who has connected; nothing is said yet."""
+        stranger.getpeername()  # of one who has gone again, the ssl module would leave an open socket behind
+        if self._server is None:
+            return stranger
+        return self._server.wrap_socket(stranger, server_side=True, do_handshake_on_connect=False)
+
+    def greet(self, connection: socket.socket) -> tuple[int, bytes]:
+        """The purpose of a connection that was accepted, if it is of the previous rank, and the welcome to answer."""
+        until = time.monotonic() + MANNERS
+        if isinstance(connection, ssl.SSLSocket):
+            connection.settimeout(MANNERS)
+            connection.do_handshake()
+            if certified_name(connection) != rank_name(self.previous):
+                raise PermissionError(f"it is {certified_name(connection)}, not {rank_name(self.previous)}")
+        nonce = os.urandom(_NONCE)
+        connection.sendall(nonce)
+        hello = _read(connection, _HELLO.size, until)
+        proof = _read(connection, _PROOF, until)
+        if not hmac.compare_digest(proof, self._proof(b"hello", nonce, hello)):
+            raise PermissionError("it does not have the token of this run")
+        version, rank, ranks, purpose, _ = _HELLO.unpack(hello)
+        if (version, rank, ranks) != (_VERSION, self.previous, self.ranks) or purpose not in PURPOSES:
+            raise PermissionError(f"it is rank {rank} of {ranks}, not {self.previous} of {self.ranks}")
+        return purpose, self._proof(b"welcome", nonce, hello)
+
+    def introduce(self, connection: socket.socket, purpose: int, until: float) -> socket.socket:
+        """Prove to the next rank who this is; the connection to use from now on. It is closed if that fails."""
+        try:
+            if self._client is not None:
+                connection = self._client.wrap_socket(connection, server_hostname=rank_name(self.next))
+            nonce = _read(connection, _NONCE, until)
+            hello = _HELLO.pack(_VERSION, self.rank, self.ranks, purpose, os.urandom(_NONCE))
+            connection.sendall(hello + self._proof(b"hello", nonce, hello))
+            if not hmac.compare_digest(_read(connection, _PROOF, until), self._proof(b"welcome", nonce, hello)):
+                raise PermissionError("who is there does not have the token of this run")
+        except BaseException:
+            connection.close()
+            raise
+        return _ready(connection)
+
+    def _proof(self, *parts: bytes) -> bytes:
+        return hmac.digest(self._token, b"".join(parts), "sha256")
+
+
+class Door:
+    """Lets the previous rank in, once for each purpose, and turns everybody else away.
+
+    Who stands at the door costs a socket and a thread, for a few seconds. If there is a crowd, who has been there
+    longest has to go: a neighbour needs no time.
+    """
+
+    def __init__(self, listening: socket.socket, manners: Manners) -> None:
+        self.inside: dict[int, socket.socket] = {}
+        self._listening, self._manners = listening, manners
+        self._crowd: dict[socket.socket, threading.Thread] = {}  # in the order in which they came
+        self._changed = threading.Condition()
+        self._refusal = ""
+        self._closed = False
+        self._thread = threading.Thread(target=self._open, name="ring-door", daemon=True)
+
+    def __enter__(self) -> Door:
+        self._thread.start()
+        return self
+
+    def wait(self, until: float) -> dict[int, socket.socket]:
+        """The connections of the previous rank by purpose, once they are all there."""
+        with self._changed:
+            left = until - time.monotonic()
+            if not self._changed.wait_for(lambda: len(self.inside) == len(PURPOSES), left):
+                raise Absent(self._manners.previous, f"has not connected in time{self._refusal}")
+            inside, self.inside = self.inside, {}
+        return inside
+
+    def _open(self) -> None:
+        self._listening.settimeout(_GLANCE)
+        while not self._closed:
+            try:
+                stranger, address = self._listening.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # it has gone again, or too many files are open
+                time.sleep(_GLANCE)
+                continue
+            try:
+                self._admit(self._manners.receive(stranger), str(address[0]))
+            except OSError:
+                stranger.close()
+
+    def _admit(self, stranger: socket.socket, host: str) -> None:
+        thread = threading.Thread(target=self._talk, args=(stranger, host), name="ring-stranger", daemon=True)
+        leaving = None
+        with self._changed:
+            if len(self._crowd) == CROWD:
+                longest = next(iter(self._crowd))
+                leaving = self._crowd.pop(longest)
+                hang_up(longest)
+            self._crowd[stranger] = thread
+        if leaving is not None:
+            leaving.join()
+        thread.start()
+
+    def _talk(self, stranger: socket.socket, host: str) -> None:
+        purpose, welcome = None, b""
+        try:
+            purpose, welcome = self._manners.greet(stranger)
+        except (OSError, ValueError) as error:
+            self._refusal = f"; {host} was turned away: {error}"
+        with self._changed:
+            waited = self._crowd.pop(stranger, None) is not None and not self._closed
+            if purpose is None or not waited:
+                stranger.close()
+                return
+            if purpose in self.inside:  # the previous rank has given that one up
+                self.inside[purpose].close()
+            with contextlib.suppress(OSError):
+                stranger.sendall(welcome)
+            self.inside[purpose] = _ready(stranger)
+            self._changed.notify_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        self._thread.join()
+        self._listening.close()
+        with self._changed:
+            standing = dict(self._crowd)
+            for connection in standing:
+                hang_up(connection)
+            for connection in self.inside.values():
+                connection.close()
+        for thread in standing.values():
+            thread.join()
+
+
+def hang_up(connection: socket.socket) -> None:
+    """End whatever waits for the other side; past TLS, which would change the object while others use it."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _read(connection: socket.socket, size: int, until: float) -> bytes:
+    """Exactly so many bytes, in time."""
+    data = bytearray(size)
+    filled = 0
+    while filled < size:
+        connection.settimeout(max(until - time.monotonic(), 1e-3))
+        got = connection.recv_into(memoryview(data)[filled:])
+        filled += got
+        if got == 0 or time.monotonic() > until:
+            raise ConnectionError("it ended the connection" if got == 0 else "it took too long")
+    return bytes(data)
+
+
+def _ready(connection: socket.socket) -> socket.socket:
+    """For use. Buffers are left to the system, which lets those of fast connections grow to megabytes."""
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

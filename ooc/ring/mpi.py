@@ -1,0 +1,247 @@
+"""The ring over MPI, for clusters that have a scheduler and a fast network: started by mpirun or srun.
+
+Slices, parts of sums, and signs of life each have a communicator. Waiting for MPI keeps a core busy in most libraries,
+so this asks and sleeps instead. A rank that is killed is the business of mpirun, which ends all others; one that fails
+tells them, and when it exits, it ends after a moment those that have not ended by themselves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, NoReturn
+
+import numpy as np
+
+from blocks.errors import RequestError
+from ooc.ring.collectives import FRAME_BYTES, Collectives
+from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, too_long
+
+ALIVE, FAILED, LEAVING = range(3)  # tags of what the communicator of signs of life carries
+_SLICE = struct.Struct("<QQ")  # number, bytes
+_HOST_BYTES = 256
+_YIELDS = 100  # looks at what is about to come before this sleeps at all
+_SOON = 5e-5  # seconds between looks after that
+_LATER = 1e-3  # seconds between looks at what may take long
+_GLANCE = 0.01  # seconds between looks for signs of life
+_GRACE = 1.0  # seconds for what is under way to arrive
+_END = 5.0  # seconds for all ranks of a ring that has failed to come to their end
+
+
+def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
+    """The ring of all ranks of an mpi4py communicator, by default of all that mpirun has started.
+
+    patience: see `tcp.join`. To be called by all ranks, which wait for each other.
+    """
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise RequestError(
+            f"MPI cannot be used: {error}", "Install it with: python -m pip install 'ooc[mpi]', and an MPI library."
+        ) from None
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RequestError(
+            f"this MPI library cannot be called by several threads: {MPI.Get_library_version().splitlines()[0]}",
+            "Use one that offers MPI_THREAD_MULTIPLE, or start the ranks with TCP.",
+        )
+    communicator = communicator or MPI.COMM_WORLD
+    return LocalRing() if communicator.size == 1 else MpiRing(MPI, communicator, patience)
+
+
+class MpiRing(Collectives):
+    """See `ring.Ring`; made by `join`. MPI: the module mpi4py.MPI."""
+
+    def __init__(self, MPI: Any, communicator: Any, patience: float) -> None:
+        super().__init__(communicator.rank, communicator.size)
+        self.bytes_sent = 0
+        self._mpi, self._world = MPI, communicator
+        self._slices, self._sums = communicator.Dup(), communicator.Dup()
+        self._failure = Failure(self._hosts())
+        self._under_way: deque[Any] = deque()  # sends of parts of sums, oldest first
+        self._abandoned: list[Any] = []  # requests that nobody waits for any more, whose memory MPI may still use
+        self._watch = Watch(MPI, communicator.Dup(), self._failure, (self.previous, self.next), patience)
+
+    def _hosts(self) -> list[str]:
+        names = np.zeros((self.ranks, _HOST_BYTES), np.uint8)
+        own = self._mpi.Get_processor_name().encode()[:_HOST_BYTES]
+        names[self.rank, : len(own)] = np.frombuffer(own, np.uint8)
+        self._world.Allgather(self._mpi.IN_PLACE, names)
+        return [name.tobytes().rstrip(b"\0").decode(errors="replace") for name in names]
+
+    def send(self, number: int, data: memoryview) -> None:
+        """See `ring.Ring`. Waits until the next rank receives, so that slices, however small, do not heap up there."""
+        self._failure.check()
+        self._wait(self._slices.Issend(self._bytes(_SLICE.pack(number, len(data))), self.next), self.next)
+        self._wait(self._slices.Isend(self._bytes(data), self.next), self.next, soon=True)
+        self.bytes_sent += len(data)
+
+    def receive(self, into: memoryview) -> tuple[int, int]:
+        """See `ring.Ring`."""
+        self._failure.check()
+        header = bytearray(_SLICE.size)
+        self._wait(self._slices.Irecv(self._bytes(header), self.previous), self.previous)
+        number, length = _SLICE.unpack(header)
+        if length > len(into):
+            self._blame(self.previous, too_long(length, len(into)))
+        self._wait(self._slices.Irecv(self._bytes(into[:length]), self.previous), self.previous, soon=True)
+        return number, length
+
+    def fail(self, reason: str) -> None:
+        """See `ring.Ring`."""
+        self._watch.fail(self.rank, f"stopped: {reason}")
+        self._watch.settle()
+
+    def close(self) -> None:
+        """See `ring.Ring`."""
+        until = time.monotonic() + _GRACE
+        while self._unsent() and not self._failure.known and time.monotonic() < until:
+            time.sleep(_SOON)
+        self._watch.close()
+        self._failure.record(self.rank, LEFT)
+
+    def _bytes(self, data: Any) -> list[Any]:
+        return [data, len(data), self._mpi.BYTE]
+
+    def _wait(self, request: Any, rank: int, *, soon: bool = False, status: Any = None) -> None:
+        """Wait for what a neighbour sends or receives. soon: it has begun to."""
+        pauses = _pauses(soon)
+        while not request.Test(status):
+            if self._watch.is_gone(rank):
+                self._watch.fail(rank, LEFT)
+            if self._failure.known:
+                self._abandoned.append(request)
+                self._failure.check()
+            time.sleep(next(pauses))
+
+    def _pass_on(self, frame: bytes) -> None:
+        self._failure.check()
+        self._unsent()
+        self._under_way.append(self._sums.Isend(self._bytes(frame), self.next))
+
+    def _unsent(self) -> bool:
+        while self._under_way and self._under_way[0].Test():
+            self._under_way.popleft()
+        return bool(self._under_way)
+
+    def _from_previous(self) -> bytes:
+        frame, status = bytearray(FRAME_BYTES), self._mpi.Status()
+        self._wait(self._sums.Irecv(self._bytes(frame), self.previous), self.previous, status=status)
+        return bytes(frame[: status.Get_count(self._mpi.BYTE)])
+
+    def _blame(self, rank: int, reason: str) -> NoReturn:
+        self._watch.fail(rank, reason)
+        self._failure.check()
+        raise AssertionError("a failure that is recorded is raised")
+
+
+class Watch:
+    """Signs of life of neighbours, and failures, which all ranks are told: in a thread of its own, until `close`."""
+
+    def __init__(
+        self, MPI: Any, communicator: Any, failure: Failure, neighbours: Sequence[int], patience: float
+    ) -> None:
+        self._left: dict[int, float] = {}  # when neighbours have taken leave
+        self._mpi, self._communicator, self._failure = MPI, communicator, failure
+        self._neighbours = sorted(set(neighbours))
+        self._patience, self._silence = patience, Silence(self._neighbours, patience)
+        self._said: list[Any] = []  # requests of what may not have been sent
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ring-watch", daemon=True)
+        self._thread.start()
+
+    def fail(self, rank: int, reason: str) -> None:
+        """Have the ring fail, unless it has before, and all ranks told."""
+        if self._failure.record(rank, reason):
+            atexit.register(self._end)
+            for other in range(self._communicator.size):
+                if other != self._communicator.rank:
+                    self._say(FAILED, other, self._failure.packed())
+
+    def is_gone(self, rank: int) -> bool:
+        """Whether a neighbour has left, and what it sent before must have arrived."""
+        return time.monotonic() - self._left.get(rank, math.inf) > _GRACE
+
+    def settle(self) -> None:
+        """Wait a moment until everything that was said is sent."""
+        until = time.monotonic() + _GRACE
+        while not self._all_sent() and time.monotonic() < until:
+            time.sleep(_LATER)
+
+    def close(self) -> None:
+        """Take leave of the neighbours."""
+        if not self._closed.is_set():
+            for rank in self._neighbours:
+                self._say(LEAVING, rank)
+            self.settle()
+            self._closed.set()
+            self._thread.join()
+
+    def _say(self, tag: int, rank: int, payload: bytes = b"") -> None:
+        with self._lock:
+            self._said.append(self._communicator.Isend([payload, len(payload), self._mpi.BYTE], rank, tag))
+
+    def _all_sent(self) -> bool:
+        with self._lock:
+            self._said = [request for request in self._said if not request.Test()]
+            return not self._said
+
+    def _run(self) -> None:
+        try:
+            self._keep_watch()
+        except Exception as error:  # without this thread others would wait for ever
+            self.fail(self._communicator.rank, f"stopped: {error!r} in its watch of the ring")
+            raise
+
+    def _keep_watch(self) -> None:
+        alive_until = then = time.monotonic()
+        while not self._closed.wait(_GLANCE):
+            if (now := time.monotonic()) >= alive_until:
+                alive_until = now + self._patience / 4
+                self._all_sent()
+                for rank in self._neighbours:
+                    self._say(ALIVE, rank)
+            self._hear()
+            for rank in self._silence.pass_time(now - then):
+                self.fail(rank, f"has been silent for {self._patience:g} s")
+            then = now
+
+    def _hear(self) -> None:
+        status = self._mpi.Status()
+        while self._communicator.Iprobe(self._mpi.ANY_SOURCE, self._mpi.ANY_TAG, status):
+            told = bytearray(FAILURE_BYTES)
+            self._communicator.Recv([told, len(told), self._mpi.BYTE], status.source, status.tag, status)
+            if status.source in self._neighbours:
+                self._silence.heard(status.source)
+            if status.tag == FAILED:
+                self.fail(*self._failure.unpacked(bytes(told[: status.Get_count(self._mpi.BYTE)])))
+            elif status.tag == LEAVING:
+                self._left[status.source] = time.monotonic()
+                self._silence.leave(status.source)
+
+    def _end(self) -> None:
+        """After a failure: wait until all ranks exit, not for long, and end them all."""
+        exiting, until = self._communicator.Ibarrier(), time.monotonic() + _END
+        while not exiting.Test() and time.monotonic() < until:
+            time.sleep(_LATER)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._communicator.Abort(1)
+
+
+def _pauses(soon: bool) -> Iterator[float]:
+    """Seconds to sleep between one look and the next."""
+    if soon:
+        yield from repeat(0.0, _YIELDS)
+        yield from repeat(_SOON)
+    pause = _SOON
+    while True:
+        yield pause
+        pause = min(2 * pause, _LATER)

@@ -1,0 +1,97 @@
+"""What all ranks have to say brought to the first one, and what it says to all: round the ring, a piece at a time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from ooc.ring.ring import Ring
+
+_COUNT = struct.Struct("<q")  # of arrays
+_HEADER = struct.Struct("<cq")  # of each: the character of its type, how many numbers it has
+_PIECE = 1 << 20  # bytes
+_MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
+
+
+def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
+    """At rank 0 the messages of all ranks, of one rank after the other in this order; at others nothing.
+
+    All ranks have to call it and to go through what it gives; `mine` are a rank's own.
+    """
+    for rank in order:
+        if ring.rank == rank:
+            if rank == 0:
+                yield from mine
+                continue
+            for message in mine:
+                _send(ring, message)
+            ring.send(_DONE, memoryview(b""))
+        elif rank != 0 and (ring.rank == 0 or ring.rank > rank):
+            yield from _hear(ring, last=0, listens=ring.rank == 0)
+
+
+class Talk:
+    """How the ranks of a ring talk to each other where messages are long; see `blocks.shards.together.Others`."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring, self.rank, self.ranks = ring, ring.rank, ring.ranks
+
+    def gather(self, message: bytes) -> Iterator[bytes]:
+        return collect(self._ring, [message], range(self.ranks))
+
+    def spread(self, message: bytes) -> bytes:
+        if self.rank > 0:
+            (message,) = _hear(self._ring, last=self.ranks - 1, listens=True)
+        elif self.ranks > 1:
+            _send(self._ring, message)
+            self._ring.send(_DONE, memoryview(b""))
+        return message
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """What each rank gives, in their order, at all ranks."""
+        return [self.spread(each) for each in list(self.gather(message)) or [b""] * self.ranks]
+
+    def wait(self) -> None:
+        self._ring.barrier()
+
+
+def _send(ring: Ring, message: bytes) -> None:
+    whole = memoryview(message)
+    last = max(len(whole) - 1, 0) // _PIECE
+    for piece in range(last + 1):
+        ring.send(_LAST if piece == last else _MORE, whole[piece * _PIECE : (piece + 1) * _PIECE])
+
+
+def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
+    """What the previous rank sends until it is done, if this one listens; passed on as far as the rank `last`."""
+    room, message = memoryview(bytearray(_PIECE)), bytearray()
+    while True:
+        kind, size = ring.receive(room)
+        if ring.rank != last:
+            ring.send(kind, room[:size])
+        if listens and kind != _DONE:
+            message += room[:size]
+            if kind == _LAST:
+                yield bytes(message)
+                message.clear()
+        if kind == _DONE:
+            return
+
+
+def pack_arrays(arrays: Sequence[np.ndarray]) -> bytes:
+    """One-dimensional arrays of numbers as one message."""
+    headers = (_HEADER.pack(array.dtype.char.encode(), array.size) for array in arrays)
+    return b"".join(chain([_COUNT.pack(len(arrays))], headers, (array.tobytes() for array in arrays)))
+
+
+def unpack_arrays(message: bytes) -> tuple[np.ndarray, ...]:
+    (count,) = _COUNT.unpack_from(message)
+    at = _COUNT.size + count * _HEADER.size
+    arrays = []
+    for kind, size in _HEADER.iter_unpack(message[_COUNT.size : at]):
+        arrays.append(np.frombuffer(message, kind.decode(), size, at))
+        at += arrays[-1].nbytes
+    return tuple(arrays)

@@ -1,0 +1,137 @@
+"""The ring over TCP, for machines that only have a network: encrypted, unless told otherwise."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import xxhash
+
+from ooc.ring.collectives import Collectives
+from ooc.ring.control import Channel, Control
+from ooc.ring.credentials import Credentials
+from ooc.ring.meeting import CONTROL, SLICES, Address, Links, Manners, hang_up, meet
+from ooc.ring.ring import LEFT, PATIENCE, Failure, LocalRing, Ring, too_long
+
+DEADLINE = 60.0  # seconds
+_SLICE = struct.Struct("<QQQ")  # number, bytes, checksum: 0 where encryption sees to it
+
+
+def join(
+    rank: int,
+    addresses: Sequence[Address],
+    listening: socket.socket,
+    credentials: Credentials,
+    *,
+    insecure: bool = False,
+    patience: float = PATIENCE,
+    deadline: float = DEADLINE,
+) -> Ring:
+    """Wait until all ranks of a ring have met.
+
+    addresses: where each rank listens. listening: this rank's socket, made by `meeting.listen`; it is closed in the
+    end. credentials: this rank's, made by `credentials.issue`. insecure: slices are not encrypted; the same at all
+    ranks. patience: seconds until a rank that gives no sign of life is taken to be gone. deadline: seconds until the
+    neighbours must be there, or RingFailed is raised.
+    """
+    until = time.monotonic() + deadline
+    failure = Failure([host for host, _ in addresses])
+    with listening:
+        if len(addresses) == 1:
+            return LocalRing()
+        manners = Manners(rank, len(addresses), credentials, insecure=insecure)
+        links = meet(manners, listening, addresses, failure, until)
+    ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=until - time.monotonic())
+    try:
+        ring.barrier()
+    except BaseException:
+        ring.close()
+        raise
+    return ring
+
+
+class TcpRing(Collectives):
+    """See `ring.Ring`; made by `join`.
+
+    checked: slices carry a checksum. allowance: seconds more than `patience` until neighbours give a sign of life.
+    """
+
+    def __init__(
+        self, manners: Manners, links: Links, failure: Failure, *, checked: bool, patience: float, allowance: float
+    ) -> None:
+        super().__init__(manners.rank, manners.ranks)
+        self.bytes_sent = 0
+        self._failure, self._checked = failure, checked
+        self._in, self._out = links.previous[SLICES], links.next[SLICES]
+        self._previous = Channel(links.previous[CONTROL], self.previous)
+        self._next = Channel(links.next[CONTROL], self.next)
+        self._control = Control(self.rank, self._previous, self._next, failure, self._hang_up, patience, allowance)
+
+    def send(self, number: int, data: memoryview) -> None:
+        """See `ring.Ring`."""
+        self._failure.check()
+        checksum = xxhash.xxh3_64_intdigest(data) if self._checked else 0
+        try:
+            self._out.sendall(_SLICE.pack(number, len(data), checksum))
+            self._out.sendall(data)
+        except OSError:
+            self._control.explain(self._next)
+        self.bytes_sent += len(data)
+
+    def receive(self, into: memoryview) -> tuple[int, int]:
+        """See `ring.Ring`."""
+        self._failure.check()
+        header = bytearray(_SLICE.size)
+        self._fill(memoryview(header))
+        number, length, checksum = _SLICE.unpack(header)
+        if length > len(into):
+            self._blame(self.previous, too_long(length, len(into)))
+        self._fill(into[:length])
+        if self._checked and xxhash.xxh3_64_intdigest(into[:length]) != checksum:
+            self._blame(self.previous, f"sent a slice, number {number}, that has another checksum here")
+        return number, length
+
+    def _fill(self, view: memoryview) -> None:
+        try:
+            while view:
+                got = self._in.recv_into(view)
+                if got == 0:
+                    raise ConnectionError
+                view = view[got:]
+        except ssl.SSLError as error:
+            self._blame(self.previous, f"sent what cannot be decrypted: {error.reason}")
+        except OSError:
+            self._control.explain(self._previous)
+
+    def fail(self, reason: str) -> None:
+        """See `ring.Ring`."""
+        self._control.fail(self.rank, f"stopped: {reason}")
+        self._control.flush()
+
+    def close(self) -> None:
+        """See `ring.Ring`."""
+        if self._in.fileno() < 0:
+            return
+        self._control.close()
+        self._failure.record(self.rank, LEFT)  # to those that are still waiting, or come later
+        self._hang_up()
+        for connection in (self._in, self._out):
+            connection.close()
+
+    def _hang_up(self) -> None:
+        """Wake the threads that wait for slices to come or go."""
+        for connection in (self._in, self._out):
+            hang_up(connection)
+
+    def _pass_on(self, frame: bytes) -> None:
+        self._control.send(frame)
+
+    def _from_previous(self) -> bytes:
+        return self._control.receive()
+
+    def _blame(self, rank: int, reason: str) -> NoReturn:
+        self._control.blame(rank, reason)

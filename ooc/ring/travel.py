@@ -1,0 +1,156 @@
+"""A phase in which slices of the model travel: while one is worked on the next arrives and the last goes on.
+
+Three threads: one takes slices that rested here from the shelf, one receives those that come from the previous rank,
+one passes on what is done. They hand each other slots: one is for slices of this rank, the others for those on their
+way.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+
+from ooc.cells import Bell, Loaded, Pass
+from ooc.ring.itinerary import Stop
+from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.ring import Ring
+from ooc.ring.shelf import Shelf
+
+_OWN = 1  # slots for slices of this rank; the others are for those on their way
+
+
+class TravellingPass:
+    """The slices of a phase as they come by, with their cells of the local state.
+
+    cells: makes the pass over their local state, given their order and the bell to ring. source: where slices rest;
+    None before there are any. target: where they come to rest; None for a phase that changes nothing: they go on as
+    they came, and rest where they did.
+    """
+
+    def __init__(
+        self,
+        stops: Sequence[Stop],
+        cells: Callable[[Sequence[int], Bell], Pass],
+        slots: Slots,
+        ring: Ring,
+        source: Shelf | None,
+        target: Shelf | None,
+    ) -> None:
+        self._stops = {stop.slice_: stop for stop in stops}
+        self.order = [stop.slice_ for stop in stops]
+        self._slots, self._ring, self._source, self._target = slots, ring, source, target
+        self._bell = Bell()
+        self.wake: Connection | None = self._bell.connection
+        self._cells = cells(self.order, self._bell)
+        self._following = deque(self.order)
+        self._loaded: deque[Loaded] = deque()
+        self._arrived: dict[int, int] = {}  # slots by slice
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+        self._own: queue.Queue[int | None] = queue.Queue()
+        self._passing: queue.Queue[int | None] = queue.Queue()
+        self._done: queue.Queue[Loaded | None] = queue.Queue()
+        for slot in range(SLOTS):
+            (self._own if slot < _OWN else self._passing).put(slot)
+        self._threads = [self._start(work) for work in (self._take, self._receive, self._pass_on)]
+
+    def _start(self, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._failure = self._failure or error
+                self._bell.ring()
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        return thread
+
+    @property
+    def waits_for(self) -> str:
+        """Of the slice that is due, what is not there."""
+        return self._cells.waits_for if not self._loaded else "network"
+
+    @property
+    def bytes_read(self) -> int:
+        return self._cells.bytes_read
+
+    @property
+    def bytes_written(self) -> int:
+        return self._cells.bytes_written
+
+    def poll(self, most: int) -> list[Loaded]:
+        self.check()
+        found: list[Loaded] = []
+        while len(found) < most and self._following:
+            self._loaded.extend(self._cells.poll(1) if not self._loaded else ())
+            if not self._loaded or (found and found[-1].buffer != self._loaded[0].buffer):
+                break
+            if (slot := self._slot_of(self._loaded[0].unit)) is None:
+                break
+            found.append(self._loaded.popleft()._replace(slot=slot))
+            self._following.popleft()
+        return found
+
+    def _slot_of(self, slice_: int) -> int | None:
+        with self._lock:
+            return self._arrived.pop(slice_, None)
+
+    def release(self, loaded: Loaded) -> None:
+        self._cells.release(loaded)
+        self._done.put(loaded)
+
+    def close(self) -> None:
+        for waited_for in (self._own, self._passing, self._done):
+            waited_for.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._cells.close()
+        self._bell.close()
+
+    def check(self) -> None:
+        if self._failure:
+            raise self._failure
+        self._cells.check()
+
+    def _take(self) -> None:
+        """Take slices that rested here from the shelf, each when the one before it has gone."""
+        for slice_ in [slice_ for slice_ in self.order if self._stops[slice_].own]:
+            if (slot := self._own.get()) is None:
+                return
+            size = self._source.get(slice_, self._slots.arrived(slot)) if self._source else 0
+            self._arrive(slot, slice_, size)
+
+    def _receive(self) -> None:
+        """Receive what comes from the previous rank."""
+        for slice_ in [slice_ for slice_ in self.order if not self._stops[slice_].own]:
+            if (slot := self._passing.get()) is None:
+                return
+            number, size = self._ring.receive(self._slots.arrived(slot))
+            assert number == slice_, (number, slice_)
+            self._arrive(slot, slice_, size)
+
+    def _arrive(self, slot: int, slice_: int, size: int) -> None:
+        self._slots.check(slot, slice_, size)
+        with self._lock:
+            self._arrived[slice_] = slot
+        self._bell.ring()
+
+    def _pass_on(self) -> None:
+        """Send what is done to the next rank, or lay it on the shelf, in their order, whatever is done first."""
+        done: dict[int, int] = {}  # slots by slice
+        for slice_ in self.order:
+            while slice_ not in done:
+                if (loaded := self._done.get()) is None:
+                    return
+                done[loaded.unit] = loaded.slot
+            stop, slot = self._stops[slice_], done.pop(slice_)
+            packet = self._slots.close(slot, slice_) if self._target else self._slots.packet(slot, slice_)
+            if not stop.last:
+                self._ring.send(slice_, packet)
+            elif self._target:
+                self._target.put(slice_, packet)
+            (self._own if stop.own else self._passing).put(slot)

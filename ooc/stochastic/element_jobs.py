@@ -1,0 +1,253 @@
+"""The worker's side of the stochastic engine: process runs of elements, combine shared variables, compute losses."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+from ooc import user_functions
+from ooc.program import Arrays, Job
+from ooc.stochastic import element_loops
+from ooc.stochastic.degrees import Choice
+from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
+from ooc.stochastic.tasks import Combine, HeldOut, Process
+from ooc.stochastic.variable_arrays import combined_of, make_queue, slots_of, unchanged_variable, variable_of
+from ooc.stochastic.variables import FULL, LOST, STATE, Queue, begin, combine, place_of
+
+if TYPE_CHECKING:
+    from ooc.stochastic.program import StochasticProgram
+
+
+class Stretch(NamedTuple):
+    """Elements of one block, and what is kept of all its elements and entries."""
+
+    block: int
+    visits: Visits
+    local: Any
+    kept: tuple[np.ndarray, ...]
+
+
+class ElementJobs:
+    """Does the jobs of one program, in one process."""
+
+    def __init__(self, program: StochasticProgram) -> None:
+        self._program = program
+        self._constants = {name: constant(value) for name, value in program.constants().items()}
+        self._work = {name: np.zeros(*x.spec(0)) for name, x in program.locals.items() if x.per == "work"}
+        self._loops = element_loops.load(program, self._names())
+        self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
+
+    def _names(self) -> element_loops.Names:
+        program = self._program
+        per = {kind: [name for name, x in program.locals.items() if x.per == kind] for kind in ("element", "entry")}
+        numbers = {name: number for number, (name, x) in enumerate(program.declared.items()) if x.delayed}
+        return element_loops.Names(
+            elements=KINDS[type(program.dataset)],
+            maps=program.functions,
+            variables=list(program.declared),
+            delayed=numbers,
+            constants=list(self._constants),
+            by_element=per["element"],
+            by_entry=per["entry"],
+            work=list(self._work),
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the loops: another one, if they are others."""
+        return self._loops.__name__
+
+    def do(self, job: Job) -> Any:
+        """Do a job; returns seconds, of a combination or of elements processed, or losses."""
+        program = self._program
+        if job.phase in program.functions:
+            return self._values(job)
+        trial = job.phase == program.trial.name
+        choice = Choice(*job.shared["choice"].tolist())
+        task = program.stages_of(job.phase, choice)[job.stage][job.part]
+        if isinstance(task, HeldOut):
+            return self._test(task, job.shared, choice.passes)
+        began = time.perf_counter()
+        if isinstance(task, Combine):
+            self._combine(task, job.shared, trial=trial)
+        else:
+            with self._put_back(task, job.shared) if trial else _nothing():
+                self._process(task, job.shared, choice.passes)
+        return time.perf_counter() - began
+
+    def _process(self, task: Process, arrays: Arrays, passes: int) -> None:
+        program, queue = self._program, make_queue(self._program.delays)
+        variables = [
+            variable_of(name, declared, arrays, number, task.slot, queue)
+            for number, (name, declared) in enumerate(program.declared.items())
+        ]
+        for variable in variables:
+            begin(variable.store)
+        shared = self._loops.Shared(*variables, *self._constants.values())
+        weight = task.degree if program.strategy == "reweight" else 1
+        for block, *where in self._stretches(task.first, task.last, arrays, passes):
+            self._ask_ahead(block)
+            visits, local, kept = where
+            at = self._loops.process_elements(self._block(block), visits, weight, shared, local, queue, kept)
+            if at >= 0:
+                self._report(at, queue)
+
+    def _combine(self, task: Combine, arrays: Arrays, *, trial: bool) -> None:
+        program = self._program
+        workers = task.before, task.workers, task.degree
+        for name in program.declared:
+            base = arrays[name]
+            rows = len(base) * task.share // task.shares, len(base) * (task.share + 1) // task.shares
+            into = arrays[f"{name}.candidate"] if trial else base
+            combined = combined_of(name, arrays, into, with_mean=not trial)
+            combine(
+                slots_of(name, arrays, task.workers), base, rows, workers, program.strategy == "accumulate", combined
+            )
+            if not math.isfinite(float(into[slice(*rows)].sum())) and not trial:
+                raise WorkFailed(
+                    f"`{name}` is not finite any more: the steps of {type(program).__name__} became too long",
+                    "Train a new run with smaller steps, or a smaller --parallelism.",
+                )
+
+    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> float:
+        shared = self._unchanged({name: arrays[f"{name}.candidate"] for name in self._program.declared})
+        stretches = self._stretches(task.first, task.last, arrays, passes)
+        return math.fsum(math.fsum(self._map("loss", shared, stretch)) for stretch in stretches)
+
+    def _values(self, job: Job) -> np.ndarray:
+        shared = self._unchanged({name: job.shared[name] for name in self._program.declared})
+        first = int(self._program.first_elements[job.unit])
+        passes = int(job.shared["choice"][-1])
+        stretches = self._stretches(first + job.first, first + job.last, job.shared, passes)
+        return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
+
+    def elsewhere(self, name: str, dataset: Any, arrays: Arrays) -> Iterator[np.ndarray]:
+        """What a function gives for the elements of another dataset of the same kind, whose variables are 0."""
+        program, shared = self._program, self._unchanged(arrays)
+        for number in range(dataset.block_count):
+            block = elements_of(dataset.block(number))
+            elements = block.offsets.size - 1
+            counts = {"element": elements, "entry": int(block.offsets[-1])}
+            kept = {name: np.zeros(*x.spec(counts[x.per])) for name, x in program.locals.items() if x.per in counts}
+            found = np.empty(elements)
+            visits = Visits(0, elements, 0, 0, program.seed)
+            getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)
+            yield found
+
+    def _map(self, name: str, shared: Any, stretch: Stretch) -> np.ndarray:
+        found = np.empty(stretch.visits.last - stretch.visits.first)
+        block = self._block(stretch.block)
+        getattr(self._loops, f"{name}_elements")(block, stretch.visits, shared, stretch.local, found)
+        return found
+
+    def _unchanged(self, bases: Arrays) -> Any:
+        queue = make_queue(0)
+        variables = [
+            unchanged_variable(declared, bases[name], number, queue)
+            for number, (name, declared) in enumerate(self._program.declared.items())
+        ]
+        return self._loops.Shared(*variables, *self._constants.values())
+
+    def _stretches(self, first: int, last: int, arrays: Arrays, passes: int) -> Iterator[Stretch]:
+        """The runs of elements, from `first` to `last` (exclusive), block by block."""
+        program = self._program
+        starts, entries = program.first_elements, program.first_entries
+        block = int(np.searchsorted(starts, first, side="right")) - 1
+        while first < last:
+            place, end = int(starts[block]), int(starts[block + 1])
+            visits = Visits(first - place, min(last, end) - place, place, passes, program.seed)
+            mine = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
+            locals_ = program.locals.items()
+            kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
+            delayed = tuple(array[mine["element"]] for array in self._delayed(arrays))
+            yield Stretch(block, visits, self._local(kept), delayed)
+            first, block = min(last, end), block + 1
+
+    def _ask_ahead(self, block: int) -> None:
+        """Have the block after this one read, by the time that it is wanted."""
+        dataset = self._program.dataset
+        if hasattr(dataset, "ask_for_block"):
+            dataset.ask_for_block((block + 1) % dataset.block_count)
+
+    def _delayed(self, arrays: Arrays) -> tuple[np.ndarray, ...]:
+        if not self._program.delays:
+            return np.empty(0, np.int64), np.empty((0, 0, 3), np.int64), np.empty((0, 0))
+        return tuple(arrays[f"delayed.{name}"] for name in ("count", "places", "deltas"))
+
+    @contextmanager
+    def _put_back(self, task: Process, arrays: Arrays) -> Iterator[None]:
+        """What elements have is as it was afterwards: a trial changes nothing."""
+        program = self._program
+        bounds = {"element": (task.first, task.last), "entry": (program.entry(task.first), program.entry(task.last))}
+        per = {f"local.{name}": local.per for name, local in program.locals.items()}
+        mine = [arrays[name][slice(*bounds[per.get(name, "element")])] for name in program.local_specs()]
+        before = [array.copy() for array in mine]
+        yield
+        for array, old in zip(mine, before, strict=True):
+            array[:] = old
+
+    def _report(self, element: int, queue: Queue) -> None:
+        """Raise what the mistake is that `process` made."""
+        which, number, row, column = queue.mistake.tolist()
+        name, declared = list(self._program.declared.items())[number]
+        where = f"{type(self._program).__name__}.process, at element {element}"
+        if which == FULL:
+            raise WorkFailed(
+                f"{where}: more than {self._program.delays} delayed additions", "Set `delays` of the program higher."
+            )
+        if which == LOST:
+            raise WorkFailed(f"{where}: `shared.{name}`, of which a mean is kept, is multiplied by 0")
+        place = ", ".join(map(str, place_of(declared.shape, row, column)))
+        raise WorkFailed(f"{where}: `shared.{name}` has no place [{place}]; its shape is {declared.shape}")
+
+    def warm_up(self) -> None:
+        """Compile all loops, on no element at all, with arrays of the types that the real ones have."""
+        program, queue = self._program, make_queue(self._program.delays)
+        arrays = {
+            name: np.zeros([min(size, STATE) for size in spec.shape], spec.dtype)
+            for name, spec in program.shared_arrays().items()
+        }
+        kept = {name: arrays[f"local.{name}"][:0] for name, x in program.locals.items() if x.per != "work"}
+        stretch = Stretch(0, Visits(0, 0, 0, 0, program.seed), self._local(kept), self._delayed(arrays))
+        variables = [
+            variable_of(name, declared, arrays, number, 0, queue)
+            for number, (name, declared) in enumerate(program.declared.items())
+        ]
+        for variable in variables:
+            begin(variable.store)
+        shared = self._loops.Shared(*variables, *self._constants.values())
+        block = tiny_block(program.dataset)
+        with user_functions.reported(program):
+            self._loops.process_elements(block, stretch.visits, 1, shared, stretch.local, queue, stretch.kept)
+            for name in program.functions:
+                loop = getattr(self._loops, f"{name}_elements")
+                loop(block, stretch.visits, self._unchanged(arrays), stretch.local, np.empty(0))
+        for name in program.declared:
+            combined = combined_of(name, arrays, arrays[name], with_mean=True)
+            combine(slots_of(name, arrays, 0), arrays[name], (0, 0), (0, 0, 1), False, combined)
+
+    def _local(self, kept: Arrays) -> Any:
+        """`local`, of all elements of a block, given what is kept of them."""
+        arrays = {**kept, **self._work}
+        return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def constant(value: Any) -> Any:
+    """A number as it is, an array such that nobody can change it."""
+    if not isinstance(value, np.ndarray):
+        return value
+    value = np.ascontiguousarray(value)
+    value.setflags(write=False)
+    return value

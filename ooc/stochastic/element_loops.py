@@ -1,0 +1,164 @@
+"""The compiled loops over elements around the functions of a program.
+
+What `shared` and `local` are depends on what a program declares, so the loops are written for it, as a module. It lies
+in the directory of the compiled kernels, where numba's cache knows it by its file; its name is a hash of its text and
+of the file that the functions are in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import xxhash
+
+from blocks.compiled import cache_directory
+from blocks.files import publish
+
+
+class Names(NamedTuple):
+    """What a program declares. elements: the class of its elements. maps: functions besides `process`.
+
+    constants, variables: of `shared`, those of the latter that have delayed additions in `delayed`, with their numbers.
+    by_element, by_entry, work: of `local`.
+    """
+
+    elements: Any
+    maps: Sequence[str]
+    variables: Sequence[str]
+    delayed: dict[str, int]
+    constants: Sequence[str]
+    by_element: Sequence[str]
+    by_entry: Sequence[str]
+    work: Sequence[str]
+
+
+_HEAD = '''"""Loops over elements for {target}: made by ooc.stochastic.element_loops."""
+
+from typing import Any, NamedTuple
+
+from blocks.compiled import inlined_kernel, unmanaged_kernel
+from {module} import {program} as Program
+from ooc.stochastic.elements import {element_at}
+from ooc.stochastic.variables import add_late
+
+
+class Shared(NamedTuple):
+{shared}
+
+
+class Local(NamedTuple):
+{local}
+
+
+def compiled(function):
+    return inlined_kernel(getattr(function, "py_func", function))
+
+
+process = compiled(Program.process)
+
+
+@inlined_kernel
+def local_at(local, block, element):
+    mine = slice(block.offsets[element], block.offsets[element + 1])
+    return Local({local_at})
+
+
+@inlined_kernel
+def execute(which, row, column, delta, shared):
+{execute}
+
+
+@unmanaged_kernel
+def process_elements(block, visits, weight, shared, local, queue, kept):
+    """The first element at which a mistake was noted, or -1. kept: counts, places and deltas of delayed additions."""
+    counts, places, deltas = kept
+    for element in range(visits.first, visits.last):
+        if queue.deltas.size:
+            for number in range(counts[element]):
+                place = places[element, number]
+                execute(place[0], place[1], place[2], deltas[element, number], shared)
+        queue.filled[0] = 0
+        process({element_at}(block, element, visits), weight, shared, local_at(local, block, element))
+        if queue.mistake[0]:
+            return visits.place + element
+        if queue.deltas.size:
+            counts[element] = queue.filled[0]
+            for number in range(queue.filled[0]):
+                for side in range(3):
+                    places[element, number, side] = queue.places[number, side]
+                deltas[element, number] = queue.deltas[number] / weight
+    return -1
+'''
+
+_MAP = '''
+
+of_{name} = compiled(Program.{name})
+
+
+@unmanaged_kernel
+def {name}_elements(block, visits, shared, local, found):
+    """Set what the function gives for each element."""
+    for element in range(visits.first, visits.last):
+        here = local_at(local, block, element)
+        found[element - visits.first] = of_{name}({element_at}(block, element, visits), shared, here)
+'''
+
+
+def load(program: Any, names: Names) -> ModuleType:
+    """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
+    text = source(type(program), names)
+    functions = [getattr(type(program), name) for name in ("process", *names.maps)]
+    files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions})
+    digest = xxhash.xxh3_64(text.encode())
+    for file in files:
+        digest.update(Path(file).read_bytes())
+    name = f"ooc_loops_{digest.hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = cache_directory() / f"{name}.py"
+    if not path.exists():
+        with publish(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def source(program: type, names: Names) -> str:
+    """The text of the module."""
+    element_at = f"{names.elements.__name__.lower()}_at"
+    places = [f"local.{name}[element]" for name in names.by_element]
+    places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]
+    calls = [
+        f"    if which == {number}:\n        add_late(shared.{name}.store, row, column, delta)"
+        for name, number in names.delayed.items()
+    ]
+    head = _HEAD.format(
+        target=f"{program.__module__}.{program.__name__}",
+        module=program.__module__,
+        program=program.__name__,
+        element_at=element_at,
+        shared=_fields([*names.variables, *names.constants]),
+        local=_fields([*names.by_element, *names.by_entry, *names.work]),
+        local_at=", ".join(places) or "0",
+        execute="\n".join(calls) or "    pass",
+    )
+    return head + "".join(_MAP.format(name=name, element_at=element_at) for name in names.maps)
+
+
+def _fields(names: Sequence[str]) -> str:
+    return "\n".join(f"    {name}: Any" for name in names or ["nothing"])

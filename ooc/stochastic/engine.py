@@ -1,0 +1,86 @@
+"""The stochastic engine for scripts: passes of a program, its functions over all elements, its variables; no run."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks import memory
+from blocks.store import Store
+from blocks.workers import cores
+from ooc.engine import StaticEngine
+from ooc.plan import make_plan
+from ooc.state import Generations, Layout
+from ooc.stochastic.program import StochasticProgram
+from ooc.stochastic.variables import KEPT, SCALE, unpacked
+from ooc.worker import ProgramSpec
+
+_SHARE = 0.8  # of the memory that is available, if no budget is given
+
+
+class StochasticEngine(StaticEngine):
+    """A program over a dataset, from its first values on. Use as a context manager.
+
+    workers: processes, None for all cores. memory_bytes: of all of them. What a run is, with metrics, commits and
+    resumes, is made by `create_run` and `train`, with the same program.
+    """
+
+    def __init__(
+        self, dataset: Store, spec: ProgramSpec, *, workers: int | None = None, memory_bytes: int | None = None
+    ) -> None:
+        program = spec.build(dataset)
+        assert isinstance(program, StochasticProgram)
+        budget = memory_bytes or int(_SHARE * memory.available())
+        plan = make_plan(dataset, program, workers or cores(), budget)
+        self._directory = tempfile.TemporaryDirectory(prefix="ooc-")
+        try:
+            layout = Layout(dataset.index.cells, program.local_state())
+            super().__init__(dataset, spec, Generations(Path(self._directory.name) / "state", dataset, layout), plan)
+            self.start()
+        except BaseException:
+            self._directory.cleanup()
+            raise
+
+    def __enter__(self) -> StochasticEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._directory.cleanup()
+
+    def run(self, passes: int = 1) -> None:
+        """Process all elements so many times."""
+        for _ in range(passes * len(self.program.phases)):
+            self.step()
+
+    def map(self, name: str) -> np.ndarray:
+        """What a function of the program, `loss` or one of `maps`, gives for each element: float64 (n,)."""
+        return np.concatenate(list(self._stochastic.values(name, self.sweep)))
+
+    def reduce(self, name: str, function: np.ufunc = np.add) -> float:
+        """The same, put together by a function of two numbers, in the order of the elements."""
+        parts = (function.reduce(part) for part in self._stochastic.values(name, self.sweep) if part.size)
+        return float(functools.reduce(function, parts))
+
+    def variables(self) -> dict[str, Any]:
+        """Copies of the shared variables, in their own shapes."""
+        return {name: value.copy() for name, value in self._stochastic.variables(self.arrays).items()}
+
+    def solutions(self, name: str) -> np.ndarray:
+        """What each worker of the last batch came to, of one variable: (workers, ...)."""
+        declared, arrays, found = self._stochastic.declared[name], self.arrays, []
+        for slot in range(min(self._stochastic.slots, int(arrays["choice"][0]))):
+            state, rows = arrays[f"{name}.states"][slot], arrays[f"{name}.values"][slot].copy()
+            untouched = arrays[f"{name}.stamps"][slot] != arrays[f"{name}.epochs"][slot]
+            rows[untouched] = state[KEPT] * arrays[name][untouched]
+            found.append(unpacked(declared.shape, state[SCALE] * rows))
+        return np.stack(found)
+
+    @property
+    def _stochastic(self) -> StochasticProgram:
+        assert isinstance(self.program, StochasticProgram)
+        return self.program

@@ -1,0 +1,91 @@
+"""Shared variables as a program declares them, and the arrays that all processes of a run have of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+from ooc.program import Arrays
+from ooc.shared import ArraySpec
+from ooc.stochastic.variables import INVERSE, KEPT, KINDS, SCALE, STATE, Combined, Queue, Slots, Store, storage
+
+_TYPES = ("float64", "float32")
+
+
+class Shared(NamedTuple):
+    """A shared variable of a program: its shape, of up to two dimensions, () for a number.
+
+    delayed: whether there are delayed additions to it. averaged: whether the mean of all iterates is wanted.
+    """
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+    delayed: bool = False
+    averaged: bool = False
+
+
+def check_variable(name: str, declared: Shared) -> None:
+    """Raise RequestError unless there can be such a variable."""
+    if declared.dtype not in _TYPES:
+        raise RequestError(f"{name}: {declared.dtype} is not possible", f"There are: {', '.join(_TYPES)}.")
+    if len(declared.shape) >= len(KINDS) or min(declared.shape, default=1) < 1:
+        raise RequestError(f"{name}: {declared.shape} is not a shape of up to two dimensions, each at least 1")
+
+
+def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
+    """What a generation keeps of a variable: its rows, and the sums of its iterates and of their weights."""
+    rows = storage(declared.shape)
+    specs = {name: ArraySpec(rows, declared.dtype)}
+    if declared.averaged:
+        specs |= {f"{name}.mean": ArraySpec(rows, "float64"), f"{name}.weights": ArraySpec((1,), "float64")}
+    return specs
+
+
+def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
+    """What some workers have of a variable, each in a slot, and where they are summed up."""
+    rows, width = storage(declared.shape)
+    many = {"values": rows, "late": rows if declared.delayed else 0, "past": rows if declared.averaged else 0}
+    return {
+        **{f"{name}.{field}": ArraySpec((slots, size, width), declared.dtype) for field, size in many.items()},
+        f"{name}.stamps": ArraySpec((slots, rows), "int64"),
+        f"{name}.epochs": ArraySpec((slots, 1), "int64"),
+        f"{name}.states": ArraySpec((slots, STATE), "float64"),
+        f"{name}.sums": ArraySpec((rows, width), "float64"),
+    }
+
+
+def slots_of(name: str, arrays: Arrays, count: int) -> Slots:
+    """A variable of the workers in the first `count` slots."""
+    return Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
+
+
+def combined_of(name: str, arrays: Arrays, into: np.ndarray, *, with_mean: bool) -> Combined:
+    """Where workers are combined. with_mean: whether their iterates count in the mean, if there is one."""
+    none = np.empty((0, into.shape[1]))
+    return Combined(arrays[f"{name}.sums"], into, arrays.get(f"{name}.mean", none) if with_mean else none)
+
+
+def variable_of(
+    name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, base: np.ndarray | None = None
+) -> Any:
+    """The variable of the worker in a slot, as `process` sees it; base: what it begins with, if not the present v."""
+    values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
+    base = arrays[name] if base is None else base
+    places = math.prod(declared.shape)
+    return KINDS[len(declared.shape)](Store(number, places, values, late, past, stamps, epochs, states, base, queue))
+
+
+def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
+    """A variable that is only read."""
+    none, places = np.empty((0, base.shape[1]), base.dtype), math.prod(declared.shape)
+    stamps, epoch, state = np.zeros(len(base), np.int64), np.ones(1, np.int64), np.zeros(STATE)
+    state[[SCALE, INVERSE, KEPT]] = 1.0
+    return KINDS[len(declared.shape)](Store(number, places, base, none, none, stamps, epoch, state, base, queue))
+
+
+def make_queue(delays: int) -> Queue:
+    """A queue for so many delayed additions of an element."""
+    return Queue(np.zeros(1, np.int64), np.zeros((delays, 3), np.int64), np.zeros(delays), np.zeros(4, np.int64))

@@ -1,0 +1,207 @@
+"""What the estimators have in common: the conventions of scikit-learn, kept without scikit-learn.
+
+Parameters are what `__init__` takes, each stored under its name; what `fit` learns has names that end in `_`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+
+from blocks.errors import Interrupted, RequestError, WorkFailed
+from blocks.memory import parse_size
+from blocks.workers import cores
+from samplers.estimators.tables import Names
+
+_SEEDS = 1 << 31
+_TOLD = 5  # names in a message, at most
+
+
+class NotFitted(ValueError, AttributeError):
+    """An estimator was asked for what only `fit` finds out; scikit-learn's class of that name where it is in use."""
+
+
+class Estimator:
+    """Parameters, features and state of an estimator."""
+
+    feature_names_in_: np.ndarray
+    n_features_in_: int
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        parameters = signature(cls).parameters.values()
+        return {parameter.name: parameter.default for parameter in sorted(parameters, key=lambda each: each.name)}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name. deep: there is nothing deeper."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; raises RequestError for one that there is not."""
+        for name, value in params.items():
+            if name not in self._defaults():
+                raise RequestError(
+                    f"{type(self).__name__} has no parameter {name!r}", f"It has: {', '.join(self._defaults())}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = self._defaults()
+        chosen = {name: value for name, value in self.get_params().items() if value is not defaults[name]}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        tags = Tags(None, TargetTags(required=False), input_tags=InputTags(sparse=True))
+        self._describe(tags)
+        return tags
+
+    def _describe(self, tags: Any) -> None:
+        """Change the tags of scikit-learn to those of this estimator."""
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise _not_fitted_class()(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _note_features(self, count: int, names: Names) -> None:
+        """Note how many columns were fitted, and what they are called."""
+        self.n_features_in_ = count
+        if names is not None:
+            self.feature_names_in_ = np.array(names, object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_features(self, count: int, names: Names) -> None:
+        """Raise RequestError unless columns are those that were fitted, as far as they have names."""
+        fitted = getattr(self, "feature_names_in_", None)
+        if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):
+            raise RequestError(_of_names(fitted.tolist(), list(names)))
+        if (names is None) != (fitted is None):
+            who = type(self).__name__
+            fault = f"X does not have valid feature names, but {who} was fitted with feature names"
+            unnamed = f"X has feature names, but {who} was fitted without feature names"
+            warnings.warn(fault if names is None else unnamed, UserWarning, stacklevel=3)
+        if count != self.n_features_in_:
+            raise RequestError(
+                f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
+                "input"
+            )
+
+
+class Transformer(Estimator):
+    """An estimator whose `transform` gives each row other numbers. `_outputs`: how many."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        raise NotImplementedError
+
+    def transform(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """`fit`, then `transform`."""
+        return self.fit(X, y).transform(X)
+
+    def _outputs(self) -> int:
+        raise NotImplementedError
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of what `transform` returns: that of the class in small letters, and a number."""
+        self._require_fitted()
+        name = type(self).__name__.lower()
+        return np.array([f"{name}{number}" for number in range(self._outputs())], object)
+
+    def _describe(self, tags: Any) -> None:
+        from sklearn.utils import TransformerTags
+
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+
+
+def _not_fitted_class() -> type[Exception]:
+    """Whoever catches scikit-learn's error has imported it."""
+    exceptions = sys.modules.get("sklearn.exceptions")
+    return exceptions.NotFittedError if exceptions else NotFitted
+
+
+def _of_names(fitted: list[str], given: list[str]) -> str:
+    """What is wrong with the names of columns."""
+    told = ["The feature names should match those that were passed during fit."]
+    unseen, missing = sorted(set(given) - set(fitted)), sorted(set(fitted) - set(given))
+    for what, names in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
+        if names:
+            more = ["- ..."] if len(names) > _TOLD else []
+            told += [f"Feature names {what}:", *(f"- {name}" for name in names[:_TOLD]), *more]
+    if not unseen and not missing:
+        told.append("Feature names must be in the same order as they were in fit.")
+    return "\n".join(told) + "\n"
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed of a random_state: a whole number, a generator of NumPy, which moves on, or None for any."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(_SEEDS))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(_SEEDS))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(_SEEDS))
+    return whole("random_state", random_state, 0)
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A parameter that is a whole number; raises RequestError for others."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise RequestError(f"{name}={value!r}: a whole number from {least} on is needed")
+    return int(value)
+
+
+def job_count(n_jobs: int | None) -> int:
+    """Processes or threads: None for 1, -1 for all cores, -2 for all but one."""
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0 or isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
+        raise RequestError(f"n_jobs={n_jobs!r}: a whole number is needed, -1 for all cores")
+    return int(n_jobs) if n_jobs > 0 else max(cores() + 1 + int(n_jobs), 1)
+
+
+def byte_count(memory: str | int | None) -> int | None:
+    """Bytes of a parameter `memory`."""
+    return parse_size(memory, "memory") if isinstance(memory, str) else memory
+
+
+def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:
+    """One function for several, all of which are called: true if one of them says so."""
+    several = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
+    return lambda line: sum(bool(callback(line)) for callback in several) > 0
+
+
+@contextmanager
+def told_as(names: dict[str, str]) -> Iterator[None]:
+    """Options of the command line in messages get the names of parameters; an interrupt is one for Python, too.
+
+    There is nothing left to resume after a failure.
+    """
+    names = {"workers": "n_jobs", **names}
+
+    def parameter(option: re.Match[str]) -> str:
+        return names.get(option[1], option[1].replace("-", "_"))
+
+    try:
+        yield
+    except RequestError as error:
+        what, remedy = (re.sub(r"--([a-z][a-z-]*)", parameter, text) for text in (error.what, error.remedy))
+        raise RequestError(what, remedy) from None
+    except WorkFailed as error:
+        raise WorkFailed(error.what, "" if "ooc resume" in error.remedy else error.remedy) from error
+    except Interrupted as error:
+        raise KeyboardInterrupt(error.what) from None

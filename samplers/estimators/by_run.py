@@ -1,0 +1,83 @@
+"""Estimators that train by a run, as the command line does: in a directory that nobody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ooc.run import Run
+from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of, whole
+from samplers.estimators.workspace import Workspace
+from samplers.lda.training import resume
+
+_OF_NO_MODEL = ("callbacks", "max_iter", "memory", "n_jobs", "random_state", "verbose", "warm_start")
+
+
+class _Trained(NamedTuple):
+    """What `warm_start` goes on from."""
+
+    workspace: Workspace
+    key: tuple[str, ...]  # of the data, and of the parameters that a model depends on
+
+
+class RunEstimator(Transformer):
+    """What is the same for all of them.
+
+    max_iter: iterations. n_jobs: processes and threads, -1 for all cores; the model does not depend on them. memory:
+    that training may take, as "2GB". random_state: a seed, a generator of NumPy, or None. verbose: above 0 the plan and
+    the progress are told on standard error. warm_start: fitted again to the same data, with the same parameters, the
+    training goes on for max_iter iterations more. callbacks: a function, or several, called after each iteration with
+    its line of the metrics (docs/files.md); what they return, if true, ends the training.
+
+    Learnt by `fit`: n_iter_, the iterations done; history_, the lines of the metrics.
+    """
+
+    max_iter: int
+    n_jobs: int | None
+    memory: str | int | None
+    random_state: Any
+    verbose: int
+    warm_start: bool
+    callbacks: Callable | Sequence[Callable] | None
+    n_iter_: int
+    history_: list[dict[str, Any]]
+
+    @contextmanager
+    def _trained_run(self, train: Callable[..., None], identity: str, size: int) -> Iterator[Run]:
+        """A run that is trained, until its model has been read. identity: of the data. size: bytes it will write.
+
+        train: begins a run in the directory `run` of one that it is given, with a seed and the arguments of `_how`.
+        """
+        more = whole("max_iter", self.max_iter, 1)
+        chosen = {name: value for name, value in self.get_params().items() if name not in _OF_NO_MODEL}
+        key = (identity, *map(repr, chosen.values()))
+        before: _Trained | None = vars(self).pop("_trained", None)
+        goes_on = self.warm_start and before is not None and before.key == key
+        workspace = before.workspace if before and goes_on else Workspace(size)
+        try:
+            if goes_on:
+                resume(workspace.path / "run", iterations=self.n_iter_ + more, **self._how())
+            else:
+                train(workspace.path, seed_of(self.random_state), iterations=more, **self._how())
+            run = Run(workspace.path / "run")
+            yield run
+            self.history_ = run.metrics()
+            self.n_iter_ = self.history_[-1]["iteration"]
+            if self.warm_start:
+                self._trained = _Trained(workspace, key)
+        finally:
+            if "_trained" not in vars(self):
+                workspace.remove()
+
+    def _how(self) -> dict[str, Any]:
+        """How a training goes about it, whatever its result."""
+        return {
+            "workers": job_count(self.n_jobs),
+            "memory_bytes": byte_count(self.memory),
+            "quiet": not self.verbose,
+            "callback": combined(self.callbacks),
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_trained"}

@@ -1,0 +1,97 @@
+"""The known values of a matrix that users hand to a factorization: tables with gaps, or columns of ratings."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.ratings.writer import Entries
+from samplers.estimators.tables import Names, SparseRows, Table, read_table
+
+
+class KnownValues(NamedTuple):
+    """N values of a matrix. `rows` and `columns`: its names, which ascend, or 0, 1, ... where it has none."""
+
+    entries: Entries  # in any order
+    rows: np.ndarray
+    columns: np.ndarray
+    names: Names  # of the columns of a data frame
+
+
+def is_columns(X: Any) -> bool:
+    """Whether X is columns of ratings: a tuple of rows, columns and, if they are not all 1, values."""
+    return isinstance(X, tuple) and len(X) in (2, 3)
+
+
+def read_known(X: Any, *, counts: bool) -> KnownValues:
+    """The entries of a sparse matrix, what is not NaN in an array or a data frame, or columns of ratings.
+
+    counts: of what users did, from 0 on, of which 0 is not known. Raises RequestError.
+    """
+    if is_columns(X):
+        rows, columns, values = columns_of(X)
+        if counts:
+            _check_counts(values)
+        (row_names, rows), (column_names, columns) = (
+            np.unique(names, return_inverse=True) for names in (rows, columns)
+        )
+        return KnownValues(_entries(rows, columns, values), row_names, column_names, None)
+    table = read_table(X, missing=True)
+    offsets, columns, values = known_rows(table, counts=counts)
+    rows = np.repeat(np.arange(table.rows), np.diff(offsets))
+    numbers = np.arange(table.rows), np.arange(table.columns)
+    return KnownValues(_entries(rows, columns, values), *numbers, table.names)
+
+
+def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Names of rows and of columns, and values, all (N,)."""
+    rows, columns = _of_names(X[0], "rows"), _of_names(X[1], "columns")
+    values = np.asarray(X[2], np.float64) if len(X) == 3 else np.ones(rows.size)
+    if not rows.shape == columns.shape == values.shape:
+        raise RequestError(f"X: columns of {rows.size}, {columns.size} and {values.size} elements are not of one table")
+    if not np.isfinite(values).all():
+        raise RequestError("X contains NaN or infinity (inf) among its values")
+    return rows, columns, values
+
+
+def known_rows(table: Table, *, counts: bool) -> SparseRows:
+    """Row by row what is known of a table."""
+    if isinstance(table.values, SparseRows):
+        rows, (_, columns, values) = np.repeat(np.arange(table.rows), np.diff(table.values.offsets)), table.values
+    else:
+        rows, columns = np.indices(table.values.shape).reshape(2, -1)
+        values = table.values.reshape(-1)
+    known = ~np.isnan(values)
+    if counts:
+        _check_counts(values[known])
+        known &= values != 0
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows[known], minlength=table.rows))))
+    return SparseRows(offsets, columns[known], values[known])
+
+
+def _check_counts(values: np.ndarray) -> None:
+    if values.size and values.min() < 0:
+        raise RequestError(f"Negative values in data passed to an implicit factorization: {values.min():g}")
+
+
+def places_among(names: np.ndarray, wanted: Any) -> np.ndarray:
+    """int64 (n,), the place of each name that is wanted, or -1."""
+    wanted = _of_names(wanted, "names")
+    if names.dtype.kind == "U" and wanted.dtype.kind != "U":
+        wanted = wanted.astype(str)
+    order = np.argsort(names, kind="stable")
+    places = order[np.minimum(np.searchsorted(names, wanted, sorter=order), names.size - 1)]
+    return np.where(names[places] == wanted, places, -1)
+
+
+def _of_names(column: Any, what: str) -> np.ndarray:
+    names = np.asarray(column)
+    if names.ndim != 1:
+        raise RequestError(f"X: its {what} are an array of {names.ndim} dimensions, not a column")
+    return names.astype(str) if names.dtype.kind == "O" else names
+
+
+def _entries(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Entries:
+    return Entries(rows.astype(np.uint32), columns.astype(np.uint32), values.astype(np.float32))

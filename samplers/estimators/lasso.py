@@ -1,0 +1,103 @@
+"""Lasso and elastic net with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from blocks.errors import RequestError
+from samplers.estimators.linear import LinearEstimator, read_target, read_weights
+
+
+class ElasticNet(LinearEstimator):
+    """Linear regression with a penalty on the sizes of the coefficients b:
+
+        1 / (2 n) sum_i (y_i - a - x_i . b)^2 + alpha (l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2)
+
+    With weights, n is their sum. l1_ratio: above 0, up to 1. The others are those of
+    `samplers.estimators.linear.LinearEstimator`, and so is what `fit` learns, besides coef_ float64 (p,) and
+    intercept_."""
+
+    coef_: np.ndarray
+    intercept_: float
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        tol: float = 1e-6,
+        n_jobs: int | None = -1,
+        warm_start: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+
+    def _describe(self, tags: Any) -> None:
+        from sklearn.utils import RegressorTags
+
+        super()._describe(tags)
+        tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+
+    def _l1_ratio(self) -> float:
+        return self.l1_ratio
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Solve for coefficients and intercept. Raises RequestError."""
+        features, y = self._read(X, y)
+        y = read_target(y, features.rows)
+        try:
+            numbers = y.astype(np.float64)
+        except ValueError:
+            raise RequestError("y of a regression are numbers, not names of classes") from None
+        weights = read_weights(sample_weight, features.rows)
+        total = features.rows if weights is None else float(weights.sum())
+        level, share = self.alpha * total, self._l1_ratio()
+        self.coef_, self.intercept_ = self._solve(features, numbers, "squared", level, share, weights)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """float64 (n,)."""
+        self._require_fitted()
+        return self._scores(X, self.coef_) + self.intercept_
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the variance of y that is predicted, R^2."""
+        predicted = self.predict(X)
+        y = read_target(y, predicted.size).astype(np.float64)
+        weights = read_weights(sample_weight, y.size)
+        weights = np.ones(y.size) if weights is None else weights
+        left, all_ = weights @ (y - predicted) ** 2, weights @ (y - np.average(y, weights=weights)) ** 2
+        return 1.0 - left / all_ if all_ else float(left == 0)
+
+
+class Lasso(ElasticNet):
+    """`ElasticNet` with an l1_ratio of 1."""
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        tol: float = 1e-6,
+        n_jobs: int | None = -1,
+        warm_start: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+
+    def _l1_ratio(self) -> float:
+        return 1.0

@@ -1,0 +1,216 @@
+"""Topic models with the interface of scikit-learn: data in memory, or a dataset, in; topics and mixtures out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.from_memory import write_corpus
+from blocks.errors import RequestError
+from ooc.streams import stream_key
+from samplers.estimators.base import job_count, told_as, whole
+from samplers.estimators.by_run import RunEstimator
+from samplers.estimators.tables import is_path
+from samplers.estimators.word_counts import WordCounts, read_documents
+from samplers.lda.training import train_lda
+from samplers.models import open_model
+from samplers.topics import fold_in
+from samplers.topics.document_parts import Documents
+from samplers.topics.document_sources import DocumentsInMemory, DocumentsOfDataset
+from samplers.topics.inference import model_topics
+from samplers.topics.model import Model, TopicModel
+
+_OPTIONS = {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "iterations": "max_iter"}
+_TOKEN_BYTES = 3 * 3 * 4 + 8  # at most: three generations of its topic and two proposals, and itself
+
+
+class LatentDirichletAllocation(RunEstimator):
+    """Topics of documents.
+
+    n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
+    `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
+    priors, 0 for none. evaluate_every: iterations between values of the likelihood. stop_words: of texts: "english",
+    None, a file of them, or a list. The others are those of `samplers.estimators.by_run.RunEstimator`.
+
+    Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
+    word; topic_word_, the same as probabilities; doc_topic_ float64 (D, K), the mixtures of the documents of the
+    training; vocabulary_ (V,); n_iter_; history_, the lines of the metrics; n_features_in_, V; feature_names_in_, the
+    words, where they have names.
+
+    X: counts of words as a sparse matrix, an array or a data frame, (D, V); or D texts, or lists of tokens, in an
+    iterable or a column of a data frame; or the path of a dataset that `ooc ingest` made.
+    """
+
+    model_: TopicModel
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        doc_topic_prior: float | Sequence[float] | None = None,
+        topic_word_prior: float | None = None,
+        max_iter: int = 100,
+        sampler: str = "auto",
+        optimize_every: int = 0,
+        evaluate_every: int = 10,
+        stop_words: str | Sequence[str] | None = "english",
+        n_jobs: int | None = -1,
+        memory: str | int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        callbacks: Callable | Sequence[Callable] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.max_iter = max_iter
+        self.sampler = sampler
+        self.optimize_every = optimize_every
+        self.evaluate_every = evaluate_every
+        self.stop_words = stop_words
+        self.n_jobs = n_jobs
+        self.memory = memory
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+
+    def _describe(self, tags: Any) -> None:
+        super()._describe(tags)
+        tags.input_tags.positive_only = True
+        tags.input_tags.categorical = True  # whole numbers
+
+    @classmethod
+    def from_run(cls, path: str | Path) -> Self:
+        """The estimator of a model that `ooc train lda` or `ooc import` has made."""
+        model = open_model(Path(path)).in_memory()
+        return cls(model.topics)._take(model, model.vocabulary())
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on documents. y: not used. Raises RequestError."""
+        whole("n_components", self.n_components, 1)
+        data = Dataset(X) if is_path(X) else read_documents(X, self.stop_words, None)
+        tokens = data.tokens if isinstance(data, Dataset) else data.words.size
+        train = partial(self._train, data)
+        with told_as(_OPTIONS), self._trained_run(train, _identity(data), tokens * _TOKEN_BYTES) as run:
+            names = data.vocabulary() if isinstance(data, Dataset) else data.names
+            return self._take(Model(run.path / "model").in_memory(), names)
+
+    def _train(self, data: Dataset | WordCounts, directory: Path, seed: int, **how: Any) -> None:
+        if not isinstance(data, Dataset):
+            data = write_corpus(directory / "data", data.offsets, data.words, data.vocabulary, seed=seed)
+        train_lda(
+            data.path,
+            directory / "run",
+            topics=self.n_components,
+            sampler=self.sampler,
+            alpha=self.doc_topic_prior,
+            beta=self.topic_word_prior,
+            optimize_every=self.optimize_every,
+            evaluate_every=self.evaluate_every,
+            seed=seed,
+            **how,
+        )
+
+    def _take(self, model: TopicModel, names: Sequence[str] | None) -> Self:
+        self.model_ = model
+        self._note_features(model.vocabulary_size, names)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @property
+    def components_(self) -> np.ndarray:
+        """float64 (K, V)."""
+        self._require_fitted()
+        totals = self.model_.topic_counts + self.model_.vocabulary_size * self.model_.beta
+        return self.model_.word_shares() * (totals / self.model_.states)[:, None]
+
+    @property
+    def topic_word_(self) -> np.ndarray:
+        """float64 (K, V); rows sum to 1."""
+        self._require_fitted()
+        return self.model_.word_shares()
+
+    @property
+    def doc_topic_(self) -> np.ndarray:
+        """float64 (D, K); rows sum to 1. Of the state that training ended with; `transform` finds the expectation."""
+        self._require_fitted()
+        return self.model_.document_shares()
+
+    @property
+    def vocabulary_(self) -> np.ndarray:
+        """(V,), of str."""
+        self._require_fitted()
+        return np.array(self.model_.vocabulary(), object)
+
+    def _outputs(self) -> int:
+        return self.model_.topics
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The topic mixtures of documents, float32 (D, K)."""
+        documents, topics = self._documents(X), model_topics(self.model_)
+        mixtures = np.empty((documents.count, self.model_.topics), np.float32)
+
+        def mix(some: Documents) -> None:
+            fold_in.document_mixtures(some.offsets, some.ranks, documents.word_ids, topics, mixtures, some.numbers)
+
+        self._deal(mix, documents)
+        return mixtures
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Predictive log-likelihood per token by document completion: half of each document's different words, chosen
+        by its number, are predicted from the others."""
+        documents, topics = self._documents(X), model_topics(self.model_)
+
+        def predict(some: Documents) -> tuple[float, int]:
+            of_part = some.offsets, some.ranks, documents.word_ids, topics, some.numbers
+            return fold_in.completion_likelihood(*of_part, stream_key(0))
+
+        likelihoods, predicted = zip(*self._deal(predict, documents), strict=True)
+        if not sum(predicted):
+            raise RequestError("X: no document has two different words of the vocabulary: nothing to predict")
+        return math.fsum(likelihoods) / sum(predicted)
+
+    def perplexity(self, X: Any) -> float:
+        """exp(-score)."""
+        return math.exp(-self.score(X))
+
+    def _documents(self, X: Any) -> DocumentsOfDataset | DocumentsInMemory:
+        self._require_fitted()
+        if is_path(X):
+            dataset = Dataset(X)
+            if dataset.vocabulary() != self.model_.vocabulary():
+                raise RequestError(
+                    f"{dataset.path} has another vocabulary than the model",
+                    "Ingest it with --vocab-from the dataset that was fitted.",
+                )
+            return DocumentsOfDataset(dataset)
+        names = getattr(self, "feature_names_in_", None)
+        given = read_documents(X, self.stop_words, None if names is None else names.tolist())
+        self._check_features(given.size, given.names)
+        return DocumentsInMemory(given)
+
+    def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:
+        """What `work` says of all parts of the documents, in their order."""
+        with ThreadPoolExecutor(job_count(self.n_jobs)) as pool:
+            return list(pool.map(lambda part: work(documents.read(part)), documents.parts))
+
+
+def _identity(data: Dataset | WordCounts) -> str:
+    if isinstance(data, Dataset):
+        return data.identity
+    content = xxhash.xxh3_128()
+    for part in (data.offsets.data, data.words.data, "\n".join(data.names or ()).encode()):
+        content.update(part)
+    return content.hexdigest()

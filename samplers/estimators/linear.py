@@ -1,0 +1,177 @@
+"""What estimators of linear models have in common: tables with a target in, coefficients and scores out."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, Self
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.errors import RequestError
+from samplers.estimators.base import Estimator, job_count
+from samplers.estimators.tables import SparseRows, Table, is_path, read_table
+from samplers.regression.columns import combine
+from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
+from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.working_sets import Solution
+
+
+class LinearEstimator(Estimator):
+    """What is the same for all of them.
+
+    fit_intercept: whether there is one, without a penalty. standardize: whether the penalty is that of columns of
+    standard deviation 1; coefficients are those of the columns as they are. tol: the duality gap is at most that times
+    the loss without columns. n_jobs: threads, -1 for all cores; the result does not depend on them. warm_start: fitted
+    again, it starts from the coefficients that it has.
+
+    Learnt by `fit`: dual_gap_, objective_ and the loss without columns, null_loss_, all as sums over rows;
+    n_features_in_; feature_names_in_ of data frames.
+
+    X: a sparse matrix, an array or a data frame; or the path of a dataset of `ooc ingest svmlight|mtx|npz|plink|csv`,
+    whose columns stay on the disk, and which has y.
+    """
+
+    fit_intercept: bool
+    standardize: bool
+    tol: float
+    n_jobs: int | None
+    warm_start: bool
+    dual_gap_: float
+    objective_: float
+    null_loss_: float
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def _describe(self, tags: Any) -> None:
+        tags.target_tags.required = True
+
+    def _read(self, X: Any, y: Any) -> tuple[BlockFeatures, Any]:
+        """The columns, and y, that is to be checked."""
+        if is_path(X):
+            design = Design(X)
+            if y is not None or design.y is None:
+                raise RequestError(f"{design.path} {'has y' if y is not None else 'has no y'}", "Say it once.")
+            self._note_features(design.columns, None)
+            return _of_design(design, job_count(self.n_jobs)), np.asarray(design.y)
+        if y is None:
+            raise RequestError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+            )
+        table = read_table(X)
+        self._note_features(table.columns, table.names)
+        return _features(X, table, job_count(self.n_jobs)), y
+
+    def _solve(
+        self, features: BlockFeatures, y: np.ndarray, loss: str, level: float, share: float, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, float]:
+        """Coefficients, float64 (p,), and intercept."""
+        if not level > 0:
+            raise RequestError("a penalty above 0 is needed", "Choose a smaller C, or a larger alpha.")
+        if not 0 < share <= 1:
+            raise RequestError(f"l1_ratio={share!r}: above 0, and up to 1, is possible", "1 is the Lasso.")
+        problem = SparseRegression(
+            features,
+            y,
+            loss,
+            weights=weights,
+            intercept=self.fit_intercept,
+            standardize=self.standardize,
+            share=share,
+        )
+        nothing = problem.regression.nothing()
+        self.null_loss_ = nothing.fit.loss
+        found = nothing
+        if level < nothing.level:
+            found = problem.regression.solve(level, self._start(problem, nothing), self.tol * nothing.fit.loss)
+        self.dual_gap_, self.objective_ = found.gap, found.objective
+        model = problem.model(found)
+        return model.coefficients, model.intercept
+
+    def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
+        """Where the solver starts."""
+        before = getattr(self, "coef_", None)
+        if not self.warm_start or before is None or before.size != nothing.coefficients.size:
+            return nothing
+        coefficients = np.array(before, np.float64).reshape(-1)
+        fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
+        return Solution(nothing.level, coefficients, np.flatnonzero(coefficients), fit, fit.loss, np.inf)
+
+    def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
+        """X b, float64 (n,)."""
+        self._require_fitted()
+        if is_path(X):
+            design = Design(X)
+            self._check_features(design.columns, None)
+            return scores(_of_design(design, job_count(self.n_jobs)), coefficients)
+        table = read_table(X)
+        self._check_features(table.columns, table.names)
+        if isinstance(table.values, SparseRows):
+            rows = np.repeat(np.arange(table.rows), np.diff(table.values.offsets))
+            products = table.values.values * coefficients[table.values.columns]
+            return np.bincount(rows, products, table.rows)
+        return table.values @ coefficients
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        raise NotImplementedError
+
+
+def _of_design(design: Design, threads: int) -> BlockFeatures:
+    """The columns of a dataset, which stay mapped; missing values are the means of their columns."""
+    blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
+    return BlockFeatures(blocks, design.rows, threads)
+
+
+def _features(X: Any, table: Table, threads: int) -> BlockFeatures:
+    if hasattr(X, "tocsc"):
+        return features_of_matrix(X.tocsc(), threads)
+    values: Any = table.values
+    return features_of_matrix(values if values.dtype == np.float32 else values.astype(np.float64), threads)
+
+
+def scores(features: Any, coefficients: np.ndarray) -> np.ndarray:
+    """X b, float64 (n,), of which only the columns with coefficients are read."""
+    chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
+    if chosen.size:
+        combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)
+    return found
+
+
+def read_target(y: Any, rows: int) -> np.ndarray:
+    """A column (n,), for so many rows; raises RequestError if it is something else."""
+    column = np.asarray(y)
+    if column.ndim == 2 and column.shape[1] == 1:
+        warnings.warn("A column-vector y was passed when a 1d array was expected", _conversion(), stacklevel=4)
+        column = column[:, 0]
+    if column.ndim != 1:
+        raise RequestError(f"y should be a 1d array, got an array of shape {column.shape} instead.")
+    if column.size != rows:
+        raise RequestError(f"X has {rows} rows and y {column.size} values: inconsistent numbers of samples")
+    if column.dtype.kind == "f" and not np.isfinite(column).all():
+        what = "NaN" if np.isnan(column).any() else "infinity or a value too large for dtype('float64')"
+        raise RequestError(f"Input y contains {what}.")
+    return column
+
+
+def read_weights(weights: Any, rows: int) -> np.ndarray | None:
+    """float64 (n,), for so many rows, or None; raises RequestError."""
+    if weights is None:
+        return None
+    found = np.asarray(weights, np.float64)
+    if found.ndim == 0:
+        return np.full(rows, float(found))
+    if found.shape != (rows,):
+        raise RequestError(f"sample_weight has the shape {found.shape}; X has {rows} rows")
+    if not found.any():
+        raise RequestError("Sample weights must contain at least one non-zero number.")
+    return found
+
+
+def _conversion() -> type[Warning]:
+    exceptions = sys.modules.get("sklearn.exceptions")
+    return exceptions.DataConversionWarning if exceptions else UserWarning

@@ -1,0 +1,107 @@
+"""Sparse logistic regression of two classes with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from blocks.errors import RequestError
+from samplers.estimators.linear import LinearEstimator, read_target, read_weights
+
+
+class LogisticRegression(LinearEstimator):
+    """Logistic regression with a penalty on the sizes of the coefficients b, z_i being 0 or 1:
+
+        C sum_i (log(1 + exp(a + x_i . b)) - z_i (a + x_i . b)) + l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2
+
+    l1_ratio: above 0, up to 1. The others are those of `samplers.estimators.linear.LinearEstimator`, and so is what
+    `fit` learns, besides classes_ (2,), coef_ float64 (1, p) and intercept_ (1,).
+    """
+
+    classes_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l1_ratio: float = 1.0,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        tol: float = 1e-6,
+        n_jobs: int | None = -1,
+        warm_start: bool = False,
+    ) -> None:
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+
+    def _describe(self, tags: Any) -> None:
+        from sklearn.utils import ClassifierTags
+
+        super()._describe(tags)
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Solve for coefficients and intercept. y: of two classes, numbers or names. Raises RequestError."""
+        features, y = self._read(X, y)
+        y = read_target(y, features.rows)
+        weights = read_weights(sample_weight, features.rows)
+        classes, labels = classes_of(y)
+        if weights is not None and np.unique(labels[weights > 0]).size < 2:
+            raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
+        if not self.C > 0:
+            raise RequestError(f"C={self.C!r}: a number above 0 is needed")
+        target = labels.astype(np.float64)
+        coefficients, intercept = self._solve(features, target, "logistic", 1 / self.C, self.l1_ratio, weights)
+        self.classes_, self.coef_, self.intercept_ = classes, coefficients[None], np.array([intercept])
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """float64 (n,), above 0 for the second class."""
+        self._require_fitted()
+        return self._scores(X, self.coef_[0]) + self.intercept_[0]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """float64 (n, 2)."""
+        scores = self.decision_function(X)
+        return np.exp(-np.logaddexp(0.0, np.stack([scores, -scores], axis=1)))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """float64 (n, 2)."""
+        scores = self.decision_function(X)
+        return -np.logaddexp(0.0, np.stack([scores, -scores], axis=1))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The more probable class of each row, (n,)."""
+        second = self.decision_function(X) > 0
+        return self.classes_[second.astype(np.int64)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the rows whose class is predicted."""
+        right = self.predict(X) == np.asarray(y).reshape(-1)
+        return float(np.average(right, weights=read_weights(sample_weight, right.size)))
+
+
+def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The two classes in order, and which of them each row is of, int64 (n,). Raises RequestError."""
+    if y.dtype.kind == "f" and (y != np.floor(y)).any():
+        raise RequestError("Unknown label type: continuous. A class is a whole number or a name.")
+    if y.dtype.kind == "O" and not all(isinstance(each, str) for each in y.tolist()):
+        if not all(isinstance(each, int | float | np.number) for each in y.tolist()):
+            raise RequestError("Unknown label type: unknown. A class is a whole number or a name.")
+        y = y.astype(np.float64)
+    classes, labels = np.unique(y, return_inverse=True)
+    if classes.size < 2:
+        raise RequestError(f"y has 1 class, {classes[0]!r}: two are needed to tell one from the other")
+    if classes.size > 2:
+        raise RequestError(
+            f"Only binary classification is supported. The type of the target is multiclass: {classes.size} classes"
+        )
+    return classes, labels

@@ -1,0 +1,138 @@
+"""The words of documents that users hand to topic models: counts, texts or tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.corpus.rules import Rules, read_stop_words
+from blocks.corpus.tokens import Tokenizer
+from blocks.errors import RequestError
+from samplers.estimators.tables import Names, SparseRows, Table, read_table
+
+_MOST = 1 << 32  # tokens of a document
+_BATCH = 1 << 12  # documents that are split into words together
+
+
+class WordCounts(NamedTuple):
+    """The tokens of D documents over a vocabulary of V words."""
+
+    offsets: np.ndarray  # int64 (D+1,), where the tokens of each begin
+    words: np.ndarray  # uint32 (N,), places in the vocabulary
+    size: int  # V
+    names: Names  # of the words
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """The words; numbers if they have no names."""
+        return list(map(str, range(self.size))) if self.names is None else self.names
+
+
+def read_documents(X: Any, stop_words: Any, vocabulary: Sequence[str] | None) -> WordCounts:
+    """Documents as the rows of a table of counts, or as texts, or as lists of tokens, whose words are put in order.
+
+    X: what `read_table` takes; or texts or lists of tokens in an iterable, an array or a column of a data frame.
+    stop_words: left out of texts, see `rules_of`. vocabulary: all there is, for texts and tokens; None for what is in
+    them. Raises RequestError.
+    """
+    if (documents := texts_of(X)) is None:
+        return _of_table(read_table(X))
+    return _of_texts(documents, rules_of(stop_words), vocabulary)
+
+
+def texts_of(X: Any) -> Iterable[Any] | None:
+    """The texts or lists of tokens that an object holds; None if it holds something else."""
+    if hasattr(X, "tocsr") or hasattr(X, "columns"):
+        return None
+    if hasattr(X, "to_list"):  # a column
+        X = X.to_list()
+    if isinstance(X, np.ndarray):
+        if X.ndim != 1 or X.dtype.kind not in "OU":
+            return None
+        X = X.tolist()
+    if hasattr(X, "__array__") or not isinstance(X, Iterable):
+        return None
+    if iter(X) is not X:
+        return X if _is_text(next((each for each in X if not _is_empty(each)), None)) else None
+    began = []
+    for each in X:
+        began.append(each)
+        if not _is_empty(each):
+            break
+    return chain(began, X) if began and _is_text(began[-1]) else list(chain(began, X))
+
+
+def _is_empty(document: Any) -> bool:
+    return isinstance(document, list | tuple) and not document
+
+
+def _is_text(document: Any) -> bool:
+    return isinstance(document, str) or (isinstance(document, list | tuple) and isinstance(document[0], str))
+
+
+def rules_of(stop_words: Any) -> Rules:
+    """How texts become tokens. stop_words: "english", None, a file of them, or a list."""
+    if stop_words is None or isinstance(stop_words, str):
+        return Rules(stop_words=read_stop_words(stop_words or "none"))
+    return Rules(stop_words=tuple(sorted(set(stop_words))))
+
+
+def _of_texts(documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] | None) -> WordCounts:
+    tokenizer, checked = Tokenizer(rules, vocabulary), _checked(documents)
+    found = [tokenizer([])[:2]]
+    while batch := list(islice(checked, _BATCH)):
+        found.append(tokenizer(batch)[:2])
+    ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    if vocabulary is None:
+        vocabulary, ids = _sorted(tokenizer.table.words().decode().split("\n"), ids)
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return WordCounts(offsets, ids, len(vocabulary), vocabulary)
+
+
+def _checked(documents: Iterable[Any]) -> Iterator[str | list[str]]:
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            yield document
+        elif isinstance(document, list | tuple | np.ndarray) and all(isinstance(token, str) for token in document):
+            yield list(document)
+        else:
+            raise RequestError(f"X: document {number} is {document!r}, neither a text nor a list of tokens")
+
+
+def _sorted(words: list[str], ids: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The words that occur in alphabetical order, and the places of the tokens among them."""
+    occurring = np.unique(ids)
+    order = sorted(occurring.tolist(), key=words.__getitem__)
+    if not order:
+        raise RequestError("there are no tokens: no document has a word that is not left out")
+    place_of = np.zeros(len(words), np.uint32)
+    place_of[order] = np.arange(len(order), dtype=np.uint32)
+    return [words[number] for number in order], place_of[ids]
+
+
+def _of_table(table: Table) -> WordCounts:
+    if isinstance(table.values, SparseRows):
+        offsets, columns, counts = table.values
+    else:
+        rows, columns = np.nonzero(table.values)
+        counts = table.values[rows, columns]
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=table.rows))))
+    _check_counts(counts)
+    tokens = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets]
+    words = np.repeat(columns.astype(np.uint32), counts.astype(np.int64))
+    return WordCounts(tokens, words, table.columns, table.names)
+
+
+def _check_counts(counts: np.ndarray) -> None:
+    if counts.size and counts.min() < 0:
+        raise RequestError(f"Negative values in data passed to a topic model: {counts.min()}", "Counts are from 0 on.")
+    if counts.dtype.kind == "f" and (broken := counts != np.floor(counts)).any():
+        raise RequestError(
+            f"X has {counts[broken][0]:g}, which is no count: a topic model is of words that occur so many times",
+            "Give counts of words, as of CountVectorizer, without weights.",
+        )
+    if counts.size and counts.max() >= _MOST:
+        raise RequestError(f"X has a word {counts.max():g} times in a document: too often")

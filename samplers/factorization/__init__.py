@@ -1,0 +1,1 @@
+"""Matrix factorization: kernels of its methods, their programs, training, and recommendation."""

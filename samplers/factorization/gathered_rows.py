@@ -1,0 +1,79 @@
+"""The model of a factorization on a ring of machines: each tells the first one its rows, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.ratings.matrix import RowBlock
+from ooc.program import Arrays, Job, Phase, Sweep
+from samplers.factorization.model import Trained, place_of_line, trained_columns
+from samplers.factorization.program import MatrixFactorization
+from samplers.spool import Spool, lines_in_order
+
+
+class GatheredRows(MatrixFactorization):
+    """A factorization whose model has the rows of all machines, in the order of the whole that they have shards of."""
+
+    rows_of_blocks = Phase("rows of blocks", "block", writes=False)
+    names_of_rows = Phase("names of rows", "block", writes=False)
+    exported: Sequence[Phase] = (names_of_rows, rows_of_blocks)
+
+    def own_bytes(self) -> int:
+        """Numbers, entries and places of all rows, and where their names begin and end."""
+        return super().own_bytes() + 56 * self.dataset.whole.rows
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(1)] if phase == self.names_of_rows else super().schedule(phase, unit, parts)
+
+    def update(self, job: Job) -> Any:
+        if job.phase == self.names_of_rows.name:
+            return self._names(job.unit)
+        if job.phase == self.rows_of_blocks.name:
+            return self._rows(job, job.data)
+        return super().update(job)
+
+    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """A block's share of the numbers of all names in the whole, uint64, and of the bytes of rows.txt, uint8."""
+        numbers, blocks = self.dataset.originals(), self.dataset.block_count
+        text = np.memmap(self.dataset.path / self.dataset.manifest["texts"]["rows"]["file"], np.uint8, "r")
+        mine, its = (slice(n.size * block // blocks, n.size * (block + 1) // blocks) for n in (numbers, text))
+        return numbers[mine], text[its]
+
+    def _rows(self, job: Job, block: RowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the rows of a part the numbers in the whole, uint64 (n,), entries int64 (n,), factors float32."""
+        numbers = self.dataset.originals()[block.rows[job.first : job.last]]
+        return numbers, np.diff(job.entries()[0]), self.mine(job).reshape(-1)
+
+    def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:
+        """The factors of all columns, float32 (C, width), by rank."""
+        return shared["columns"]
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        names, text = self._gathered_names(sweep, directory)
+        rows = self._gathered_rows(sweep, directory, names.size)
+        columns = trained_columns(self.dataset, self.gathered_columns(sweep, shared, directory))
+        lines = lines_in_order(text, place_of_line(names, names.size))
+        self.write(directory, rows, columns, row_names=lines)
+
+    def _gathered_names(self, sweep: Sweep, directory: Path) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of all names in the whole, uint64 (n,), and these, line after line, uint8."""
+        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
+            for some, text in sweep(self.names_of_rows):
+                numbers.add(some)
+                texts.add(text)
+            return numbers.mapped(-1), texts.mapped(-1)
+
+    def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
+        """All rows that have entries, as they come."""
+        with ExitStack() as stack:
+            spools = [stack.enter_context(Spool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
+            for answer in sweep(self.rows_of_blocks):
+                for spool, numbers in zip(spools, answer, strict=True):
+                    spool.add(numbers)
+            numbers, entries = (spool.mapped(-1) for spool in spools[:2])
+            return Trained(spools[2].mapped(-1, self.width), entries, place_of_line(numbers, names))

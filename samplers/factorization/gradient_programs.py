@@ -1,0 +1,243 @@
+"""Matrix factorization by stochastic gradient descent: programs around the kernels of `samplers.factorization.sgd`."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError, WorkFailed
+from blocks.ratings.matrix import Matrix, RowBlock
+from ooc.program import Arrays, Job, Phase
+from ooc.shared import ArraySpec
+from samplers.factorization import sgd
+from samplers.factorization.program import SIDES, MatrixFactorization
+
+_STRATA = 8  # that the columns are dealt with in
+_LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
+_OPEN_ROWS = 2  # whose steps overlap in the processor
+COMBINATIONS = ("mean", "sum")
+
+
+class GradientDescent(MatrixFactorization):
+    """Steps at one rating after the other. See `samplers.factorization.sgd`. rate: of the first one, for values that
+    deviate by 1."""
+
+    def __init__(self, dataset: Matrix, *, rate: float = 0.09, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        if not self.penalty.per_entry:
+            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
+        self.rate = rate
+        self.first_squares = self.scale**3  # values twice as high: steps, too
+        self.open_rows = np.zeros(_OPEN_ROWS, np.int64)
+        leading = min(self.used, sgd.LEADING)
+        self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
+
+    def start_factors(self, job: Job) -> None:
+        """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
+        super().start_factors(job)
+        np.abs(self.mine(job), out=self.mine(job))
+
+    def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
+        """How steps are taken. fixed: see `sgd.Steps`, if there are biases."""
+        return sgd.Steps(
+            mean=np.float32(self.mean),
+            rate=np.float32(self.rate * math.sqrt(self.scale)),
+            regularization=self.penalty.regularization,
+            shares=self._shares,
+            fixed=fixed if self.biases else -1,
+            leading_only=first_pass,
+        )
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        sums = super().aggregate(phase, shared, deltas, answers)
+        if not all(map(math.isfinite, sums.values())):
+            raise WorkFailed(
+                f"the steps became longer and longer: a first one of {self.rate:g} is too long",
+                "Train a new run with a smaller --rate.",
+            )
+        return sums
+
+
+class StochasticGradient(GradientDescent):
+    """In a rotation of cells.
+
+    Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
+    has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
+    row or a column: they are worked on at once and in any order; and a cell waits for the two of the turn before that
+    had its block and its stratum, not for all. A block is read from the disk once an iteration, as those that go round
+    together, with the factors of their rows, are small.
+    """
+
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True, overlaps=True),)
+
+    def __init__(self, dataset: Matrix, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        index = dataset.index
+        self.strata = min(_STRATA, dataset.slice_count)
+        starts = np.arange(self.strata + 1) * dataset.slice_count // self.strata
+        self._strata_bounds = index.slice_bounds[starts]
+        sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
+        self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
+        self._block = lru_cache(maxsize=None)(dataset.block)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {
+            "row_squares": ArraySpec((self.dataset.rows, 2), "float32"),
+            "column_squares": ArraySpec((self.dataset.columns, 2), "float32"),
+            "following": ArraySpec((self.dataset.rows,), "int64"),
+        }
+
+    def primary_arrays(self) -> Sequence[str]:
+        return (*SIDES, "row_squares", "column_squares")
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        """The rows of blocks that go round together, and all columns: they are written once these have."""
+        rows, columns = super().sliced_arrays().values()
+        return {
+            "rows": np.add.reduceat(rows, self.rounds[:-1]),
+            "columns": columns.sum(keepdims=True),
+        }
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return super().writes_slice(phase, stage) and (not phase.staged or (stage + 1) % self.strata == 0)
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
+        block = RowBlock(zero, ends, zero, one)
+        for array in block:
+            array.setflags(write=False)
+        shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
+        self._sweep(block, slice(0, 1), [0, 1], shared, rewound=True, first_pass=False)
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        if phase is self.initial[0]:
+            shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        """The cells of each turn: blocks."""
+        if phase is not self.phases[0]:
+            return super().schedule(phase, unit, parts)
+        return [range(first, last) for first, last in itertools.pairwise(self.rounds) for _ in range(self.strata)]
+
+    def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
+        """The block itself, and the next, which has had its stratum; in a round's first turn, all of the round before.
+
+        In a round of fewer blocks than strata the stratum of the last block has rested since the first one had it.
+        """
+        number, turn = divmod(stage, self.strata)
+        if turn == 0:
+            return range(*self.rounds[number - 1 : number + 1])
+        first, last = self.rounds[number : number + 2]
+        return part, part + 1 if part + 1 < last else first
+
+    def _stratum(self, block: int, turn: int) -> int:
+        """That a block has in a turn. There are no more blocks in a round than strata."""
+        return (block + turn) % self.strata
+
+    def update_factors(self, job: Job) -> Any:
+        block, turn = job.part, job.stage % self.strata
+        stratum = self._stratum(block, turn)
+        mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
+        bounds = self._strata_bounds[stratum : stratum + 2].tolist()
+        if turn == 0:
+            self._ask_ahead(block)
+        rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
+        return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
+
+    def _ask_ahead(self, block: int) -> None:
+        """Have the block read that follows this one by as many as are in its round."""
+        first, last = self.rounds[bisect.bisect(self.rounds, block) - 1 :][:2]
+        self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)
+
+    def _sweep(
+        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
+    ) -> float:
+        """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
+        ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
+        if rewound:
+            sgd.rewind(ratings, block.offsets, bounds[0])
+        steps = self.steps(1, first_pass=first_pass)
+        squares = shared["row_squares"][mine], shared["column_squares"]
+        last = np.uint32(bounds[1])
+        return sgd.sweep_cell(ratings, last, shared["rows"][mine], shared["columns"], *squares, steps, self.open_rows)
+
+
+def rounds(blocks: int, most: int) -> list[int]:
+    """The first block of each round, and the number of blocks.
+
+    A round has so many blocks as the largest power of two that is not above `most`, so that all workers have as many
+    cells in a turn; the last two rounds share what is left.
+    """
+    size = 1 << (most.bit_length() - 1)
+    starts = [*range(0, blocks, size), blocks]
+    if len(starts) > 2:
+        starts[-2] = (starts[-3] + blocks + 1) // 2
+    return starts
+
+
+class DataParallelGradient(StochasticGradient):
+    """The same steps as a data-parallel program takes them: the baseline of the STRADS paper (figure 6f), BSP-MF.
+
+    Of so many blocks at a time each has a replica of all columns, as they were before. What the replicas change is put
+    together at a barrier: the mean of it is added to the columns, or the sum. So a replica does not see what the others
+    do meanwhile, and the more there are, the smaller a step must be.
+    """
+
+    phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
+
+    def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if combine not in COMBINATIONS:
+            raise RequestError(f"--combine {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
+        if not 1 <= replicas <= dataset.block_count:
+            raise RequestError(f"--replicas {replicas}: from 1 to {dataset.block_count}, the blocks, are possible")
+        self.replicas, self.combine = replicas, combine
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def own_bytes(self) -> int:
+        return (self.replicas + 1) * self._replica_bytes()
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + 3 * self._replica_bytes()
+
+    def _replica_bytes(self) -> int:
+        return 4 * (self.width + 2) * self.dataset.columns
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        if phase is not self.phases[0]:
+            return super().schedule(phase, unit, parts)
+        return [range(first, min(first + self.replicas, parts)) for first in range(0, parts, self.replicas)]
+
+    def update_factors(self, job: Job) -> Any:
+        before = [job.shared[name] for name in ("columns", "column_squares")]
+        replica = [array.copy() for array in before]
+        shared = {**job.shared, "columns": replica[0], "column_squares": replica[1]}
+        mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
+        bounds, first = [0, self.dataset.columns], job.stream[0] == 0
+        loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, first_pass=first)
+        with np.errstate(invalid="ignore"):
+            return loss, *(after - array for after, array in zip(replica, before, strict=True))
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase is not self.phases[0]:
+            return super().aggregate(phase, shared, deltas, answers)
+        losses, *changes = zip(*answers, strict=True)
+        sums = super().aggregate(phase, shared, deltas, losses)
+        for name, change in zip(("columns", "column_squares"), changes, strict=True):
+            shared[name] += sum(change) / np.float32(len(answers) if self.combine == "mean" else 1)
+        return sums

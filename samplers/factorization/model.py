@@ -1,0 +1,212 @@
+"""A trained factorization on disk, in the order of the names of rows and columns as the dataset gives them.
+
+model.json   schema, rank R, mean, how factors are solved for, dataset identity, and the table of the files: the commit
+             point
+factors.h5   for D rows: row_factors float32 (D*R,), row_biases float32 (D,), row_entries int64 (D,), known ones they
+             were trained on; column_factors, column_biases and column_entries likewise
+rows.txt     name of row i on line i
+columns.txt  name of column j on line j
+
+What was trained on nothing has factors and a bias of 0.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import checksum, publish, read_json, write_json
+from blocks.ratings.matrix import Matrix
+from blocks.store import check_file, read_lines
+from samplers.factorization.rows import BIASES
+
+SCHEMA = 1
+KIND = "matrix factorization"
+MANIFEST = "model.json"
+_CHUNK = 1 << 22  # numbers that are put in order at a time
+
+
+class Side:
+    """The rows or the columns of a model. names: in order, or a file of them.
+
+    Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries` int64 (n,).
+    """
+
+    def __init__(
+        self, names: Path | Sequence[Any], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray
+    ) -> None:
+        self._names = names
+        self.factors, self.biases, self.entries = factors, biases, entries
+
+    def __len__(self) -> int:
+        return self.biases.size
+
+    @cached_property
+    def names(self) -> Sequence[Any]:
+        return read_lines(self._names) if isinstance(self._names, Path) else self._names
+
+    @cached_property
+    def places(self) -> dict[Any, int]:
+        """The place of each name."""
+        return dict(zip(self.names, range(len(self)), strict=True))
+
+
+class Factorization:
+    """A factorization, in memory or mapped.
+
+    Attributes: `mean`, of the values; `biased`, whether there are biases; `solver`, how factors are solved for; `rows`
+    and `columns`, Side; `rank`.
+    """
+
+    def __init__(self, mean: float, biased: bool, solver: dict[str, Any], rows: Side, columns: Side) -> None:
+        self.mean, self.biased, self.solver = mean, biased, solver
+        self.rows, self.columns = rows, columns
+
+    @property
+    def rank(self) -> int:
+        return self.columns.factors.shape[1]
+
+    @cached_property
+    def column_products(self) -> np.ndarray:
+        """The sum of the outer products of the columns' factors with themselves: float32 (R, R)."""
+        return self.columns.factors.T @ self.columns.factors
+
+    def in_memory(self, *names: Sequence[Any]) -> Factorization:
+        """A copy that needs no files. names: of the rows and of the columns, in order."""
+        sides = [
+            Side(of_side, np.array(side.factors), np.array(side.biases), np.array(side.entries))
+            for of_side, side in zip(names, (self.rows, self.columns), strict=True)
+        ]
+        return Factorization(self.mean, self.biased, self.solver, *sides)
+
+
+class FactorModel(Factorization):
+    """A factorization opened for reading; its arrays are mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
+        if self.manifest["kind"] != KIND:
+            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {KIND} is needed here")
+        entry = self.manifest["files"]["factors"]
+        file = path / entry["file"]
+        if not file.exists() or file.stat().st_size != entry["bytes"]:
+            raise WorkFailed(f"damaged: {file} is missing or cut short", "Write the model again with `ooc resume`.")
+        arrays = map_arrays(file, entry["arrays"])
+        sides = [
+            Side(
+                path / f"{side}s.txt",
+                arrays[f"{side}_factors"].reshape(-1, self.manifest["rank"]),
+                arrays[f"{side}_biases"],
+                arrays[f"{side}_entries"],
+            )
+            for side in ("row", "column")
+        ]
+        super().__init__(self.manifest["mean"], self.manifest["biases"], self.manifest["solver"], *sides)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the model's files, compared with their checksums."""
+        for entry in self.manifest["files"].values():
+            if problem := check_file(self.path / entry["file"], entry):
+                yield problem
+
+
+class Trained(NamedTuple):
+    """What was trained of the rows or the columns, as `samplers.factorization.rows` says.
+
+    factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), the place
+    or rank of each name, -1 if it has none.
+    """
+
+    factors: np.ndarray
+    entries: np.ndarray
+    order: np.ndarray
+
+
+def trained_rows(dataset: Matrix, factors: np.ndarray) -> Trained:
+    entries = np.concatenate([np.diff(dataset.block(number).offsets) for number in range(dataset.block_count)])
+    return Trained(factors, entries, row_order(dataset))
+
+
+def trained_columns(dataset: Matrix, factors: np.ndarray) -> Trained:
+    entries = np.asarray(dataset.whole.column_entries)
+    return Trained(factors, entries, place_of_line(dataset.index.column_ids, dataset.columns))
+
+
+def write_factors(
+    directory: Path,
+    dataset: Matrix,
+    *,
+    rows: Trained,
+    columns: Trained,
+    biases: bool,
+    rank: int,
+    mean: float,
+    solver: dict[str, Any],
+    row_names: Iterable[bytes] | None = None,
+) -> None:
+    """Write a model into an empty directory.
+
+    row_names: the bytes of rows.txt, some at a time, where they are not those of `dataset`, but of a whole that it is a
+    shard of.
+    """
+    arrays: dict[str, np.ndarray | Pieces] = {}
+    for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
+        factors, entries, order = trained
+        order, first = np.where(entries[order] == 0, -1, order), BIASES if biases else 0
+        arrays[f"{side}_factors"] = Pieces("float32", order.size * rank, _in_order(factors, order, first, rank))
+        arrays[f"{side}_biases"] = np.where(order < 0, 0, factors[order, bias] if biases else 0).astype(np.float32)
+        arrays[f"{side}_entries"] = np.where(order < 0, 0, entries[order]).astype(np.int64)
+    files = {"factors": write_arrays(directory, "factors.h5", arrays)}
+    for name, entry in dataset.manifest["texts"].items():
+        path = directory / f"{name}.txt"
+        with publish(path) as beside:
+            if name == "rows" and row_names is not None:
+                with beside.open("wb") as file:
+                    file.writelines(row_names)
+            else:
+                shutil.copyfile(dataset.path / entry["file"], beside)
+        files[name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
+    write_json(
+        directory / MANIFEST,
+        {
+            "schema": SCHEMA,
+            "kind": KIND,
+            "dataset": dataset.identity if row_names is None else dataset.whole_identity,
+            "rank": rank,
+            "mean": mean,
+            "biases": biases,
+            "solver": solver,
+            "files": files,
+        },
+    )
+
+
+def row_order(matrix: Matrix) -> np.ndarray:
+    """int64, the place of the row of each name, or -1 for one that has no entries."""
+    lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
+    return place_of_line(lines, len(matrix.row_names()))
+
+
+def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
+    """int64 (size,), the place of each of so many lines among `lines`, or -1."""
+    order = np.full(size, -1, np.int64)
+    order[lines] = np.arange(lines.size)
+    return order
+
+
+def _in_order(factors: np.ndarray, order: np.ndarray, first: int, rank: int) -> Iterator[np.ndarray]:
+    """The factors of the rows at the places that `order` says, some at a time; 0 where there is none."""
+    step = max(_CHUNK // rank, 1)
+    for begin in range(0, order.size, step):
+        places = order[begin : begin + step]
+        run = factors[places, first : first + rank]
+        run[places < 0] = 0.0
+        yield run.reshape(-1)

@@ -1,0 +1,53 @@
+"""Predictions for the pairs of users and items in a file, a chunk at a time."""
+
+from __future__ import annotations
+
+import csv
+from typing import TextIO
+
+import numpy as np
+
+from blocks import sources
+from blocks.ratings import formats as ratings
+from blocks.sources import Source
+from samplers.factorization.model import Factorization, FactorModel, Side
+from samplers.factorization.rating_errors import predictions
+
+
+def predict_file(model: FactorModel, pairs: str, out: TextIO) -> tuple[int, int]:
+    """Write a line of user, item and prediction for each pair; returns how many there are, and of how many a name is
+    not known. pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here."""
+    writer = csv.writer(out)
+    writer.writerow(["user", "item", "prediction"])
+    source = Source(pairs)
+    form, section, done, unknown = ratings.detect(source), b"", 0, 0
+    reader = ratings.Reader(-np.inf, np.inf, skip=False)
+    for line, data in source.chunks(sources.whole_line):
+        found = reader.read(section + data, source.name, line - bool(section), form)
+        if form.sections:
+            section = ratings.last_section(data) or section
+        users, items = (_names(side) for side in (found.users, found.items))
+        rows, columns = _places(model.rows, users), _places(model.columns, items)
+        scores = predict_pairs(model, rows, columns)
+        writer.writerows(zip(users, items, (f"{score:.6g}" for score in scores.tolist()), strict=True))
+        done, unknown = done + len(users), unknown + int(np.count_nonzero((rows < 0) | (columns < 0)))
+    return done, unknown
+
+
+def _names(joined: bytes) -> list[str]:
+    return joined[:-1].decode().split("\n")[:-1]
+
+
+def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Predictions for pairs of places, or -1 for what is not known, which has a bias and factors of 0: float64 (n,)."""
+    found = np.full(rows.size, model.mean, np.float64)
+    for side, places in ((model.rows, rows), (model.columns, columns)):
+        found[places >= 0] += side.biases[places[places >= 0]]
+    known = (rows >= 0) & (columns >= 0)
+    found[known] = predictions(model, rows[known], columns[known])
+    return found
+
+
+def _places(side: Side, names: list[str]) -> np.ndarray:
+    """int64, the place of each name or -1."""
+    return np.array([side.places.get(name, -1) for name in names], np.int64)

@@ -1,0 +1,255 @@
+"""Matrix factorization as a program of the static engine: what its methods have in common.
+
+A value is approximated by the mean of all values, the biases of its row and its column, and the inner product of their
+factors; mean and biases are optional. The objective is
+
+    sum_(i,j) (a_ij - mean - b_i - c_j - w_i . h_j)^2 + lambda * (sum_i n_i |w_i, b_i|^2 + sum_j n_j |h_j, c_j|^2)
+
+over the entries that are known. With the penalty "entry" n is how many of them the row or column has (Zhou and others,
+AAIM 2008); with "row" it is 1 (DESIGN: STRADS supplement, equation 2).
+
+Factors and biases lie in two shared arrays, rows by place and columns by rank, as `samplers.factorization.rows` says.
+Both are primary state, and may lie in a file; a row is written by the one job that has it, while nobody reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.ratings.matrix import ColumnSlice, Matrix, RowBlock
+from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
+from ooc.ring.packets import Passage
+from ooc.shared import ArraySpec
+from ooc.streams import stream_key
+from samplers.factorization.lanes import LANE
+from samplers.factorization.model import Trained, trained_columns, trained_rows, write_factors
+from samplers.factorization.rows import BIASES, Penalty, draw_factors, squared_errors
+
+SIDES = ("rows", "columns")
+MOST_RANK = 1 << 16
+PENALTIES = ("entry", "row")
+
+
+class MatrixFactorization(StaticProgram):
+    """rank: R. regularization: lambda, times what `penalty` says. center: whether the mean of all values is taken out.
+
+    biases: whether rows and columns have them.
+    """
+
+    row_factors = Phase("factors of rows", "block", writes=False)
+    column_factors = Phase("factors of columns", "slice", writes=False)
+    initial: Sequence[Phase] = (row_factors, column_factors)
+    squared_errors = Phase("squared errors", "block", writes=False)
+    reading_phases: Sequence[Phase] = (squared_errors,)
+
+    def __init__(
+        self,
+        dataset: Matrix,
+        *,
+        rank: int,
+        regularization: float,
+        seed: int,
+        penalty: str = "entry",
+        biases: bool = False,
+        center: bool = True,
+    ) -> None:
+        super().__init__(dataset)
+        if not 1 <= rank <= MOST_RANK:
+            raise RequestError(f"--rank {rank}: 1 to {MOST_RANK:,} factors are possible")
+        if not 0 <= regularization < math.inf:
+            raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+        if penalty not in PENALTIES:
+            raise RequestError(f"--penalty {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
+        self.rank, self.seed = rank, seed
+        self.penalty = Penalty(np.float32(regularization), penalty == "entry")
+        self.biases, self.mean = biases, dataset.whole.mean if center else 0.0
+        self.scale = dataset.whole.deviation or 1.0  # of the products of factors
+        self.first = BIASES if biases else 0
+        self.used = self.first + rank
+        self.width = -(-self.used // LANE) * LANE
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return {
+            "rows": ArraySpec((self.dataset.rows, self.width), "float32"),
+            "columns": ArraySpec((self.dataset.columns, self.width), "float32"),
+        }
+
+    def primary_arrays(self) -> Sequence[str]:
+        return SIDES
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        index = self.dataset.index
+        return {
+            "rows": self.width * np.diff(index.block_bounds),
+            "columns": self.width * np.diff(index.slice_bounds),
+        }
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return phase not in self.reading_phases
+
+    def scratch_bytes(self) -> int:
+        return 4 * self._longest()
+
+    def _longest(self) -> int:
+        """Entries of the longest row or column, at most."""
+        rows = max(entry["longest"] for entry in self.dataset.manifest["blocks"])
+        return max(rows, int(self.dataset.index.column_entries.max()))
+
+    def warm_up(self) -> None:
+        """Run every phase but those over the grid on one entry, with arrays of the real ones' types."""
+        ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
+        row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
+        for array in (*row, *column):
+            array.setflags(write=False)  # as mapped files are; to numba that is another type
+        shared = self.tiny_arrays()
+        for phase in all_but_grid(self):
+            data: Any = row if phase.order == "block" else column
+            none = np.zeros((0, 0), np.uint8), np.zeros(1, np.int64)
+            for stage in range(len(self.schedule(phase, 0, 1))):
+                stream = (0, 0, 0, stage, 0)
+                passage = self.tiny_passage(phase)
+                self.update(Job(phase.name, 0, stage, 0, ends, data, *none, shared, {}, stream, passage))
+
+    def tiny_arrays(self) -> dict[str, np.ndarray]:
+        """The shared arrays for the one row and the one column that `warm_up` runs on."""
+        return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
+
+    def tiny_passage(self, phase: Phase) -> Passage | None:
+        """What travels of the one column that `warm_up` runs on, in phases in which something does."""
+        return None
+
+    def update(self, job: Job) -> Any:
+        if job.phase in (self.row_factors.name, self.column_factors.name):
+            self.start_factors(job)
+            return 0.0
+        if job.phase == self.squared_errors.name:
+            return self._measure(job)
+        return self.update_factors(job)
+
+    def update_factors(self, job: Job) -> Any:
+        """Do a part of a phase of the method; returns the sum of the squared errors that it met."""
+        raise NotImplementedError
+
+    def start_factors(self, job: Job) -> None:
+        """Small random factors: at 0 nothing would ever move."""
+        mine, spread = self.mine(job), 0.5 * math.sqrt(self.scale / self.rank)
+        key = stream_key(self.seed, SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns"))
+        draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
+        if self.biases:
+            mine[:, self.fixed(job)] = 1.0
+
+    def _measure(self, job: Job) -> tuple[float, float]:
+        """The sum of the squared errors of a part of a block, and of its weighted squared factors."""
+        entries, rows = job.entries(), self.mine(job)
+        work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
+        factors = rows, np.arange(len(rows)), rows[0], job.shared["columns"]
+        errors = squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors, self.weighted_squares(rows, np.diff(entries[0]))
+
+    def weighted_squares(self, factors: np.ndarray, entries: np.ndarray) -> float:
+        """What the factors of some rows, float32 (n, R), add to the objective. entries: int64 (n,), of each."""
+        squares = np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
+        weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
+        # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
+        return float(self.penalty.regularization) * float(np.sum(weights * squares))
+
+    def numbers(self, job: Job) -> np.ndarray:
+        """The lines that the rows or columns of a part have in rows.txt or columns.txt of the whole: integers (n,)."""
+        if not isinstance(job.data, RowBlock):
+            return self.dataset.index.column_ids[job.within(self.dataset.index.slice_bounds)]
+        lines = job.data.rows[job.first : job.last]
+        return self.dataset.originals()[lines] if self.dataset.shards > 1 else lines
+
+    def mine(self, job: Job) -> np.ndarray:
+        """The factors of the rows or columns of a part: float32 (n, width)."""
+        index = self.dataset.index
+        if isinstance(job.data, RowBlock):
+            return job.shared["rows"][job.within(index.block_bounds)]
+        return job.shared["columns"][job.within(index.slice_bounds)]
+
+    def others(self, job: Job) -> np.ndarray:
+        """The factors of the other side: float32 (n, width)."""
+        return job.shared["columns" if isinstance(job.data, RowBlock) else "rows"]
+
+    def fixed(self, job: Job) -> int:
+        """The place in the factors of a part that holds 1, or -1."""
+        return int(isinstance(job.data, RowBlock)) if self.biases else -1
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        return {} if phase in self.initial else {"squared_error": math.fsum(answers) / self.passes}
+
+    @property
+    def passes(self) -> int:
+        """How often an iteration meets each entry."""
+        return len(self.phases)
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        errors, penalties = map(math.fsum, zip(*sweep(self.squared_errors), strict=True))
+        return {"errors": errors, "penalties": penalties}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        rmse = math.sqrt(sums["errors"] / self.dataset.whole.entries)
+        return {"objective": sums["errors"] + (sums["penalties"] + self.column_penalty(shared)), "rmse": rmse}
+
+    def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
+        """The sum of the squared errors of ratings that were not trained on. `sweep` runs one of `reading_phases`.
+
+        order: int64, the place of the row of each name, or -1, see `factor_model.row_order`.
+        """
+        unknown, errors = self.unknown_row(), 0.0
+        for number in range(held_out.block_count):
+            block = held_out.block(number)
+            work = np.empty(int(np.diff(block.offsets).max()), np.float32)
+            entries = block.offsets, block.columns, block.values
+            factors = shared["rows"], order[block.rows], unknown, shared["columns"]
+            errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors
+
+    def unknown_row(self) -> np.ndarray:
+        """The factors of a user without ratings, float32 (width,): 0."""
+        row = np.zeros(self.width, np.float32)
+        row[1] = self.biases
+        return row
+
+    def column_penalty(self, shared: Arrays) -> float:
+        """What the factors of the columns add to the objective."""
+        return self.weighted_squares(shared["columns"], np.asarray(self.dataset.whole.column_entries))
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        rows, columns = trained_rows(self.dataset, shared["rows"]), trained_columns(self.dataset, shared["columns"])
+        self.write(directory, rows, columns)
+
+    def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
+        """Write a model; see `write_factors`."""
+        write_factors(
+            directory,
+            self.dataset,
+            rows=rows,
+            columns=columns,
+            biases=self.biases,
+            rank=self.rank,
+            mean=self.mean,
+            solver=self.solver(),
+            **more,
+        )
+
+    def solver(self) -> dict[str, Any]:
+        """How rows that come later are solved for; JSON types only. alpha: 0 for ratings, else of confidences."""
+        return {
+            "regularization": float(self.penalty.regularization),
+            "per_entry": self.penalty.per_entry,
+            "alpha": 0.0,
+            "nonnegative": False,
+        }
+
+
+def all_but_grid(program: MatrixFactorization) -> list[Phase]:
+    phases = (*program.initial, *program.phases, *program.reading_phases)
+    return [phase for phase in phases if phase.order != "grid"]

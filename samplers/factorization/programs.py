@@ -1,0 +1,240 @@
+"""The methods of matrix factorization: programs around the kernels of `samplers.factorization.ccd` and `als`, and all
+by name.
+
+Those by stochastic gradient descent are in `samplers.factorization.gradient_programs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.ratings.matrix import Matrix, RowBlock
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from ooc.worker import ProgramSpec
+from samplers.factorization import als, ccd
+from samplers.factorization.gradient_programs import DataParallelGradient, StochasticGradient
+from samplers.factorization.lanes import LANE
+from samplers.factorization.program import MatrixFactorization
+from samplers.factorization.rows import LEAST
+from samplers.factorization.splash import SplashFactorization
+
+_CHUNK = 1 << 13  # rows whose products are summed up in float32
+
+
+class CoordinateDescent(MatrixFactorization):
+    """All rows, then all columns, each factor in turn. See `samplers.factorization.ccd`. nonnegative: no factor is
+    below 0."""
+
+    phases: Sequence[Phase] = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
+
+    def __init__(self, dataset: Matrix, *, nonnegative: bool = False, **options: Any) -> None:
+        if nonnegative:
+            options |= {"center": False}
+        super().__init__(dataset, **options)
+        if nonnegative and self.biases:
+            raise RequestError("--nonnegative: there are no biases then", "Add --no-biases.")
+        if nonnegative and dataset.whole.high <= 0:
+            raise RequestError(f"--nonnegative: no value of {dataset.path} is above 0")
+        self.least = np.float32(0.0) if nonnegative else LEAST
+
+    def start_factors(self, job: Job) -> None:
+        super().start_factors(job)
+        if self.least == 0:
+            np.abs(self.mine(job), out=self.mine(job))
+
+    def solver(self) -> dict[str, Any]:
+        return super().solver() | {"nonnegative": bool(self.least == 0)}
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + 4 * LANE * self._longest()
+
+    def update_factors(self, job: Job) -> float:
+        offsets, others, values = job.entries()
+        longest = int(np.diff(offsets).max(initial=0))
+        work = ccd.Work(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
+        mine, theirs = self.mine(job), self.others(job)
+        places = self.used, self.fixed(job)
+        return ccd.sweep_rows(
+            offsets, others, values, np.float32(self.mean), mine, theirs, *places, self.penalty, self.least, work
+        )
+
+
+class AlternatingLeastSquares(MatrixFactorization):
+    """All rows, then all columns, by a few conjugate gradient steps each. See `samplers.factorization.als`."""
+
+    phases: Sequence[Phase] = CoordinateDescent.phases
+    alpha = np.float32(0.0)
+
+    def __init__(self, dataset: Matrix, *, steps: int = 3, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        if steps < 1:
+            raise RequestError(f"--steps {steps}: at least 1 is needed")
+        self.steps = steps
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + 4 * 3 * self.width
+
+    def gram(self, job: Job) -> np.ndarray:
+        """H'H of all columns, or W'W of all rows, where every cell is an entry: float32 (width, width), else (0, 0)."""
+        return np.zeros((0, 0), np.float32)
+
+    def update_factors(self, job: Job) -> float:
+        work = als.Work(*np.zeros((3, self.width), np.float32))
+        solver = self.fixed(job), self.penalty, self.steps, work
+        mean, gram = np.float32(self.mean), self.gram(job)
+        return als.solve_rows(*job.entries(), mean, self.alpha, gram, self.mine(job), self.others(job), *solver)
+
+
+class ImplicitFeedback(AlternatingLeastSquares):
+    """Counts of what users did, as confidence in a wish (Hu, Koren and Volinsky, ICDM 2008). alpha: of a single count.
+
+    The objective is sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and
+    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others.
+    """
+
+    row_products = Phase("products of rows", "block", writes=False)
+    column_products = Phase("products of columns", "slice", writes=False)
+    phases: Sequence[Phase] = (
+        column_products,
+        CoordinateDescent.phases[0],
+        row_products,
+        CoordinateDescent.phases[1],
+    )
+    confidences = Phase("confidences", "block", writes=False)
+    reading_phases: Sequence[Phase] = (confidences,)
+
+    def __init__(self, dataset: Matrix, *, alpha: float, **options: Any) -> None:
+        super().__init__(dataset, penalty="row", center=False, **options)
+        if self.biases:
+            raise RequestError("--implicit: a wish is 1 or 0, and has no biases", "Leave --biases out.")
+        if not 0 < alpha < math.inf:
+            raise RequestError(f"--alpha {alpha:g}: more than 0 is needed")
+        if dataset.whole.low <= 0:
+            raise RequestError(
+                f"--implicit: {dataset.path} has a value of {dataset.whole.low:g}, but counts are above 0",
+                "Ingest what users did, and leave out what they did not.",
+            )
+        self.alpha, self.scale = np.float32(alpha), 1.0
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {"products": ArraySpec((self.width, self.width), "float32")}
+
+    def own_bytes(self) -> int:
+        return 8 * self.width**2 * max(self.dataset.block_count, self.dataset.slice_count)
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + (4 + 8) * self.width**2
+
+    @property
+    def passes(self) -> int:
+        return 2
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(1)] if phase in (self.row_products, self.column_products) else [range(parts)]
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return super().writes_slice(phase, stage) and phase not in (self.row_products, self.column_products)
+
+    def gram(self, job: Job) -> np.ndarray:
+        return job.shared["products"]
+
+    def update(self, job: Job) -> Any:
+        if job.phase in (self.row_products.name, self.column_products.name):
+            return products(self._of_unit(job))
+        if job.phase == self.confidences.name:
+            rows, entries = self.mine(job), job.entries()
+            terms = als.confidence_terms(*entries, self.alpha, rows, self.others(job))
+            return terms, self.weighted_squares(rows, np.diff(entries[0]))
+        return super().update(job)
+
+    def _of_unit(self, job: Job) -> np.ndarray:
+        """The factors of all rows of a block, or columns of a slice."""
+        by_row = isinstance(job.data, RowBlock)
+        bounds = self.dataset.index.block_bounds if by_row else self.dataset.index.slice_bounds
+        return job.shared["rows" if by_row else "columns"][slice(*bounds[job.unit : job.unit + 2].tolist())]
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase in (self.row_products, self.column_products):
+            shared["products"][:] = np.sum(answers, axis=0)
+            return {}
+        return super().aggregate(phase, shared, deltas, answers)
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
+        everywhere = float(np.sum(np.multiply(*products)))
+        known, penalties = map(math.fsum, zip(*sweep(self.confidences), strict=True))
+        return {"objective": everywhere + known + penalties}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        return {"objective": sums["objective"] + self.column_penalty(shared)}
+
+    def solver(self) -> dict[str, Any]:
+        return super().solver() | {"alpha": float(self.alpha)}
+
+
+def products(factors: np.ndarray) -> np.ndarray:
+    """The sum of the outer products of rows, float32 (n, R), each with itself: float64 (R, R)."""
+    total = np.zeros((factors.shape[1],) * 2)
+    for first in range(0, len(factors), _CHUNK):
+        some = factors[first : first + _CHUNK]
+        total += some.T @ some
+    return total
+
+
+METHODS = {
+    "sgd": StochasticGradient,
+    "bsp": DataParallelGradient,
+    "ccd": CoordinateDescent,
+    "als": AlternatingLeastSquares,
+    "implicit": ImplicitFeedback,
+    "splash": SplashFactorization,
+}
+ON_RING = {  # on several machines
+    "sgd": "samplers.factorization.ring_gradient:RingGradient",
+    "ccd": "samplers.factorization.ring_columns:RingDescent",
+    "als": "samplers.factorization.ring_columns:RingLeastSquares",
+    "implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
+}
+TAKES = {  # options that only some methods have
+    "rate": ("sgd", "bsp", "splash"),
+    "parallelism": ("splash",),
+    "sync_per_pass": ("splash",),
+    "replicas": ("bsp",),
+    "combine": ("bsp",),
+    "nonnegative": ("ccd",),
+    "steps": ("als", "implicit"),
+    "alpha": ("implicit",),
+    "penalty": ("sgd", "bsp", "ccd", "als"),
+    "biases": ("sgd", "bsp", "ccd", "als"),
+    "center": ("sgd", "bsp", "ccd", "als", "splash"),
+}
+
+_OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
+
+
+def factorization_spec(
+    method: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False
+) -> ProgramSpec:
+    """The program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
+
+    options: those of all methods. given: others, None where the user did not choose. on_ring: on several machines.
+    Raises RequestError if the method does not take one of them, or cannot be had on a ring.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in chosen:
+        if method not in TAKES[name]:
+            takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
+            raise RequestError(f"--{name.replace('_', '-')} is not for {_OPTIONS[method]}", f"It is for {takers}.")
+    if on_ring and method not in ON_RING:
+        known = ", ".join(_OPTIONS[name] for name in ON_RING)
+        raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")
+    program = ON_RING[method] if on_ring else f"samplers.factorization.programs:{METHODS[method].__name__}"
+    return ProgramSpec(program, options | chosen)

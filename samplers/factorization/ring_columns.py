@@ -1,0 +1,146 @@
+"""Matrix factorization by coordinate descent and least squares on a ring of machines (STRADS supplement, section 2).
+
+A machine has some of the rows, see `blocks.shards.splitting`, and their factors; every machine has those of all
+columns. The best rows depend on nobody else. A column has entries on all machines: each tells the sums over its own
+(equations 4 and 5), these are added up round the ring, and all of them take the same step. That is done for all columns
+of a slice at a time. The paper takes all of a column's factors at once, with sums from before; here they come one after
+the other, as coordinate descent does, which never raises the objective.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blocks.ratings.matrix import Matrix
+from ooc.program import Arrays, Job, Phase
+from ooc.shared import ArraySpec
+from samplers.factorization import shared_descent, shared_squares
+from samplers.factorization.gathered_rows import GatheredRows
+from samplers.factorization.lanes import LANE
+from samplers.factorization.program import SIDES, MatrixFactorization
+from samplers.factorization.programs import AlternatingLeastSquares, CoordinateDescent, ImplicitFeedback
+
+
+class StagedColumns(GatheredRows):
+    """All rows as on one machine; then all columns, a slice at a time, in stages that a sum round the ring ends.
+
+    Attributes of a subclass: `stages`; `sums`, how many numbers are added up of a column.
+    """
+
+    column_stages = Phase("columns", "slice", writes=False, staged=True)
+    phases: Sequence[Phase] = (CoordinateDescent.phases[0], column_stages)
+    reading_phases: Sequence[Phase] = (MatrixFactorization.squared_errors, *GatheredRows.exported)
+    stages: int
+    sums: int
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        """Besides the factors, sums over the entries of each column of the slice at hand."""
+        longest = int(np.diff(self.dataset.index.slice_bounds).max())
+        return super().shared_arrays() | {"sums": ArraySpec((longest, self.sums), "float64")}
+
+    def primary_arrays(self) -> Sequence[str]:
+        return SIDES
+
+    def sent_bytes(self, machines: int) -> int:
+        """Sums as they go round, and then what they come to."""
+        return 2 * 8 * self.sums * (self.stages - 1) * self.dataset.columns
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        last = stage == self.stages - 1 or phase is not self.column_stages
+        return super().writes_slice(phase, stage) and last
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(parts)] * self.stages if phase is self.column_stages else super().schedule(phase, unit, parts)
+
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
+        if phase is not self.column_stages or stage == self.stages - 1:
+            return []
+        first, last = self.dataset.index.slice_bounds[unit : unit + 2].tolist()
+        return [shared["sums"][: last - first]]
+
+    def update_factors(self, job: Job) -> Any:
+        return self.do_stage(job) if job.phase == self.column_stages.name else super().update_factors(job)
+
+    @abstractmethod
+    def do_stage(self, job: Job) -> float:
+        """Do a stage of some columns, see `samplers.factorization.program.MatrixFactorization.update_factors`."""
+
+    def entries_everywhere(self, job: Job) -> np.ndarray:
+        """int64 (n,), how many entries the columns of a part have on all machines."""
+        return self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
+
+
+class RingDescent(StagedColumns, CoordinateDescent):
+    """Columns in a stage for each factor, and one more. See `samplers.factorization.shared_descent`."""
+
+    sums = 2
+
+    def __init__(self, dataset: Matrix, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self._places = [place for place in range(self.used) if not (self.biases and place == 0)]  # that are changed
+        self.stages = len(self._places) + 1
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        """Besides, what is kept of each entry of the slice at hand."""
+        entries = int(self.dataset.index.cells.sum(axis=0).max())
+        kept = {"residuals": ArraySpec((entries,), "float32"), "tile": ArraySpec((LANE, entries), "float32")}
+        return super().shared_arrays() | kept
+
+    def tiny_arrays(self) -> dict[str, np.ndarray]:
+        return super().tiny_arrays() | {"tile": np.zeros((LANE, 1), np.float32)}
+
+    def do_stage(self, job: Job) -> float:
+        offsets, rows, values = job.entries()
+        columns, others, sums = self.mine(job), self.others(job), job.shared["sums"][job.first : job.last]
+        residuals, tile = job.shared["residuals"], job.shared["tile"]
+        errors, stage = 0.0, job.stage
+        if stage == 0:
+            errors = shared_descent.open_rows(offsets, rows, values, np.float32(self.mean), columns, others, residuals)
+        else:
+            solver = self._places[stage - 1], self.entries_everywhere(job), self.penalty, self.least
+            shared_descent.descend(offsets, residuals, tile, sums, columns, *solver)
+        if stage < len(self._places):
+            place = self._places[stage]
+            if stage == 0 or place % LANE == 0:
+                shared_descent.take_factors(offsets, rows, others, place // LANE * LANE, tile)
+            shared_descent.sum_up(offsets, residuals, tile[place % LANE], sums)
+        return errors
+
+
+class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
+    """Columns in a stage for each conjugate gradient, and two more. See `samplers.factorization.shared_squares`."""
+
+    def __init__(self, dataset: Matrix, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self.stages, self.sums = self.steps + 2, self.width
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        """Besides, the conjugate gradients of each column of the slice at hand."""
+        shape = super().shared_arrays()["sums"].shape
+        return super().shared_arrays() | {name: ArraySpec(shape, "float32") for name in ("left", "direction")}
+
+    def do_stage(self, job: Job) -> float:
+        entries, columns, others = job.entries(), self.mine(job), self.others(job)
+        sums, left, direction = (job.shared[name][job.first : job.last] for name in ("sums", "left", "direction"))
+        weights = self.alpha, self.gram(job)
+        if job.stage == 0:
+            return shared_squares.open_rows(*entries, np.float32(self.mean), *weights, columns, others, sums)
+        solver = self.entries_everywhere(job), self.fixed(job), self.penalty
+        if job.stage == 1:
+            shared_squares.begin(sums, columns, left, direction, *solver)
+        else:
+            shared_squares.step(sums, columns, left, direction, *solver)
+        if job.stage < self.stages - 1:
+            shared_squares.multiply_rows(*entries, *weights, direction, others, sums)
+        return 0.0
+
+
+class RingImplicitFeedback(RingLeastSquares, ImplicitFeedback):
+    """Where columns are solved for, `products` has W'W of the rows that this machine has: G is the sum of all."""
+
+    phases: Sequence[Phase] = (*ImplicitFeedback.phases[:3], StagedColumns.column_stages)
+    reading_phases: Sequence[Phase] = (*ImplicitFeedback.reading_phases, *GatheredRows.exported)

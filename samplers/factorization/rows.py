@@ -1,0 +1,79 @@
+"""Rows of factors, as all methods of factorization keep them, and what is done with two of them.
+
+Each is float32, as long as a multiple of `LANE`. With biases a user's row begins with its bias and 1, an item's with 1
+and its bias: so their inner product is the sum of both biases and of the product of the factors, which come next. What
+holds 1 is never changed. What is beyond the last factor is 0 and stays so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
+from ooc.streams import bits, uniform
+from samplers.factorization import lanes
+from samplers.factorization.lanes import LANE
+
+BIASES = 2  # places before the factors, if there are biases
+LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bounds them
+
+
+class Penalty(NamedTuple):
+    """lambda * |w|^2 for each row, or as often as it has entries. regularization: float32."""
+
+    regularization: np.float32
+    per_entry: bool
+
+
+@reordered_kernel
+def penalty_of(penalty, entries):
+    """The weight of the squares of a row with so many entries."""
+    return penalty.regularization * np.float32(entries) if penalty.per_entry else penalty.regularization
+
+
+@unmanaged_kernel
+def draw_factors(rows, numbers, key, spread):
+    """Set rows, float32 (D, R), to random numbers between -spread and spread, float32. numbers: integers (D,), of which
+    each names a row: it begins with the same factors wherever it lies. key: uint64, of the stream."""
+    for d in range(rows.shape[0]):
+        mine = bits(key, np.uint64(numbers[d]))
+        for k in range(rows.shape[1]):
+            rows[d, k] = spread * np.float32(2.0 * uniform(mine, np.uint64(k)) - 1.0)
+
+
+@inlined_kernel
+def dot(one, other):
+    """The inner product of two rows, float32 (R,)."""
+    products = lanes.spread(np.float32(0.0))
+    for k in range(0, one.size, LANE):
+        products = lanes.fused(lanes.load(one, k), lanes.load(other, k), products)
+    return lanes.total(products)
+
+
+@reordered_kernel
+def find_residuals(columns, values, mean, row, others, residuals):
+    """Set residuals float32 (n,) to a_j - mean - w . h_j for the entries of a row; returns the sum of their squares."""
+    total = 0.0
+    for j in range(columns.size):
+        residuals[j] = values[j] - mean - dot(row, others[columns[j]])
+        total += np.float64(residuals[j]) * residuals[j]
+    return total
+
+
+@reordered_kernel
+def squared_errors(offsets, columns, values, mean, rows, places, unknown, others, work):
+    """The sum of the squared residuals of the entries of D rows.
+
+    offsets: int64 (D+1,), where those of each begin in columns uint32 (N,) and values float32 (N,). places: int64
+    (D,), where their factors are in `rows`, float32 (., R), or -1 if they are `unknown`, float32 (R,). others: float32
+    (I, R), which `columns` number. work: float32 (n,), for rows of up to n entries.
+    """
+    total = 0.0
+    for d in range(offsets.size - 1):
+        mine = slice(offsets[d], offsets[d + 1])
+        residuals = work[: offsets[d + 1] - offsets[d]]
+        row = rows[places[d]] if places[d] >= 0 else unknown
+        total += find_residuals(columns[mine], values[mine], mean, row, others, residuals)
+    return total

@@ -1,0 +1,70 @@
+"""Cyclic coordinate descent over rows whose entries are on several machines: kernels.
+
+As `samplers.factorization.ccd`, but the sums over the entries of a row are told before they are used, so that others
+can be added. A row is opened once: its residuals are made, and kept up to date while one factor after the other is set.
+Rows have entries from offsets[d] to offsets[d + 1], and what is kept of each lies in the same order: its residual, and
+`LANE` factors of the other side, side by side in a tile, float32 (LANE, n)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.factorization.lanes import LANE
+from samplers.factorization.rows import find_residuals, penalty_of
+
+
+@reordered_kernel
+def open_rows(offsets, columns, values, mean, rows, others, residuals):
+    """Set the residuals, float32 (n,), of the entries of D rows; returns the sum of their squares.
+
+    offsets: int64 (D+1,). columns uint32, values float32 (n,): entries. rows: float32 (D, R), others: float32 (I, R),
+    which `columns` number.
+    """
+    total = 0.0
+    for d in range(offsets.size - 1):
+        mine = slice(offsets[d], offsets[d + 1])
+        total += find_residuals(columns[mine], values[mine], mean, rows[d], others, residuals[mine])
+    return total
+
+
+@reordered_kernel
+def take_factors(offsets, columns, others, first, tile):
+    """Set the tile to the factors from `first` on that the entries have on the other side."""
+    for j in range(offsets[0], offsets[-1]):
+        other = others[columns[j], first : first + LANE]
+        for k in range(LANE):
+            tile[k, j] = other[k]
+
+
+@reordered_kernel
+def sum_up(offsets, residuals, of_entries, sums):
+    """Set sums, float64 (D, 2), to those of r h and h^2 over the entries of each row. of_entries: h, float32 (n,)."""
+    for d in range(offsets.size - 1):
+        mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
+        along, squares = np.float32(0.0), np.float32(0.0)
+        for j in range(mine.size):
+            along += mine[j] * factors[j]
+            squares += factors[j] * factors[j]
+        sums[d, 0], sums[d, 1] = along, squares
+
+
+@reordered_kernel
+def descend(offsets, residuals, tile, sums, rows, place, entries, penalty, least):
+    """Set a factor of each row to its best value, and bring the residuals up to date.
+
+    sums: float64 (D, 2), over the entries on all machines, of which there are `entries`, int64 (D,). place: of the
+    factor; the tile has those of the other side. penalty: `factor_rows.Penalty`. least: float32, of any factor.
+    """
+    of_entries = tile[place % LANE]
+    for d in range(offsets.size - 1):
+        regularization = np.float64(penalty_of(penalty, max(entries[d], 1)))
+        factor = rows[d, place]
+        if sums[d, 1] + regularization <= 0:  # no penalty, and nothing depends on it
+            continue
+        best = (sums[d, 0] + factor * sums[d, 1]) / (sums[d, 1] + regularization)
+        rows[d, place] = max(np.float32(best), least)
+        change = rows[d, place] - factor
+        mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
+        for j in range(mine.size):
+            mine[j] -= change * factors[j]

@@ -1,0 +1,83 @@
+"""Conjugate gradients for rows whose entries are on several machines: kernels.
+
+As `samplers.factorization.als`, A w = b with A = G + lambda I + sum_j e_j h_j h_j' and b = sum_j t_j h_j, but the sums
+over the entries of a row are told before they are used, so that others can be added. So is G times a vector, where G is
+a sum, too: each machine gives its share of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.factorization.als import SMALL, add, add_errors, add_products, multiply
+from samplers.factorization.rows import dot, penalty_of
+
+
+@reordered_kernel
+def open_rows(offsets, columns, values, mean, alpha, gram, rows, others, sums):
+    """Set sums, float64 (D, R), to b - (A - lambda I) w of each row, of this machine's share of A and b; returns the
+    sum of the squared residuals of their entries.
+
+    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,). alpha: 0
+    for ratings. gram: float32 (R, R), the share of G, or (0, 0) for 0. rows: float32 (D, R), others: float32 (I, R),
+    which `columns` number.
+    """
+    total = 0.0
+    for d in range(offsets.size - 1):
+        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        multiply(gram, np.float32(0.0), rows[d], sums[d])
+        for k in range(rows.shape[1]):
+            sums[d, k] = -sums[d, k]
+        total += add_errors(mine, of_mine, mean, alpha, rows[d], others, sums[d])
+    return total
+
+
+@reordered_kernel
+def multiply_rows(offsets, columns, values, alpha, gram, directions, others, sums):
+    """Set sums, float64 (D, R), to this machine's share of A - lambda I, times the direction of each row, float32
+    (D, R). The others as in `open_rows`."""
+    for d in range(offsets.size - 1):
+        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        multiply(gram, np.float32(0.0), directions[d], sums[d])
+        add_products(mine, of_mine, alpha, directions[d], others, sums[d])
+
+
+@reordered_kernel
+def begin(sums, rows, left, directions, entries, fixed, penalty):
+    """Set what is left of b - A w, and the first direction, float32 (D, R) both.
+
+    sums: of `open_rows`, of all machines, on which each row has `entries`, int64 (D,). fixed: the place that is not
+    changed, or -1. penalty: `factor_rows.Penalty`.
+    """
+    for d in range(entries.size):
+        regularization = penalty_of(penalty, max(entries[d], 1))
+        for k in range(rows.shape[1]):
+            left[d, k] = sums[d, k] - regularization * rows[d, k]
+        if fixed >= 0:
+            left[d, fixed] = 0.0
+        for k in range(rows.shape[1]):
+            directions[d, k] = left[d, k]
+
+
+@reordered_kernel
+def step(sums, rows, left, directions, entries, fixed, penalty):
+    """Take a step along each direction, and turn it. sums: of `multiply_rows`, of all machines; they become A times the
+    direction. The others as in `begin`."""
+    for d in range(entries.size):
+        image, before = sums[d], dot(left[d], left[d])
+        if before <= SMALL:
+            continue
+        add(image, penalty_of(penalty, max(entries[d], 1)), directions[d])
+        if fixed >= 0:
+            image[fixed] = 0.0
+        along = 0.0
+        for k in range(image.size):
+            along += image[k] * directions[d, k]
+        length = before / along
+        for k in range(image.size):
+            rows[d, k] += length * directions[d, k]
+            left[d, k] -= length * image[k]
+        after = dot(left[d], left[d])
+        for k in range(image.size):
+            directions[d, k] = left[d, k] + (after / before) * directions[d, k]

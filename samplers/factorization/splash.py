@@ -1,0 +1,220 @@
+"""Matrix factorization by stochastic gradients of the items' vectors alone, as a stochastic program (Splash, 6.2).
+
+The vector u of a user is always the best for what the items' vectors v are now, so that the objective is one of these:
+
+    sum_i min_u [ sum_j (u . v_j - (a_ij - mean))^2 + lambda |u|^2 + lambda * sum_j |v_j|^2 ]      (equation 18)
+
+over the items j that user i has rated. A step goes along its gradient, at the rates of AdaGrad; a user of weight m is m
+of them. Items begin with random unit vectors of which no coordinate is below 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import inlined_kernel, unmanaged_kernel
+from blocks.errors import RequestError
+from blocks.ratings.matrix import Matrix
+from ooc.program import Arrays, Sweep
+from ooc.stochastic.program import Local, StochasticProgram
+from ooc.stochastic.variable_arrays import Shared
+from samplers.factorization.lanes import LANE
+from samplers.factorization.model import trained_columns, trained_rows, write_factors
+from samplers.factorization.program import MOST_RANK
+from samplers.factorization.rows import squared_errors
+
+_LEAST = np.float32(1e-12)  # of a sum of squares
+
+
+class SplashFactorization(StochasticProgram):
+    """rank: R. regularization: lambda. rate: of the first steps. center: whether the mean of all is taken out."""
+
+    maps: Sequence[str] = ("squared_error",)
+
+    def __init__(
+        self,
+        dataset: Matrix,
+        *,
+        rank: int,
+        regularization: float,
+        rate: float = 0.1,
+        center: bool = True,
+        **options: Any,
+    ) -> None:
+        if not 1 <= rank <= MOST_RANK:
+            raise RequestError(f"--rank {rank}: 1 to {MOST_RANK:,} factors are possible")
+        if not 0 < regularization < math.inf:
+            raise RequestError(f"--regularization {regularization:g}: more than 0 is needed for --method splash")
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        self.rank, self.regularization, self.rate = rank, regularization, rate
+        self.mean = dataset.whole.mean if center else 0.0
+        self.width = -(-rank // LANE) * LANE
+        super().__init__(dataset, **options)
+
+    def shared_variables(self) -> dict[str, Shared]:
+        rows = self.dataset.columns, self.width
+        return {"items": Shared(rows, "float32"), "squares": Shared(rows, "float32")}
+
+    def local_variables(self) -> dict[str, Local]:
+        work = Local((self.rank,), "float32", per="work")
+        return {
+            "user": Local((self.width,), "float32"),  # found by `squared_error` alone
+            "gram": Local((self.rank, self.rank), per="work"),
+            "best": Local((self.rank,), per="work"),
+            "row": work,
+            "squares": work,
+            "steps": work,
+        }
+
+    def constants(self) -> dict[str, Any]:
+        return {
+            "mean": float(self.mean),
+            "penalty": float(self.regularization),
+            "rate": np.float32(self.rate),
+        }
+
+    def first_values(self) -> dict[str, Any]:
+        drawn = np.zeros((self.dataset.columns, self.width), np.float32)
+        directions = np.abs(np.random.default_rng(self.seed).normal(size=(self.dataset.columns, self.rank)))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        drawn[:, : self.rank] = directions[self.dataset.index.column_ids]
+        return {"items": drawn}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        solve_user(element, shared, local)
+        row, best = local.row, local.best
+        times = np.float32(weight)
+        for entry in range(element.columns.size):
+            item = element.columns[entry]
+            shared.items.get_row(item, row)
+            error = np.float32(2.0 * residual(element.values[entry], row, shared, local))
+            shrinkage = np.float32(2.0 * shared.penalty)
+            shared.squares.get_row(item, local.squares)
+            for k in range(row.size):
+                gradient = error * np.float32(best[k]) + shrinkage * row[k]
+                local.steps[k] = times * gradient * gradient
+                rate = shared.rate / np.sqrt(local.squares[k] + local.steps[k] + _LEAST)
+                local.squares[k] = -rate * times * gradient
+            shared.squares.add_row(item, local.steps)
+            shared.items.add_row(item, local.squares)
+
+    @staticmethod
+    def loss(element, shared, local):
+        solve_user(element, shared, local)
+        total = errors_of(element, shared, local)
+        for k in range(local.best.size):
+            total += shared.penalty * local.best[k] * local.best[k]
+        return total
+
+    @staticmethod
+    def squared_error(element, shared, local):
+        solve_user(element, shared, local)
+        for k in range(local.best.size):
+            local.user[k] = local.best[k]
+        return errors_of(element, shared, local)
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        errors = math.fsum(math.fsum(some) for some in self.values("squared_error", sweep))
+        return {**super().measure(sweep, shared), "errors": errors}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        told = super().objective({}, shared)
+        squares = np.einsum("ij,ij->i", shared["items"], shared["items"], dtype=np.float64)
+        penalty = self.regularization * float(np.sum(squares * self.dataset.index.column_entries))
+        rmse = math.sqrt(sums["errors"] / self.dataset.entries)
+        return {"objective": sums["objective"] + penalty, "rmse": rmse, **told}
+
+    def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
+        """The sum of the squared errors of ratings that were not trained on; see `MatrixFactorization`."""
+        self._solve_users(sweep)
+        unknown, errors = np.zeros(self.width, np.float32), 0.0
+        for number in range(held_out.block_count):
+            block = held_out.block(number)
+            work = np.empty(int(np.diff(block.offsets).max()), np.float32)
+            factors = shared["local.user"], order[block.rows], unknown, shared["items"]
+            entries = block.offsets, block.columns, block.values
+            errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors
+
+    def _solve_users(self, sweep: Sweep) -> None:
+        """Have the vectors of all users be those for the present items."""
+        for _ in self.values("squared_error", sweep):
+            pass
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        self._solve_users(sweep)
+        write_factors(
+            directory,
+            self.dataset,
+            rows=trained_rows(self.dataset, shared["local.user"]),
+            columns=trained_columns(self.dataset, shared["items"]),
+            biases=False,
+            rank=self.rank,
+            mean=self.mean,
+            solver={"regularization": self.regularization, "per_entry": False, "alpha": 0.0, "nonnegative": False},
+        )
+
+
+@inlined_kernel
+def residual(value, row, shared, local):
+    """u . v - (a - mean) of an item whose vector is in `row`."""
+    predicted = shared.mean
+    for k in range(row.size):
+        predicted += local.best[k] * row[k]
+    return predicted - value
+
+
+@inlined_kernel
+def errors_of(element, shared, local):
+    """The sum of the squared errors of a user's ratings."""
+    total = 0.0
+    for entry in range(element.columns.size):
+        shared.items.get_row(element.columns[entry], local.row)
+        error = residual(element.values[entry], local.row, shared, local)
+        total += error * error
+    return total
+
+
+@inlined_kernel
+def solve_user(element, shared, local):
+    """Set `local.best` to the vector of a user that is best for the present items: the normal equations."""
+    gram, best, row = local.gram, local.best, local.row
+    for k in range(best.size):
+        best[k] = 0.0
+        for other in range(k + 1):
+            gram[k, other] = shared.penalty if k == other else 0.0
+    for entry in range(element.columns.size):
+        shared.items.get_row(element.columns[entry], row)
+        value = element.values[entry] - shared.mean
+        for k in range(best.size):
+            best[k] += value * row[k]
+            for other in range(k + 1):
+                gram[k, other] += row[k] * row[other]
+    solve(gram, best)
+
+
+@unmanaged_kernel
+def solve(gram, right):
+    """Solve a symmetric, positive definite system, float64 (R, R) of which the lower half is read, by Cholesky's
+    factors, which are left there; the solution is left in `right`, float64 (R,)."""
+    for k in range(right.size):
+        for column in range(k + 1):
+            total = gram[k, column]
+            for other in range(column):
+                total -= gram[k, other] * gram[column, other]
+            gram[k, column] = math.sqrt(total) if column == k else total / gram[column, column]
+    for k in range(right.size):
+        for other in range(k):
+            right[k] -= gram[k, other] * right[other]
+        right[k] /= gram[k, k]
+    for k in range(right.size - 1, -1, -1):
+        for other in range(k + 1, right.size):
+            right[k] -= gram[other, k] * right[other]
+        right[k] /= gram[k, k]

@@ -1,0 +1,93 @@
+"""Models for other programs and of them, by the name of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from blocks.errors import RequestError
+from blocks.files import disk_errors, publish, publish_directory, require_new
+from ooc.run import CONFIG
+from samplers.factorization.model import Factorization
+from samplers.interchange.gensim_models import read_gensim, write_gensim
+from samplers.interchange.mallet import read_state, write_mallet
+from samplers.interchange.parquet import write_parquet
+from samplers.interchange.pyldavis import write_pyldavis
+from samplers.interchange.scipy_matrices import write_scipy
+from samplers.interchange.tomotopy_models import read_tomotopy, write_tomotopy
+from samplers.interchange.word2vec import write_word2vec
+from samplers.models import open_any_model
+from samplers.regression.model import RegressionModel
+from samplers.topics.assignments import Assignments, read_assignments
+from samplers.topics.model import MANIFEST, TopicModel, write_topic_model
+from samplers.topics.results import export_npz
+
+_TOPICS, _FACTORS, _ANY = (TopicModel,), (Factorization,), (TopicModel, Factorization, RegressionModel)
+
+
+class Format(NamedTuple):
+    """write: takes a model, a path, and, if it is of tokens, their topics. models: of which kinds. directory: whether
+    what is written are several files, in a directory."""
+
+    write: Callable[..., None]
+    models: tuple[type, ...]
+    directory: bool
+    tokens: bool = False
+
+
+FORMATS = {
+    "npz": Format(export_npz, _ANY, directory=False),
+    "scipy": Format(write_scipy, _TOPICS, directory=True),
+    "parquet": Format(write_parquet, _TOPICS + _FACTORS, directory=True),
+    "word2vec": Format(write_word2vec, _FACTORS, directory=True),
+    "pyldavis": Format(write_pyldavis, _TOPICS, directory=False),
+    "gensim": Format(write_gensim, _TOPICS, directory=True),
+    "mallet": Format(write_mallet, _TOPICS, directory=True, tokens=True),
+    "tomotopy": Format(write_tomotopy, _TOPICS, directory=False, tokens=True),
+}
+IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
+    "mallet": read_state,
+    "gensim": read_gensim,
+    "tomotopy": read_tomotopy,
+}
+
+
+def export(run: Path, out: Path, name: str, *, overwrite: bool = False) -> int:
+    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError."""
+    form = _named(FORMATS, name)
+    model = open_any_model(run)
+    if not isinstance(model, form.models):
+        of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
+        raise RequestError(f"--format {name} is not for the model of {run}", f"Choose one of: {', '.join(of)}.")
+    require_new(out, overwrite=overwrite)
+    if form.directory and out.exists():
+        raise RequestError(f"{out} exists: --format {name} writes several files", "Choose another name, or remove it.")
+    more: list[Any] = [_tokens(run)] if form.tokens else []
+    with disk_errors(out), publish_directory(out) if form.directory else publish(out) as beside:
+        form.write(model, beside, *more)
+    return sum(file.stat().st_size for file in (out.iterdir() if form.directory else [out]))
+
+
+def _tokens(run: Path) -> Assignments | None:
+    """The topics of the tokens, where `run` is one that has its state."""
+    return read_assignments(run) if (run / CONFIG).exists() else None
+
+
+def import_model(name: str, source: Path, out: Path, *, overwrite: bool = False) -> TopicModel:
+    """Make a model directory of another program's model. Raises RequestError."""
+    read = _named(IMPORTS, name)
+    if out.exists() and not (overwrite and (out / MANIFEST).exists()):
+        raise RequestError(
+            f"{out} exists" if not overwrite else f"{out} is no model, so it is not replaced", "Choose another name."
+        )
+    model = read(source)
+    with publish_directory(out, overwrite=overwrite) as directory:
+        write_topic_model(directory, model)
+    return model
+
+
+def _named(formats: dict[str, Any], name: str) -> Any:
+    if name not in formats:
+        raise RequestError(f"--format {name!r} is not known", f"Choose one of: {', '.join(formats)}.")
+    return formats[name]

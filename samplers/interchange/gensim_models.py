@@ -1,0 +1,62 @@
+"""Models of gensim: `LdaModel`, whose variational parameters are counts and priors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from samplers.interchange.topic_counts import model_of_weights
+from samplers.topics.model import TopicModel
+
+MODEL = "lda.model"  # and files whose names begin so
+
+
+def gensim_module() -> Any:
+    """gensim; raises RequestError if it is not installed."""
+    try:
+        import gensim.models
+    except ImportError:
+        raise RequestError("gensim is not installed", 'Install it with: pip install "ooc[gensim]"') from None
+    return gensim
+
+
+def to_gensim(model: TopicModel) -> Any:
+    """An `LdaModel` of the same topics; its id2word is a `Dictionary` with the words in our order."""
+    gensim = gensim_module()
+    dictionary = gensim.corpora.Dictionary()
+    dictionary.token2id = {word: number for number, word in enumerate(model.vocabulary())}
+    dictionary.num_docs = model.documents.offsets.size - 1
+    found = gensim.models.LdaModel(
+        num_topics=model.topics,
+        id2word=dictionary,
+        alpha=model.alpha / model.states,
+        eta=model.beta / model.states,
+        dtype=np.float64,
+    )
+    weights = model.word_shares() * ((model.topic_counts + model.vocabulary_size * model.beta) / model.states)[:, None]
+    found.state.sstats = weights - model.beta / model.states
+    found.state.numdocs = dictionary.num_docs
+    found.sync_state()
+    return found
+
+
+def from_gensim(model: Any) -> TopicModel:
+    """The topics of an `LdaModel`. It has counts for no documents."""
+    words = [model.id2word[number] for number in range(model.num_terms)]
+    return model_of_weights(model.state.get_lambda().astype(np.float64), np.array(model.alpha, np.float64), words)
+
+
+def write_gensim(model: TopicModel, directory: Path) -> None:
+    """Save an `LdaModel` in an empty directory."""
+    to_gensim(model).save(str(directory / MODEL))
+
+
+def read_gensim(path: Path) -> TopicModel:
+    """The topics of an `LdaModel` that was saved: a pickle, that can do anything when it is read."""
+    file = path / MODEL if path.is_dir() else path
+    if not file.exists():
+        raise RequestError(f"{file} does not exist", "Give the file that LdaModel.save was given.")
+    return from_gensim(gensim_module().models.LdaModel.load(str(file)))

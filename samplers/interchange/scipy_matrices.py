@@ -1,0 +1,29 @@
+"""Counts of a topic model as sparse matrices that `scipy.sparse.load_npz` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from blocks.corpus.writer import write_lines
+from blocks.npz import write_npz
+from samplers.topics.model import TopicModel
+
+
+def write_scipy(model: TopicModel, directory: Path) -> None:
+    """Write words.npz (V, K) and documents.npz (D, K), csr; priors.npz with alpha and beta; vocabulary.txt, and
+    documents.txt if documents have names."""
+    for name, rows in (("words", model.words), ("documents", model.documents)):
+        arrays = {
+            "indices": rows.topics.astype(np.int32),
+            "indptr": rows.offsets,
+            "format": np.array(b"csr"),
+            "shape": np.array([rows.offsets.size - 1, model.topics]),
+            "data": rows.counts,
+        }
+        write_npz(directory / f"{name}.npz", arrays)
+    write_npz(directory / "priors.npz", {"alpha": model.alpha, "beta": np.array(model.beta)})
+    write_lines(directory, "vocabulary.txt", model.vocabulary())
+    if names := model.document_names():
+        write_lines(directory, "documents.txt", names)

@@ -1,0 +1,123 @@
+"""Models of tomotopy: `LDAModel`, a collapsed Gibbs sampler, whose tokens have topics as ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError, WorkFailed
+from samplers.interchange.topic_counts import model_of_tokens
+from samplers.topics.assignments import Assignments
+from samplers.topics.model import TopicModel
+
+_MOST_TOPICS = (1 << 15) - 1
+_UNKNOWN = "tomotopy {} saves models in a way that is not known here"
+_MARK = b"Zs\0"  # in a saved model: before the number of a document's tokens, uint32, and their topics, int16, by word
+
+
+def tomotopy_module() -> Any:
+    """tomotopy; raises RequestError if it is not installed."""
+    try:
+        import tomotopy
+    except ImportError:
+        raise RequestError("tomotopy is not installed", 'Install it with: pip install "ooc[tomotopy]"') from None
+    return tomotopy
+
+
+def from_tomotopy(model: Any) -> TopicModel:
+    """The counts of an `LDAModel`; words that it had left out are left out."""
+    lengths = [len(document.words) for document in model.docs]
+    words = np.concatenate([np.asarray(document.words, np.uint32) for document in model.docs])
+    topics = np.concatenate([np.asarray(document.topics, np.int64) for document in model.docs])
+    documents = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    kept = topics >= 0
+    names = [document.uid for document in model.docs]
+    return model_of_tokens(
+        documents[kept],
+        words[kept],
+        topics[kept].astype(np.uint32),
+        np.asarray(model.alpha, np.float64),
+        float(model.eta),
+        list(model.used_vocabs),
+        names if all(names) else None,
+        len(lengths),
+    )
+
+
+def read_tomotopy(path: Path) -> TopicModel:
+    """The counts of an `LDAModel` that was saved in full."""
+    module = tomotopy_module()
+    try:
+        return from_tomotopy(module.LDAModel.load(str(path)))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RequestError(f"{path} is not an LDAModel that tomotopy saved in full: {error}") from None
+
+
+def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
+    """An `LDAModel` whose tokens have the topics of a state. Documents without tokens are left out.
+
+    tomotopy has no call that sets topics. So a model of the same documents is saved, its topics are replaced there, and
+    what tomotopy makes of that is compared. Raises RequestError if it has not so many topics, WorkFailed if it differs.
+    """
+    if model.topics > _MOST_TOPICS:
+        raise RequestError(f"tomotopy has up to {_MOST_TOPICS:,} topics, not {model.topics:,}")
+    module, vocabulary, names = tomotopy_module(), model.vocabulary(), model.document_names()
+    named = names is not None and len(set(names)) == len(names)
+    filled, corpus = np.flatnonzero(np.diff(tokens.offsets)).tolist(), module.utils.Corpus()
+    for number in filled:
+        words = [vocabulary[word] for word in tokens.words[slice(*tokens.offsets[number : number + 2])]]
+        corpus.add_doc(words, **({"uid": names[number]} if names and named else {}))
+    found = module.LDAModel(k=model.topics, alpha=tokens.alpha.tolist(), eta=tokens.beta, seed=0, corpus=corpus)
+    found.train(0, workers=1)
+    changed = module.LDAModel.loads(_with_topics(found, _by_word(found, tokens, filled)))
+    counts = np.array([changed.get_topic_word_dist(k) for k in range(model.topics)])
+    expected = _topic_words(changed, model.topics).T + tokens.beta
+    if not np.allclose(counts, expected / expected.sum(axis=1, keepdims=True), atol=1e-5):
+        raise WorkFailed(_UNKNOWN.format(module.__version__))
+    return changed
+
+
+def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) -> None:
+    """Save an `LDAModel`, to go on with or to infer by. Raises RequestError if there are no tokens."""
+    if tokens is None:
+        raise RequestError("tomotopy's models have the topics of single tokens", "Give a run that has its state.")
+    path.write_bytes(to_tomotopy(model, tokens).saves(full=True))
+
+
+def _by_word(found: Any, tokens: Assignments, filled: list[int]) -> list[np.ndarray]:
+    """The topics of each document, int16, in the order of the numbers that tomotopy gave to its words."""
+    ordered = []
+    for document, number in zip(found.docs, filled, strict=True):
+        topics = tokens.topics[slice(*tokens.offsets[number : number + 2])]
+        ordered.append(topics[np.argsort(document.words, kind="stable")].astype(np.int16))
+    return ordered
+
+
+def _topic_words(found: Any, topics: int) -> np.ndarray:
+    """int32 (V, K), the counts of a model of tomotopy."""
+    counts = np.zeros((len(found.used_vocabs), topics), np.int32)
+    for document in found.docs:
+        np.add.at(counts, (np.asarray(document.words), np.asarray(document.topics)), 1)
+    return counts
+
+
+def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
+    """The saved model, with other topics of the tokens and what they count up to."""
+    before = _topic_words(found, found.k)
+    after, saved, at = np.zeros_like(before), bytearray(found.saves(full=True)), 0
+    for document, mine in zip(found.docs, topics, strict=True):
+        at = saved.find(_MARK + len(mine).to_bytes(4, "little"), at) + len(_MARK) + 4
+        saved[at : at + mine.nbytes] = mine.tobytes()
+        at += mine.nbytes
+        np.add.at(after, (np.sort(document.words), mine), 1)
+    return bytes(saved).replace(_counts_in_file(before), _counts_in_file(after))
+
+
+def _counts_in_file(counts: np.ndarray) -> bytes:
+    """The tokens of each topic, and of each word in each topic, as they stand in a file, with their shapes."""
+    words, topics = counts.shape
+    shapes = (np.array(shape, np.int32).tobytes() for shape in ((topics, 1), (topics, words)))
+    arrays = counts.sum(axis=0, dtype=np.int32).tobytes(), counts.tobytes()
+    return b"".join(part for pair in zip(shapes, arrays, strict=True) for part in pair)

@@ -1,0 +1,1 @@
+"""Latent Dirichlet allocation: kernels of the samplers, their programs, and how they are trained."""

@@ -1,0 +1,96 @@
+"""AliasLDA: O(K_d) a token (Li, Ahmed, Ravi and Smola, KDD 2014, section 3).
+
+The conditional falls into a part with only the document's topics and a rest, drawn from a table made earlier:
+
+    p(k) ~ n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta)  +  alpha_k * (n_kw^- + beta) / (n_k^- + V*beta)
+
+Proposals come from q, the same with the table's weights_k, alpha_k over an older n_k + V*beta, in the rest, and
+
+    p(k) / q(k)  =  (n_kd^- + alpha_k) / (n_kd^- + weights_k * (n_k^- + V*beta))
+
+so that a move s -> t is accepted with the probability min(1, p(t) q(s) / (p(s) q(t))). The table's n_kw are those of
+the row that stands in the ratio, the token itself taken out of both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import inlined, unmanaged_kernel
+from ooc.streams import bits, uniform
+from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
+from samplers.lda.rows import decrease, increase, row_count
+from samplers.lda.word_tables import choose_word_entry, make_smoothing, make_table, settle_word
+
+
+@unmanaged_kernel
+def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
+    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+
+    word_tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
+    alpha: float64 (K,). steps: proposals a token. key: the random stream; 3 draws a proposal.
+    """
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary, cumulated = counts[:5]
+    weights = word_tables.weights
+    changed, draw = 0, np.uint64(0)
+    for d in range(offsets.size - 1):
+        first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(positions, first, offsets[d + 1], cell.last - 1)
+        if first == last:
+            continue
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
+        for token in range(first, last):
+            old, word = np.int64(token_topics[token]), words[token]
+            size = take_out(topics, present, places, size, summary, old)
+            if in_place:
+                decrease(rows, word, old)
+                for k in range(alpha.size):
+                    weights[k] = alpha[k] / summary[k]
+                make_smoothing(word_tables, scratch)
+                make_table(word_tables, 0, rows, word, scratch)
+                own, own_count, place, mass = np.int64(-1), np.int64(0), np.int64(0), word_tables.masses[0]
+            else:
+                own, own_count, place = old, row_count(rows, word, old), np.int64(word)
+                mass = word_tables.masses[word] - weights[old]
+            of_document = document_part(topics, present, size, summary, rows, word, own, beta, cumulated)
+            smoothing_mass = beta * word_tables.masses[-1]
+            new, importance_new = old, importance(topics, summary, weights, alpha, old)
+            for _ in range(steps):
+                x = uniform(key, draw) * (of_document + mass + smoothing_mass)
+                if x < of_document:
+                    proposed = np.int64(present[min(first_above(cumulated, 0, size, x), size - 1)])
+                else:
+                    stream = bits(key, draw + np.uint64(1))
+                    chosen = choose_word_entry(word_tables, place, mass, smoothing_mass, stream)
+                    proposed = settle_word(word_tables, place, chosen, own, own_count, stream)
+                importance_proposed = importance(topics, summary, weights, alpha, proposed)
+                if uniform(key, draw + np.uint64(2)) * importance_new < importance_proposed:
+                    new, importance_new = proposed, importance_proposed
+                draw += np.uint64(3)
+            if in_place:
+                increase(rows, word, new)
+            size = put_back(topics, present, places, size, summary, new)
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
+            changed += new != old
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
+    return changed
+
+
+@inlined
+def importance(topics, summary, weights, alpha, k):
+    """p(k) / q(k)."""
+    return (topics[k] + alpha[k]) / (topics[k] + weights[k] * summary[k])
+
+
+@inlined
+def document_part(topics, present, size, summary, rows, word, own, beta, cumulated):
+    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics; returns the sum."""
+    total = 0.0
+    for i in range(size):
+        k = np.int64(present[i])
+        of_word = row_count(rows, word, k) - (k == own) + beta
+        total += topics[k] * of_word / summary[k]
+        cumulated[i] = total
+    return total

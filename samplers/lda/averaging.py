@@ -1,0 +1,165 @@
+"""The average over several states of a chain: kept as models while it is trained, pooled when it is done.
+
+A state that is due is exported to `sample-000090/` of the run, and stays there until the model is published. Pooling
+sums counts and priors, see `samplers.topics.model`: with n^s, alpha^s and beta^s of state s
+
+    phi_kw   = sum_s (n^s_kw + beta^s)  / sum_s (n^s_k + V*beta^s)
+    theta_dk = sum_s (n^s_kd + alpha^s_k) / sum_s (N_d + abar^s)
+
+Topics keep their numbers along a chain; where they drift, an average blurs them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import publish_directory, temporary_name
+from ooc.engine import StaticEngine
+from ooc.run import Run
+from ooc.training import publish_export
+from samplers.lda.hyperparameters import COUNT, Histogram, add_histograms
+from samplers.topics.model import Model, Rows, write_model
+
+_CHUNK = 1 << 20  # entries of all states that are pooled at a time
+
+
+def check_average(states: int, iterations: int, every: int, dataset: Dataset) -> None:
+    """Raise RequestError unless so many states come, one at each multiple of `every` iterations, and can be added."""
+    if states < 1:
+        raise RequestError(f"--average {states}: at least 1 state is needed")
+    if states == 1:
+        return
+    if iterations % every:
+        raise RequestError(
+            f"--average takes states every {every} iterations, and {iterations} is no multiple of that",
+            "Choose --iterations and --evaluate-every so that it is.",
+        )
+    if states * every > iterations:
+        raise RequestError(
+            f"--average {states}: with one state every {every} iterations, {iterations} give {iterations // every}",
+            "Give more --iterations, or fewer to --evaluate-every.",
+        )
+    if states * int(dataset.whole.frequencies.max(initial=0)) > int(COUNT):
+        raise RequestError(f"--average {states}: the counts of the most frequent word would exceed 32 bits")
+
+
+def state_path(run: Path, iteration: int) -> Path:
+    """Where the state after an iteration is kept."""
+    return run / f"sample-{iteration:06}"
+
+
+def states_until(iteration: int, states: int, every: int) -> list[int]:
+    """The iterations whose states are averaged if the training ends after `iteration`."""
+    return [iteration - every * back for back in reversed(range(states))]
+
+
+def check_more(run: Run, iterations: int, done: int) -> None:
+    """Raise RequestError if a run cannot end after `iterations`, because a state that it would need is gone."""
+    states, every = run.config["settings"]["average"], run.config["evaluate_every"]
+    check_average(states, iterations, every, run.dataset(Dataset))
+    passed = [iteration for iteration in states_until(iterations, states, every) if iteration <= done]
+    if states > 1 and iterations > done and not all(state_path(run.path, iteration).exists() for iteration in passed):
+        least = (done // every + states) * every
+        raise RequestError(
+            f"--iterations {iterations}: {done} are done, and not all of the {states} states to average were kept",
+            f"Give --iterations {least} or more.",
+        )
+
+
+def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, every: int) -> None:
+    """Keep the engine's present state, and no more than `states` of them."""
+    path = state_path(run, iteration)
+    if not engine.gather(path.exists())[0]:
+        publish_export(engine, path)
+    for old in run.glob("sample-*"):
+        if int(old.name.removeprefix("sample-")) <= iteration - states * every:
+            _remove(old)
+
+
+def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
+    """Publish the average of the kept states as the model of a run that is done, then remove them.
+
+    Once they are gone, the model that is there has to be the average; raises WorkFailed if it is not.
+    """
+    wanted = states_until(iteration, run.config["settings"]["average"], run.config["evaluate_every"])
+    if all(state_path(run.path, each).exists() for each in wanted):
+        with publish_directory(run.path / "model", overwrite=True) as directory:
+            pool_models([Model(state_path(run.path, each)) for each in wanted], wanted, dataset, directory)
+    elif not _is_average(run.path / "model", wanted):
+        raise WorkFailed(
+            f"{run.path}: the model is damaged or missing, and the states that it averaged were removed",
+            f"Train on, to an average of new states: ooc resume {run.path} --iterations "
+            f"{iteration + len(wanted) * run.config['evaluate_every']}",
+        )
+    for path in run.path.glob("sample-*"):
+        _remove(path)
+
+
+def _is_average(path: Path, wanted: list[int]) -> bool:
+    if not path.exists():
+        return False
+    model = Model(path)
+    return model.averaged == wanted and not list(model.problems())
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory so that no part of it is ever taken for the whole."""
+    gone = temporary_name(path)
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
+    """Write the average of models of a dataset, or of the whole that it is a shard of, into an empty directory."""
+    of_whole: dict[str, Any] = {}
+    if "shard" in dataset.manifest:
+        names = models[0].path / "documents.txt"
+        of_whole["document_order"] = np.arange(dataset.whole.documents)
+        of_whole["document_names"] = _lines(names) if names.exists() else None
+    write_model(
+        directory,
+        dataset,
+        alpha=np.sum([model.alpha for model in models], axis=0),
+        beta=float(sum(model.beta for model in models)),
+        topic_counts=np.sum([model.topic_counts for model in models], axis=0),
+        topic_type=str(models[0].words.topics.dtype),
+        word_rows=pool_rows([model.words for model in models]),
+        document_rows=pool_rows([model.documents for model in models]),
+        averaged=averaged,
+        **of_whole,
+    )
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
+
+
+def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:
+    """Sum sparse rows entry by entry, about `chunk` entries at a time; yields (sizes, rows) as `write_model` takes."""
+    ends = np.sum([each.offsets for each in rows], axis=0)
+    cuts = np.searchsorted(ends, np.arange(chunk, ends[-1] + chunk, chunk))
+    bounds = np.unique(np.concatenate(([0], cuts, [ends.size - 1])).clip(0, ends.size - 1))
+    for first, last in pairwise(bounds.tolist()):
+        pooled = add_histograms([_entries(each, first, last) for each in rows])
+        sizes = np.bincount(pooled.values >> np.uint64(32), minlength=last - first)
+        packed = (pooled.values & COUNT) << np.uint64(32) | pooled.times.astype(np.uint64)
+        yield sizes.astype(np.uint32), packed
+
+
+def _entries(rows: Rows, first: int, last: int) -> Histogram:
+    """The entries of some rows: row << 32 | topic, rows from 0, and their counts."""
+    offsets = rows.offsets[first : last + 1]
+    places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))
+    found = slice(offsets[0], offsets[-1])
+    return Histogram(
+        places << np.uint64(32) | rows.topics[found].astype(np.uint64), rows.counts[found].astype(np.int64)
+    )

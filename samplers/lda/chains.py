@@ -1,0 +1,159 @@
+"""Several chains of one model from different seeds: what they agree on, and the best of them.
+
+    RUN/chains.json    how many, how long, and, once all are done, the R-hat of their likelihood and the best of them
+    RUN/chain-1 ...    the runs
+
+R-hat is the potential scale reduction of split chains (Gelman et al., Bayesian Data Analysis, 3rd edition, section
+11.4; Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, eq. 1 to 4; not rank-normalised), here of the evaluated
+likelihood over the second half of training. Close to 1: the chains cannot be told apart by it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import Interrupted, RequestError
+from blocks.files import publish_directory, read_json, write_json
+from ooc.run import CHAINS, CONFIG, Run, locked, new_scratch, note_beginning, replacing, run_config
+from ooc.worker import ProgramSpec
+from samplers.lda.convergence import evaluations, measure
+
+SCHEMA = 1
+LEAST = 4  # evaluations of each chain in the second half of training
+
+
+def check_chains(chains: int, iterations: int, every: int, *, stop_when_converged: bool) -> None:
+    """Raise RequestError unless so many chains can be compared."""
+    if chains < 1:
+        raise RequestError(f"--chains {chains}: at least 1 is needed")
+    if chains == 1:
+        return
+    if stop_when_converged:
+        raise RequestError("--chains are compared over the same iterations, which --stop-when-converged does not leave")
+    if (found := iterations // every - iterations // 2 // every) < LEAST:
+        raise RequestError(
+            f"--chains {chains}: {iterations} iterations evaluated every {every} give {found} evaluations in their "
+            f"second half; R-hat needs {LEAST}",
+            "Give more --iterations, or fewer to --evaluate-every.",
+        )
+
+
+def split_r_hat(values: np.ndarray) -> float:
+    """R-hat of chains, float64 (C, n), each split in two halves; where n is odd the middle value is left out."""
+    half = values.shape[1] // 2
+    halves = np.concatenate((values[:, :half], values[:, -half:]))
+    within = halves.var(axis=1, ddof=1).mean()
+    between = half * halves.mean(axis=1).var(ddof=1)
+    if within == 0:
+        return math.inf if between else 1.0
+    return float(np.sqrt((half - 1) / half + between / (half * within)))
+
+
+def create_chains(
+    path: Path,
+    dataset: Dataset,
+    spec: ProgramSpec,
+    chains: int,
+    *,
+    scratch: Path | None,
+    overwrite: bool,
+    **configured: Any,
+) -> None:
+    """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `ooc.run`."""
+    with ExitStack() as stack:
+        stack.enter_context(replacing(path, overwrite=overwrite))
+        places = [stack.enter_context(new_scratch(scratch)) for _ in range(chains)]
+        directory = stack.enter_context(publish_directory(path, overwrite=True))
+        for number in range(chains):
+            seeded = ProgramSpec(spec.target, {**spec.options, "seed": spec.options["seed"] + number})
+            chain = directory / f"chain-{number + 1}"
+            chain.mkdir()
+            write_json(chain / CONFIG, run_config(dataset, seeded, scratch=places[number], **configured))
+        _write(directory, chains, configured["iterations"])
+        note_beginning(directory)
+
+
+def _write(path: Path, chains: int, iterations: int, **found: Any) -> None:
+    config = {"schema": SCHEMA, "chains": chains, "iterations": iterations, "r_hat": None, "best": None}
+    write_json(path / CHAINS, config | found)
+
+
+def is_chains(path: Path) -> bool:
+    return (path / CHAINS).exists()
+
+
+def read_chains(path: Path) -> dict[str, Any]:
+    """What chains.json holds."""
+    return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA)
+
+
+def chain_paths(path: Path) -> list[Path]:
+    """The run directories of the chains."""
+    return [path / f"chain-{number + 1}" for number in range(read_chains(path)["chains"])]
+
+
+def extend_chains(path: Path, iterations: int) -> None:
+    """Change how long all chains are trained."""
+    run = Run(path / "chain-1")
+    chains = read_chains(path)["chains"]
+    check_chains(chains, iterations, run.config["evaluate_every"], stop_when_converged=False)
+    _write(path, chains, iterations)
+
+
+def train_chains(
+    path: Path, train: Callable[[Path, int, float | None], object], max_time: float | None
+) -> dict[str, Any]:
+    """Train the chains that are not done, one after the other; returns what `compare` found and the best's last line.
+
+    train: trains one chain, given its run directory, iterations and the seconds that are left.
+    """
+    deadline = time.monotonic() + max_time if max_time else None
+    with locked(path):
+        config = read_chains(path)
+        for chain in chain_paths(path):
+            if is_done(chain, config["iterations"]):
+                continue
+            try:
+                train(chain, config["iterations"], max(deadline - time.monotonic(), 1e-6) if deadline else None)
+            except Interrupted as error:
+                raise Interrupted(f"{chain.name}: {error.what}", f"Go on with: ooc resume {path}") from error
+        found = compare(path)
+        _write(path, config["chains"], config["iterations"], **found)
+    return {**Run(path / found["best"]).metrics()[-1], "chains": config["chains"], **found}
+
+
+def is_done(chain: Path, iterations: int) -> bool:
+    """Whether a chain has its model, of so many iterations, and nothing is left to be removed."""
+    lines = Run(chain).metrics()
+    done = lines[-1]["iteration"] if lines else 0
+    return done >= iterations and (chain / "model").exists() and not any(chain.glob("sample-*"))
+
+
+def compare(path: Path) -> dict[str, Any]:
+    """R-hat of chains that are all done (None where it is infinite), and which ended with the best likelihood."""
+    runs = [Run(chain) for chain in chain_paths(path)]
+    metrics = [run.metrics() for run in runs]
+    config = runs[0].config
+    values = [evaluations(lines, config["evaluate_every"], config["iterations"] // 2) for lines in metrics]
+    r_hat = split_r_hat(np.array(values))
+    field = measure(metrics[0])
+    best = max(range(len(runs)), key=lambda chain: metrics[chain][-1][field])
+    return {"r_hat": r_hat if math.isfinite(r_hat) else None, "best": runs[best].path.name}
+
+
+def best_chain(path: Path) -> Path:
+    """The run of the chain with the best final likelihood; raises RequestError if not all are done."""
+    config = read_chains(path)
+    if not config["best"]:
+        raise RequestError(
+            f"{path}: not all of its {config['chains']} chains are done", f"Finish it with `ooc resume {path}`."
+        )
+    return path / config["best"]

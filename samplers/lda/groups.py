@@ -1,0 +1,236 @@
+"""Kernels over groups of tokens, a word's or a document's, that every LDA sampler needs.
+
+A group is the rows `scratch.where[:tokens]` of the local state. `document_*` kernels take a part of a block:
+
+    state: topic type (N, 1+M), column 0 is the topic. base: row at which the block begins.
+    offsets: int64 (D+1,), where each document begins in `positions`, uint32.
+
+`word_*` kernels take a part of a slice:
+
+    bases: int64 (B,), row of word-major position 0 of each block (it may lie before the first row).
+    run_offsets: int64 (W+1,); blocks, starts, lengths: uint32 (R,): the runs of each word, see
+    `blocks.corpus.dataset.Slice`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined, kernel
+from ooc.streams import uniform
+
+
+class Prior(NamedTuple):
+    """The prior of the topics in a group: alpha for a document, beta for a word.
+
+    topics: K. total: sum of the weights of all topics. weights: float64 (K,), or (1,) where all topics have the same.
+    cut, alias: alias table of the weights, float64 and uint32 (K,), or (1,) where all topics have the same.
+    """
+
+    topics: int
+    total: float
+    weights: np.ndarray
+    cut: np.ndarray
+    alias: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Working memory of one worker for groups of up to n tokens.
+
+    Words of more tokens than that are not gathered, but walked run by run.
+
+    where: int64 (n,), row of each token. topics: topic type (n,), their new topics. counts: int32 (K,), tokens of each
+    topic in a group, all 0 between groups.
+    """
+
+    where: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
+
+
+@inlined
+def draw_prior(topics, cut, alias, u):
+    """The topic that a uniform number draws from a prior, see Prior."""
+    x = u * topics
+    k = min(int(x), topics - 1)
+    return k if cut.size == 1 or x - k < cut[k] else np.int64(alias[k])
+
+
+@kernel
+def gather_document(base, positions, where):
+    """Set `where`, int64 (n,), to the rows of a document's tokens, given their positions, uint32 (n,)."""
+    for i in range(positions.size):
+        where[i] = base + positions[i]
+
+
+@kernel
+def gather_word(bases, blocks, starts, lengths, where):
+    """Set `where` to the rows of a word's tokens, given its runs; returns how many there are."""
+    tokens = 0
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(lengths[run]):
+            where[tokens + i] = row + i
+        tokens += lengths[run]
+    return tokens
+
+
+@kernel
+def word_tokens(lengths):
+    """Tokens of a word, given the lengths of its runs."""
+    tokens = 0
+    for length in lengths:
+        tokens += length
+    return tokens
+
+
+@kernel
+def count_runs(state, bases, blocks, starts, lengths, counts):
+    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run: for words too frequent to gather."""
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        for i in range(lengths[run]):
+            counts[state[row + i, 0]] += 1
+
+
+@kernel
+def initial_topics(state, base, offsets, positions, topics, delta, key):
+    """Give every token of a part of a block a topic at random, the same in all columns of `state`.
+
+    delta: int64 (K,), tokens of each topic, added to. Returns the number of tokens.
+    """
+    first = offsets[0]
+    for token in range(first, offsets[-1]):
+        topic = int(uniform(key, np.uint64(token - first)) * topics)
+        delta[topic] += 1
+        state[base + positions[token], :] = topic
+    return offsets[-1] - first
+
+
+@inlined
+def count_group(state, where, counts):
+    """Add the topics of a group's tokens to `counts`, int32 (K,)."""
+    for row in where:
+        counts[state[row, 0]] += 1
+
+
+@kernel
+def group_likelihood(state, where, counts, prior):
+    """sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and how many topics it has."""
+    count_group(state, where, counts)
+    likelihood, nonzeros = 0.0, 0
+    for row in where:
+        k = np.int64(state[row, 0])
+        if counts[k]:
+            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
+            nonzeros += 1
+            counts[k] = 0
+    return likelihood, nonzeros
+
+
+@kernel
+def dense_likelihood(counts, prior):
+    """The same as `group_likelihood`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
+    likelihood, nonzeros = 0.0, 0
+    for k in range(counts.size):
+        if counts[k]:
+            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
+            nonzeros += 1
+            counts[k] = 0
+    return likelihood, nonzeros
+
+
+@kernel
+def document_likelihood(state, base, offsets, positions, scratch, prior):
+    """The document part of the joint log-likelihood, over a part of a block."""
+    likelihood = 0.0
+    for d in range(offsets.size - 1):
+        where = scratch.where[: offsets[d + 1] - offsets[d]]
+        gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
+        likelihood += group_likelihood(state, where, scratch.counts, prior)[0]
+        likelihood += math.lgamma(prior.total) - math.lgamma(prior.total + where.size)
+    return likelihood
+
+
+@kernel
+def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, prior):
+    """The word part of the joint log-likelihood but for its topics' terms, and the topics of each word, summed."""
+    likelihood, nonzeros = 0.0, 0
+    for w in range(run_offsets.size - 1):
+        runs = slice(run_offsets[w], run_offsets[w + 1])
+        if word_tokens(lengths[runs]) > scratch.where.size:
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
+            found = dense_likelihood(scratch.counts, prior)
+        else:
+            tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            found = group_likelihood(state, scratch.where[:tokens], scratch.counts, prior)
+        likelihood += found[0]
+        nonzeros += found[1]
+    return likelihood, nonzeros
+
+
+@kernel
+def group_row(state, where, counts, row):
+    """Write a group's topics and their counts to `row`, uint64, as topic << 32 | count, ascending; returns how many."""
+    count_group(state, where, counts)
+    size = 0
+    for token in where:
+        k = np.int64(state[token, 0])
+        if counts[k]:
+            row[size] = np.uint64(k) << np.uint64(32) | np.uint64(counts[k])
+            size += 1
+            counts[k] = 0
+    row[:size].sort()
+    return size
+
+
+@kernel
+def dense_row(counts, row):
+    """The same as `group_row`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
+    size = 0
+    for k in range(counts.size):
+        if counts[k]:
+            row[size] = np.uint64(k) << np.uint64(32) | np.uint64(counts[k])
+            size += 1
+            counts[k] = 0
+    return size
+
+
+@kernel
+def document_rows(state, base, offsets, positions, scratch, topics):
+    """The topics of each document of a part: sizes, uint32 (D,), and rows as `group_row` packs them, joined."""
+    sizes = np.empty(offsets.size - 1, np.uint32)
+    rows = np.empty(offsets[-1] - offsets[0], np.uint64)
+    filled = 0
+    for d in range(offsets.size - 1):
+        where = scratch.where[: offsets[d + 1] - offsets[d]]
+        gather_document(base, positions[offsets[d] : offsets[d + 1]], where)
+        sizes[d] = group_row(state, where, scratch.counts, rows[filled:])
+        filled += sizes[d]
+    return sizes, rows[:filled].copy()
+
+
+@kernel
+def word_rows(state, bases, run_offsets, blocks, starts, lengths, scratch, topics):
+    """The topics of each word of a part: sizes, uint32 (W,), and rows as `group_row` packs them, joined."""
+    sizes = np.empty(run_offsets.size - 1, np.uint32)
+    most = 0
+    for w in range(run_offsets.size - 1):
+        most += min(word_tokens(lengths[run_offsets[w] : run_offsets[w + 1]]), topics)
+    rows = np.empty(most, np.uint64)
+    filled = 0
+    for w in range(run_offsets.size - 1):
+        runs = slice(run_offsets[w], run_offsets[w + 1])
+        if word_tokens(lengths[runs]) > scratch.where.size:
+            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
+            sizes[w] = dense_row(scratch.counts, rows[filled:])
+        else:
+            tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            sizes[w] = group_row(state, scratch.where[:tokens], scratch.counts, rows[filled:])
+        filled += sizes[w]
+    return sizes, rows[:filled].copy()

@@ -1,0 +1,52 @@
+"""What a topic model's training does at its evaluations and at its end, as the settings of the run say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocks.corpus.dataset import Dataset
+from ooc.engine import StaticEngine
+from ooc.run import Run, remembered_dataset
+from ooc.training import publish_model
+from samplers.lda.averaging import keep_state, publish_average
+from samplers.lda.convergence import evaluations, has_converged
+from samplers.lda.held_out import held_out_likelihood, present_model
+
+
+class LdaObserver:
+    """Of a run whose evaluations have so many worker processes; of several machines the first one evaluates."""
+
+    def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
+        self._run, self._workers = run, workers
+        self._settings: dict[str, Any] = run.config["settings"]
+        self._every: int = run.config["evaluate_every"]
+        entry = self._settings["held_out"]
+        name = "the held-out dataset that the run was started with"
+        self._held_out = remembered_dataset(entry, name, Dataset) if entry and first else None
+
+    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self._is_due(line["iteration"]):
+            keep_state(engine, self._run.path, line["iteration"], self._settings["average"], self._every)
+        if self._settings["held_out"]:
+            with present_model(engine, self._run.path) as model:
+                mine = held_out_likelihood(model, self._held_out, self._workers) if model and self._held_out else {}
+            found |= engine.gather(mine)[0]
+        if self._settings["stop_when_converged"]:
+            values = evaluations([*self._run.metrics(), line | found], self._every, self._run.config["extended_at"])
+            found |= {"converged": True} if has_converged(values, self._settings["average"]) else {}
+        return found
+
+    def _is_due(self, iteration: int) -> bool:
+        """Whether a state may be one of those that are averaged in the end."""
+        states = self._settings["average"]
+        if states == 1 or iteration % self._every:
+            return False
+        first = self._run.config["iterations"] - states * self._every
+        return self._settings["stop_when_converged"] or iteration > first
+
+    def finish(self, engine: StaticEngine) -> None:
+        if self._settings["average"] == 1:
+            publish_model(self._run, engine)
+        elif engine.is_first:
+            publish_average(self._run, self._run.dataset(Dataset), engine.cursor.iteration)

@@ -1,0 +1,367 @@
+"""Latent Dirichlet allocation as a program: what all its samplers have in common.
+
+Joint log-likelihood of words and topics, in the parts that the LightLDA paper reports (section 7):
+
+    document part   sum_d [lgamma(abar) - lgamma(abar + N_d) + sum_k (lgamma(n_kd + alpha_k) - lgamma(alpha_k))]
+    word part       sum_k [lgamma(V*beta) - lgamma(V*beta + n_k) + sum_w (lgamma(n_kw + beta) - lgamma(beta))]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.alias import alias_table
+from blocks.corpus.dataset import Block, Dataset, Slice
+from blocks.errors import RequestError
+from ooc.program import Arrays, Job, LocalState, Phase, StaticProgram, Sweep
+from ooc.ring.packets import Passage
+from ooc.shared import ArraySpec
+from ooc.streams import stream_key
+from samplers.lda import groups, hyperparameters
+from samplers.topics.model import write_model
+
+MOST_TOPICS = 1_000_000
+LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
+
+
+def topic_type(topics: int) -> str:
+    """The narrowest dtype that holds a topic."""
+    return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
+
+
+class Lda(StaticProgram):
+    """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and `update_phase`.
+
+    topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.
+    optimize_every: iterations from one estimation of alpha and beta to the next (`samplers.lda.hyperparameters`), 0 for
+    none; the first comes after `burn_in` iterations.
+    """
+
+    initial: Sequence[Phase] = (Phase("initial topics", "block"),)
+    phases: Sequence[Phase] = ()
+    word_likelihood = Phase("word likelihood", "slice", writes=False)
+    document_likelihood = Phase("document likelihood", "block", writes=False)
+    word_rows = Phase("topics of words", "slice", writes=False)
+    document_rows = Phase("topics of documents", "block", writes=False)
+    document_histograms = Phase("histograms of documents", "block", writes=False)
+    word_histograms = Phase("histograms of words", "slice", writes=False)
+    reading_phases: Sequence[Phase] = (
+        word_likelihood,
+        document_likelihood,
+        word_rows,
+        document_rows,
+        document_histograms,
+        word_histograms,
+    )
+    exported: Sequence[Phase] = (word_rows, document_rows)
+    columns = 1  # of the local state: the topic, and what a sampler keeps with it
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        topics: int,
+        alpha: float | Sequence[float],
+        beta: float,
+        seed: int,
+        optimize_every: int = 0,
+        burn_in: int = 0,
+    ) -> None:
+        check_options(topics, alpha, beta, optimize_every, burn_in)
+        self.dataset = dataset
+        self.topics, self.seed = topics, seed
+        self.first_alpha, self.first_beta = np.atleast_1d(np.asarray(alpha, np.float64)), float(beta)
+        self.optimize_every, self.burn_in = optimize_every, burn_in
+        if optimize_every:
+            self.first_alpha = np.broadcast_to(self.first_alpha, topics)
+        self._scratch: groups.Scratch | None = None
+
+    def local_state(self) -> LocalState:
+        return LocalState(topic_type(self.topics), self.columns)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        size = self.first_alpha.size
+        return {
+            "topic_counts": ArraySpec((self.topics,), "int64"),
+            "summary": ArraySpec((self.topics,), "float64"),
+            "alpha": ArraySpec((size,), "float64"),
+            "alpha_total": ArraySpec((1,), "float64"),
+            "alpha_cut": ArraySpec((size,), "float64"),
+            "alpha_alias": ArraySpec((size,), "uint32"),
+            "beta": ArraySpec((1,), "float64"),
+        }
+
+    def primary_arrays(self) -> Sequence[str]:
+        return ("topic_counts", "alpha", "beta")
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def summed_arrays(self) -> Sequence[str]:
+        return ("topic_counts",)
+
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
+        return ()
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        return np.zeros(bounds.size - 1, np.int64)
+
+    def large_arrays(self) -> Collection[str]:
+        """Those of the shared arrays that are as large as the model."""
+        return self.sliced_arrays()
+
+    def writes_slice(self, phase: Phase, stage: int) -> bool:
+        return False
+
+    def document_prior(self, shared: Arrays) -> groups.Prior:
+        """The prior of the topics in a document."""
+        total = float(shared["alpha_total"][0])
+        return groups.Prior(self.topics, total, shared["alpha"], shared["alpha_cut"], shared["alpha_alias"])
+
+    def word_prior(self, shared: Arrays) -> groups.Prior:
+        """The prior of the topics of a word; all have the same weight, so no alias table is read."""
+        beta = shared["beta"]
+        return groups.Prior(self.topics, self.topics * float(beta[0]), beta, shared["alpha_cut"], shared["alpha_alias"])
+
+    def delta_arrays(self) -> dict[str, ArraySpec]:
+        return {"topic_counts": ArraySpec((self.topics,), "int64")}
+
+    def largest_group(self) -> int:
+        """Tokens of the largest group that is gathered: the longest document, or a word that fits in a part."""
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
+
+    def own_bytes(self) -> int:
+        return self.export_bytes()
+
+    def export_bytes(self) -> int:
+        """Of `write_model`, to order the rows."""
+        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
+
+    def sent_bytes(self, machines: int) -> int:
+        """Nothing: on one machine."""
+        return 0
+
+    def scratch_bytes(self) -> int:
+        return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
+
+    def _scratch_specs(self, tokens: int) -> dict[str, ArraySpec]:
+        return {
+            "where": ArraySpec((tokens,), "int64"),
+            "topics": ArraySpec((tokens,), topic_type(self.topics)),
+            "counts": ArraySpec((self.topics,), "int32"),
+        }
+
+    def make_scratch(self, tokens: int) -> groups.Scratch:
+        return groups.Scratch(**{name: np.zeros(*spec) for name, spec in self._scratch_specs(tokens).items()})
+
+    @property
+    def scratch(self) -> groups.Scratch:
+        """The working memory of this worker."""
+        if self._scratch is None:
+            self._scratch = self.make_scratch(self.largest_group())
+        return self._scratch
+
+    def warm_up(self) -> None:
+        """Run every phase once on a corpus of one token, with arrays of the types that the real ones have."""
+        block, slice_ = tiny_data()
+        state = np.zeros((1, self.columns), topic_type(self.topics))
+        large = self.large_arrays()  # here are one word and what all share, K elements each
+        shared = {
+            name: np.zeros(2 * self.topics if name in large else spec.shape, spec.dtype)
+            for name, spec in self.shared_arrays().items()
+        }
+        delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
+        self._scratch = self.make_scratch(2)
+        for phase in (*self.initial, *self.reading_phases, *self.phases):
+            data = block if phase.order == "block" else slice_
+            self.begin(phase, shared)
+            for stage, parts in enumerate(self.schedule(phase, 0, 1)):
+                for part in parts[:1]:
+                    stream = (0, 0, 0, stage, part)
+                    where = np.array([0, 1]), data, state, np.zeros(1, np.int64)
+                    passage = self.tiny_passage(phase, state)
+                    self.update(Job(phase.name, 0, stage, part, *where, shared, delta, stream, passage))
+        self._scratch = None
+        observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
+        hyperparameters.fit_prior(np.ones(1), 2, observed)
+
+    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
+        """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
+        return None
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(parts)]
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        self._refresh_priors(shared)
+
+    def begin(self, phase: Phase, shared: Arrays) -> None:
+        if phase is self.initial[0]:
+            shared["alpha"][:], shared["beta"][:] = self.first_alpha, self.first_beta
+            self._refresh_priors(shared)
+        self._refresh_summary(shared)
+
+    def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
+        """Histograms of topics in documents, of lengths of documents, and of topics of words."""
+        since = iteration - max(self.burn_in, 1)
+        if not self.optimize_every or since < 0 or since % self.optimize_every:
+            return ()
+        rows, lengths = zip(*sweep(self.document_histograms), strict=True)
+        merge = hyperparameters.merge_histograms
+        return [*merge(rows), *merge(lengths), *merge(sweep(self.word_histograms))]
+
+    def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
+        rows, lengths, counts = (
+            hyperparameters.merge_histograms(hyperparameters.Histogram(*each[at : at + 2]) for each in censuses)
+            for at in (0, 2, 4)
+        )
+        documents = hyperparameters.observed_documents(rows, lengths, self.topics)
+        words = hyperparameters.observed_words(counts, shared["topic_counts"])
+        shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents)
+        shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], self.dataset.vocabulary_size, words)
+        self._refresh_priors(shared)
+
+    def _refresh_priors(self, shared: Arrays) -> None:
+        alpha = shared["alpha"]
+        shared["alpha_total"][:] = alpha.sum() * (self.topics / alpha.size)
+        shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(alpha)
+
+    def _refresh_summary(self, shared: Arrays) -> None:
+        np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
+
+    def update(self, job: Job) -> Any:
+        key = stream_key(self.seed, *job.stream)
+        if isinstance(job.data, Block):
+            return self.update_documents(job, job.data, key)
+        return self.update_words(job, job.data, key)
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        """Do a part of a block-outer phase."""
+        where = tokens_of_documents(job, block)
+        if job.phase == Lda.initial[0].name:
+            return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
+        if job.phase == self.document_likelihood.name:
+            return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
+        if job.phase == self.document_rows.name:
+            return groups.document_rows(*where, self.scratch, self.topics)
+        if job.phase == self.document_histograms.name:
+            rows = groups.document_rows(*where, self.scratch, self.topics)[1]
+            lengths = np.diff(block.offsets[job.first : job.last + 1])
+            return hyperparameters.histogram(rows), hyperparameters.histogram(lengths.astype(np.uint64))
+        return self.sample_documents(job, block, key)
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        """Do a part of a slice-outer phase."""
+        where = tokens_of_words(job, slice_)
+        if job.phase == self.word_likelihood.name:
+            return groups.word_likelihood(*where, self.scratch, self.word_prior(job.shared))
+        if job.phase == self.word_rows.name:
+            return groups.word_rows(*where, self.scratch, self.topics)
+        if job.phase == self.word_histograms.name:
+            rows = groups.word_rows(*where, self.scratch, self.topics)[1]
+            return hyperparameters.histogram(rows & hyperparameters.COUNT)
+        return self.sample_words(job, slice_, key)
+
+    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+        """The sampler's block-outer phase; returns how many tokens changed topic."""
+        raise NotImplementedError
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        """The sampler's slice-outer phase; returns how many tokens changed topic."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        for delta in deltas:
+            shared["topic_counts"][:] += delta["topic_counts"]
+        self._refresh_summary(shared)
+        return {} if phase in self.initial else {"changed_fraction": sum(answers)}
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        documents = math.fsum(sweep(self.document_likelihood))
+        words = [*sweep(self.word_likelihood)]
+        return {
+            "documents": documents,
+            "words": math.fsum(likelihood for likelihood, _ in words),
+            "nonzeros": sum(nonzeros for _, nonzeros in words),
+        }
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        tokens, mass = int(shared["topic_counts"].sum()), self.dataset.vocabulary_size * float(shared["beta"][0])
+        topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
+        word_part = sums["words"] + topics
+        priors = {"alpha_sum": float(shared["alpha_total"][0]), "beta": float(shared["beta"][0])}
+        return {
+            "log_likelihood_per_token": (sums["documents"] + word_part) / tokens,
+            "doc_log_likelihood_per_token": sums["documents"] / tokens,
+            "word_log_likelihood_per_token": word_part / tokens,
+            "nonzeros": int(sums["nonzeros"]),
+            **(priors if self.optimize_every else {}),
+        }
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        self.write(sweep, shared, directory, shared["topic_counts"])
+
+    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
+        """Write the rows of words and documents as a model; topic_counts: the sums over words, of the same type."""
+        self.write_rows(sweep, shared, directory, topic_counts)
+
+    def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
+        write_model(
+            directory,
+            self.dataset,
+            alpha=np.broadcast_to(shared["alpha"], self.topics),
+            beta=float(shared["beta"][0]),
+            topic_counts=topic_counts,
+            topic_type=topic_type(self.topics),
+            word_rows=sweep(self.word_rows),
+            document_rows=sweep(self.document_rows),
+            **more,
+        )
+
+
+def tiny_data() -> tuple[Block, Slice]:
+    """A corpus of one token."""
+    zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
+    block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
+    slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
+    for array in (*block, *slice_):
+        array.setflags(write=False)  # as mapped files are; to numba that is another type
+    return block, slice_
+
+
+def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
+    """Where the tokens of a part's documents are: state, base, offsets, positions as `samplers.lda.groups` takes
+    them."""
+    return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
+
+
+def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
+    """Where the tokens of a part's words are: state, bases and runs as `samplers.lda.groups` takes them."""
+    run_offsets = slice_.run_offsets[job.first : job.last + 1]
+    return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
+
+
+def check_options(
+    topics: int, alpha: float | Sequence[float], beta: float, optimize_every: int = 0, burn_in: int = 0
+) -> None:
+    """Raise RequestError if no LDA model has these parameters."""
+    if not 1 <= topics <= MOST_TOPICS:
+        raise RequestError(f"--topics {topics}: a model has 1 to {MOST_TOPICS:,} topics")
+    weights = np.atleast_1d(np.asarray(alpha, np.float64))
+    if weights.size not in (1, topics):
+        raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")
+    for option, value in (("--alpha", weights), ("--beta", np.array([beta]))):
+        wrong = value[~((value >= LEAST_PRIOR) & (value <= MOST_PRIOR))]
+        if wrong.size:
+            raise RequestError(f"{option} {wrong[0]:g}: a prior is a number from {LEAST_PRIOR:g} to {MOST_PRIOR:g}")
+    for option, number in (("--optimize-every", optimize_every), ("--burn-in", burn_in)):
+        if number < 0:
+            raise RequestError(f"{option} {number}: a number of iterations is 0 or more")

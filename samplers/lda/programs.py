@@ -1,0 +1,233 @@
+"""The samplers of LDA by name: adding one is a file of kernels and a class here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Block, Slice
+from blocks.errors import RequestError
+from ooc.program import Arrays, Job, Phase
+from ooc.shared import ArraySpec
+from ooc.worker import ProgramSpec
+from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_phase
+from samplers.lda.doc_major import DocMajor, is_small
+from samplers.lda.documents import Cell
+from samplers.lda.program import Lda, tokens_of_documents, tokens_of_words
+from samplers.lda.running_mean import RunningMean
+from samplers.lda.splash import SplashLda
+from samplers.lda.table_major import TableMajor
+from samplers.lda.warm_start import WarmStart
+
+
+class TwoPhase(Lda):
+    """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.lda.two_phase`.
+
+    mh_steps: proposals that each phase draws for a token, and the other judges. 2 are sooner at a held-out likelihood
+    than 1, and at K = 1,000 than 4: docs/sampling.md.
+    """
+
+    phases = (Phase("word", "slice"), Phase("document", "block"))
+
+    def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.columns = 1 + check_steps(mh_steps)
+        self._large: np.ndarray | None = None
+
+    def delta_arrays(self) -> dict[str, ArraySpec]:
+        return super().delta_arrays() | {"totals": ArraySpec((self.topics,), two_phase.TOTAL)}
+
+    def scratch_bytes(self) -> int:
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        table = 48 * min(self.topics, most_frequent) if most_frequent > self.largest_group() else 0  # of its topics
+        return super().scratch_bytes() + table + self._large_topics() * two_phase.COUNT.itemsize
+
+    def _large_topics(self) -> int:
+        """Topics whose counts in large groups are kept: of all, if there are such groups."""
+        most_frequent = int(self.dataset.index.frequencies.max(initial=0))
+        largest = self.largest_group()
+        return self.topics if max(most_frequent, largest) > min(largest, two_phase.MOST_COUNTED) else 1
+
+    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+        tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
+        return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
+        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key)
+
+    def _totals(self, job: Job) -> two_phase.Totals:
+        topics = job.delta["totals"]
+        if topics["summary"][0] == 0:  # this worker's first job of the phase
+            topics["summary"] = job.shared["summary"]
+        if self._large is None:
+            self._large = np.zeros(self._large_topics(), two_phase.COUNT)
+        return two_phase.Totals(topics, job.delta["topic_counts"], self._large)
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        for delta in deltas:
+            shared["topic_counts"][:] += delta["totals"]["change"]
+        return super().aggregate(phase, shared, deltas, answers)
+
+
+class Gibbs(DocMajor):
+    """Dense conditionals, the reference: O(K) a token. See `samplers.lda.gibbs`."""
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
+
+
+class SparseGibbs(RunningMean, WarmStart):
+    """Exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`."""
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        return super().shared_arrays() | {"rests": ArraySpec((self.dataset.vocabulary_size,), "float64")}
+
+    def steps(self) -> tuple[str, ...]:
+        return ("sample", "aggregate") if self.whole_blocks else ("rests", "sample", "aggregate")
+
+    def words_found(self, job: Job, words: np.ndarray) -> None:
+        if self.whole_blocks:
+            self._sum_rests(job, words)
+
+    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+        if step != "rests":
+            return super().do_step(step, job, block, slice_, key)
+        self._sum_rests(job, block.words[self.words_of_part(job, block, slice_)])
+        return 0
+
+    def rows_counted(self, job: Job, words: np.ndarray) -> None:
+        if self.update_mode == "data-parallel":
+            self._sum_rests(job, words)
+
+    def _sum_rests(self, job: Job, words: np.ndarray) -> None:
+        priors, summary = self.priors(job.shared), job.shared["summary"]
+        sparse_gibbs.sum_rests(self.rows(job.shared), words, self.counts, *priors, summary, job.shared["rests"])
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return sparse_gibbs.sample_cell(
+            cell, self.rows(job.shared), job.shared["rests"], self.counts, *self.priors(job.shared), self.in_place, key
+        )
+
+
+class SparseLda(DocMajor):
+    """O(K_d + K_w) a token. See `samplers.lda.sparselda`."""
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return sparselda.sample_cell(
+            cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key
+        )
+
+
+class AliasLda(TableMajor):
+    """O(K_d) a token. See `samplers.lda.aliaslda`. mh_steps: proposals a token."""
+
+    def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.mh_steps = check_steps(mh_steps)
+
+    def table_weights(self, shared: Arrays) -> np.ndarray:
+        return shared["alpha"] / shared["summary"]
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return aliaslda.sample_cell(
+            cell,
+            self.rows(job.shared),
+            self.tables(job.shared),
+            self.table_scratch,
+            self.counts,
+            *self.priors(job.shared),
+            self.mh_steps,
+            self.in_place,
+            key,
+        )
+
+
+class LightLda(TableMajor):
+    """O(1) a token. See `samplers.lda.lightlda`. mh_steps: proposals a token, of each kind where `proposal` is
+    cycle."""
+
+    def __init__(self, *args: Any, mh_steps: int = 2, proposal: str = "cycle", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.mh_steps = check_steps(mh_steps)
+        if proposal not in lightlda.PROPOSALS:
+            raise RequestError(
+                f"--proposal {proposal!r} is not known", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
+            )
+        self.proposal = lightlda.PROPOSALS.index(proposal)
+
+    def table_weights(self, shared: Arrays) -> np.ndarray:
+        return 1.0 / shared["summary"]
+
+    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        return lightlda.sample_cell(
+            cell,
+            self.rows(job.shared),
+            self.tables(job.shared),
+            self.table_scratch,
+            self.counts,
+            self.document_prior(job.shared),
+            *self.priors(job.shared),
+            self.proposal,
+            self.mh_steps,
+            self.in_place,
+            key,
+        )
+
+
+def check_steps(mh_steps: int) -> int:
+    """Raise RequestError unless so many proposals are possible."""
+    if not 1 <= mh_steps <= 64:
+        raise RequestError(f"--mh-steps {mh_steps}: from 1 to 64 proposals are possible")
+    return mh_steps
+
+
+SAMPLERS: dict[str, type[Lda] | type[SplashLda]] = {
+    "two-phase": TwoPhase,
+    "gibbs": Gibbs,
+    "sparse-gibbs": SparseGibbs,
+    "sparselda": SparseLda,
+    "aliaslda": AliasLda,
+    "lightlda": LightLda,
+    "splash": SplashLda,
+}
+TAKES = {  # options that not every sampler has
+    "mh_steps": ("two-phase", "aliaslda", "lightlda"),
+    "proposal": ("lightlda",),
+    "start": ("sparse-gibbs",),
+    "running_mean": ("sparse-gibbs",),
+    "parallelism": ("splash",),
+    "sync_per_pass": ("splash",),
+    "update": ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"),
+}
+
+
+def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any]) -> str:
+    """The sampler that `--sampler auto` stands for: the sooner one at a given quality, docs/sampling.md says why.
+
+    given: as in `sampler_spec`; one that takes all of them is preferred.
+    """
+    candidates = ["sparse-gibbs", "two-phase"] if is_small(topics, vocabulary_size) else ["two-phase", "sparse-gibbs"]
+    wanted = [option for option, value in given.items() if value is not None]
+    return next((name for name in candidates if all(name in TAKES[option] for option in wanted)), candidates[0])
+
+
+def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+    """The program of a sampler; raises RequestError for a name that is none.
+
+    options: those of every sampler. given: those of TAKES, None where the sampler's default is to be taken; raises
+    RequestError for one that the sampler does not have.
+    """
+    if name not in SAMPLERS:
+        raise RequestError(f"--sampler {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
+    for option, value in given.items():
+        if value is not None:
+            if name not in TAKES[option]:
+                takers = ", ".join(TAKES[option])
+                raise RequestError(f"--{option.replace('_', '-')} is not for --sampler {name}", f"It is for: {takers}.")
+            options = {**options, option: value}
+    return ProgramSpec(f"{__name__}:{SAMPLERS[name].__name__}", options)

@@ -1,0 +1,140 @@
+"""Document-major LDA on a ring of machines: slice-outer, block-inner.
+
+On one machine a block has all slices in turn (see `samplers.lda.doc_major`); slices that did so on a ring would go
+round once for every block. So here a slice, while it is at a machine, has all its blocks in turn: the rows of its words
+are unpacked, each block's tokens of them are sampled over frozen rows, which then take them in, and in the end the rows
+are packed and go on. They count exactly the tokens of all machines: only the summary row is stale.
+
+The counts of a document are those of all its tokens, in whatever slice; so their topics, and words, stay in memory,
+document by document: 4 bytes a token and a topic. They are laid out when a run begins or goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Block, Slice
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from samplers.lda import travelling_rows
+from samplers.lda.doc_major import DocMajor
+from samplers.lda.documents import find_words, lay_out
+from samplers.lda.program import tiny_data, topic_type
+from samplers.lda.ring_program import RingLda
+from samplers.lda.rows import DENSE, row_sizes
+
+_OPEN = "open"  # the step before all others: what the rows count the tokens of a cell under is noted
+
+
+class RingDocMajor(RingLda, DocMajor):
+    """Comes before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are those of one slice at a
+    time."""
+
+    whole_blocks = False
+
+    cells = Phase("cells", "slice", staged=True, travels="changed")
+    laid_out = Phase("laying out", "block", writes=False)
+    reading_phases: Sequence[Phase] = (*RingLda.reading_phases, laid_out)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.phases = (self.cells,)
+        self._begins = np.append(0, np.cumsum(self.dataset.block_tokens()))
+        bounds = self.dataset.index.slice_bounds
+        dense, tables = row_sizes(self.layout, self.topics, bounds)
+        before = (np.repeat(np.cumsum(sizes) - sizes, np.diff(bounds)) for sizes in (dense, tables))
+        self.layout = self.layout._replace(
+            starts=self.layout.starts - np.where(self.layout.masks == DENSE, *before),
+            dense=int(dense.max(initial=0)),
+            tables=int(tables.max(initial=0)),
+        )
+
+    def word_tokens(self) -> np.ndarray:
+        return self.dataset.whole.frequencies
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        arrays = super().shared_arrays()
+        del arrays["position_words"]
+        return arrays | {
+            "token_topics": ArraySpec((self.dataset.tokens,), topic_type(self.topics)),
+            "token_words": ArraySpec((self.dataset.tokens,), "uint32"),
+        }
+
+    def sliced_arrays(self) -> dict[str, np.ndarray]:
+        """None: there is room for the rows of one slice."""
+        return {}
+
+    def large_arrays(self) -> Collection[str]:
+        return "dense_rows", "row_tables", "token_topics", "token_words"
+
+    def scratch_bytes(self) -> int:
+        laid_out = (4 + np.dtype(topic_type(self.topics)).itemsize) * self._most_tokens
+        return super().scratch_bytes() + laid_out
+
+    def warm_up(self) -> None:
+        own = self._block, self._cells
+        self._block, self._cells = lambda number: tiny_data()[0], np.ones((1, 1), np.int64)
+        super().warm_up()
+        self._block, self._cells = own
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        super().restore(sweep, shared)
+        for _ in sweep(self.laid_out):
+            pass
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        if phase == self.laid_out:
+            return [range(1)]
+        if phase != self.cells:
+            return super().schedule(phase, unit, parts)
+        every = range(parts)
+        return [every, *(every if tokens else () for tokens in self._cells[:, unit] for _ in self._steps()), every]
+
+    def _steps(self) -> tuple[str, ...]:
+        return (_OPEN, *self.steps())
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        if job.phase != self.laid_out.name:
+            return super().update_documents(job, block, key)
+        words = np.empty(block.positions.size, np.uint32)
+        find_words(block.words, block.word_offsets, words)
+        mine = self._of_block(job.shared, job.unit)
+        counted = np.empty(words.size, mine["token_topics"].dtype)
+        topics, base = mine["token_topics"], int(job.bases[job.unit])
+        lay_out(job.state, base, block.positions, words, topics, mine["token_words"], counted)
+        return 0
+
+    def _of_block(self, shared: Arrays, block: int) -> dict[str, np.ndarray]:
+        """What is laid out of a block."""
+        mine = slice(self._begins[block], self._begins[block + 1])
+        return {name: shared[name][mine] for name in ("token_topics", "token_words")}
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        """A stage of a slice: its rows are unpacked, or packed, or a step of one of its cells is done."""
+        assert job.passage
+        arrived, leaving, left = job.passage
+        first, rows = int(self.dataset.index.slice_bounds[job.unit]) + job.first, self.rows(job.shared)
+        if job.stage == 0:
+            travelling_rows.load_rows(arrived, rows, first, job.last - job.first)
+            return 0
+        block, step = divmod(job.stage - 1, len(self._steps()))
+        if block == len(self._cells):
+            left[0] = travelling_rows.pack_rows(rows, first, job.last - job.first, self.counts, leaving, self.work)
+            return 0
+        cell = replace(job, unit=block, shared={**job.shared, **self._of_block(job.shared, block)})
+        return self.do_step(self._steps()[step], cell, self._block(block), job.unit, key)
+
+    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+        if step == "sample":
+            mine = job.share(block.positions.size)
+            return self._sample(job, block, np.searchsorted(block.offsets, [mine.start, mine.stop]), slice_, key)
+        if step != _OPEN:
+            return super().do_step(step, job, block, slice_, key)
+        first, last = self._cell_positions(job.unit, slice_)
+        mine, base = job.share(last - first), int(job.bases[job.unit]) + first
+        job.shared["counted_topics"][first:last][mine] = job.state[base : base + last - first, 0][mine]
+        return 0

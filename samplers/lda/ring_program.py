@@ -1,0 +1,178 @@
+"""LDA on a ring of machines: what all its samplers have in common, around the kernels of
+`samplers.lda.travelling_rows`.
+
+A machine has some of the documents, see `blocks.shards.splitting`. The rows of words travel with their slices. They are
+not committed: they are counted anew, by all machines, when a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Block, Slice
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.ring.packets import Passage
+from ooc.shared import ArraySpec
+from ooc.streams import stream_key
+from samplers.lda import hyperparameters, travelling_rows, two_phase
+from samplers.lda.program import Lda, tokens_of_words
+from samplers.spool import Spool, lines_in_order
+
+
+class RingLda(Lda):
+    """Comes before a sampler's program; subclasses add `phases`, in one of which slices are changed. The last column of
+    the state is the topic that the row of a token's word counts."""
+
+    rows_made = Phase("rows", "slice", writes=False, travels="made")
+    word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
+    word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
+    word_histograms = Phase("histograms of words", "slice", writes=False, travels="looked at")
+    document_names = Phase("names of documents", "block", writes=False)
+    document_numbers = Phase("numbers of documents", "block", writes=False)
+    reading_phases: Sequence[Phase] = (
+        word_likelihood,
+        Lda.document_likelihood,
+        word_rows,
+        Lda.document_rows,
+        Lda.document_histograms,
+        word_histograms,
+        document_names,
+        document_numbers,
+        rows_made,
+    )
+    exported: Sequence[Phase] = (document_names, word_rows, Lda.document_rows, document_numbers)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._frequencies = self.dataset.whole.frequencies
+        self._work: travelling_rows.Work | None = None
+
+    def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
+        """int64 (W,), how often words of a slice occur on all machines."""
+        start = self.dataset.index.slice_bounds[slice_]
+        return self._frequencies[start + first : start + last]
+
+    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
+        parts = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        rooms = [travelling_rows.room(self._words(slice_, first, last), self.topics) for first, last in parts]
+        return np.array(rooms, np.int64)
+
+    def sent_bytes(self, machines: int) -> int:
+        """The rows of all words while topics are at random, but of the slices that come to rest."""
+        return travelling_rows.random_bytes(self._frequencies, self.topics) * (machines - 1) // machines
+
+    def largest_group(self) -> int:
+        """Tokens of the longest document: words are not gathered."""
+        return max(self.dataset.longest_document, 1)
+
+    def scratch_bytes(self) -> int:
+        return super().scratch_bytes() + sum(spec.bytes for spec in self._work_specs().values())
+
+    def _work_specs(self) -> dict[str, ArraySpec]:
+        each = {"topics": "int32", "counts": "int32", "shares": "float64", "order": "int32", "entries": "uint64"}
+        return {
+            "counted": ArraySpec((self.topics,), two_phase.COUNT),
+            "marks": ArraySpec((-(-self.topics // 64),), "uint64"),
+            "groups": ArraySpec((-(-self.topics // 4096),), "uint64"),
+            **{name: ArraySpec((self.topics,), kind) for name, kind in each.items()},
+            "tokens": ArraySpec((travelling_rows.MOST_SPREAD,), "uint32"),
+        }
+
+    @property
+    def work(self) -> travelling_rows.Work:
+        """The working memory of this worker."""
+        if self._work is None:
+            self._work = travelling_rows.Work(**{name: np.zeros(*spec) for name, spec in self._work_specs().items()})
+        return self._work
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._work = None
+
+    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
+        if not phase.travels:
+            return None
+        more = int(state[0, -1]) - 15
+        large = [15 << 4, more & 127 | 128, more >> 7 & 127 | 128, more >> 14]
+        entry = large if more >= 0 else [more + 15 << 4]  # the one token, and its topic
+        row = [len(entry), 0, 0, 0, *entry]
+        data = np.array([] if phase is self.rows_made else row, np.uint8)
+        return Passage(data, np.zeros(16, np.uint8), np.zeros(1, np.int64))
+
+    def restore(self, sweep: Sweep, shared: Arrays) -> None:
+        Lda.restore(self, sweep, shared)  # a sampler's own rows are not counted: they travel
+        for _ in sweep(self.rows_made):
+            pass
+
+    def update(self, job: Job) -> Any:
+        key = stream_key(self.seed, self.dataset.shard, *job.stream)
+        if isinstance(job.data, Block):
+            return self.update_documents(job, job.data, key)
+        return self.update_words(job, job.data, key)
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        return [range(1)] if phase == self.document_names else super().schedule(phase, unit, parts)
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        if job.phase == self.document_names.name:
+            return self._names(job.unit)
+        if job.phase == self.document_numbers.name:
+            return np.empty(0, np.uint32), self.dataset.originals()[block.documents[job.first : job.last]]
+        return super().update_documents(job, block, key)
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        assert job.passage
+        if job.phase == self.word_likelihood.name:
+            return travelling_rows.rows_likelihood(
+                job.passage.arrived, job.last - job.first, self.word_prior(job.shared)
+            )
+        if job.phase == self.word_rows.name:
+            return self._unpack(job, job.passage)
+        if job.phase == self.word_histograms.name:
+            return hyperparameters.histogram(self._unpack(job, job.passage)[1] & hyperparameters.COUNT)
+        if job.phase != self.rows_made.name:
+            return self.sample_words(job, slice_, key)
+        arrived, leaving, left = job.passage
+        left[0] = travelling_rows.count_phase(*tokens_of_words(job, slice_), arrived, leaving, self.work)
+        return 0
+
+    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
+        names = self._gathered_names(sweep, directory)
+        numbers = (numbers for _, numbers in sweep(self.document_numbers))
+        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers, document_names=names)
+
+    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """A block's share of the numbers of all documents in the whole, uint64, and of the bytes of their names.
+
+        The names of all blocks are documents.txt, or lines without a name.
+        """
+        numbers, entry = self.dataset.originals(), self.dataset.manifest["texts"].get("documents")
+        if entry:
+            text: np.ndarray[Any, Any] = np.memmap(self.dataset.path / entry["file"], np.uint8, "r")
+        else:
+            text = np.broadcast_to(np.uint8(ord("\n")), numbers.size)
+        share, blocks = (block, block + 1), self.dataset.block_count
+        mine, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, text))
+        return numbers[mine], text[its]
+
+    def _gathered_names(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
+        """The names of all documents, line after line; None if there are none."""
+        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
+            for some, text in sweep(self.document_names):
+                numbers.add(some)
+                texts.add(text)
+            order, lines = np.argsort(numbers.mapped(-1)), texts.mapped(-1)
+        return lines_in_order(lines, order) if lines.size > order.size else None
+
+    def export_bytes(self) -> int:
+        """To order rows, and names before them."""
+        return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
+
+    def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
+        most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())
+        sizes, rows = np.empty(job.last - job.first, np.uint32), np.empty(most, np.uint64)
+        filled = travelling_rows.unpack_rows(passage.arrived, sizes.size, sizes, rows)
+        return sizes, rows[:filled].copy()

@@ -1,0 +1,81 @@
+"""The samplers of LDA on a ring of machines, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocks.corpus.dataset import Block, Slice
+from blocks.errors import RequestError
+from ooc.program import Job, Phase
+from ooc.worker import ProgramSpec
+from samplers.lda import travelling_rows, two_phase
+from samplers.lda.program import tokens_of_documents, tokens_of_words
+from samplers.lda.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase, sampler_spec
+from samplers.lda.ring_doc_major import RingDocMajor
+from samplers.lda.ring_program import RingLda
+
+
+class RingTwoPhase(RingLda, TwoPhase):
+    """The document phase comes first and needs nobody else. See `samplers.lda.two_phase`; the state has one more
+    column, for what the document phase moves the row of a token's word does not hear of before it comes by."""
+
+    phases = (Phase("document", "block"), Phase("word", "slice", travels="changed"))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.columns += travelling_rows.SPARE
+
+    def _large_topics(self) -> int:
+        return self.topics if self.dataset.longest_document > two_phase.MOST_COUNTED else 1
+
+    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+        tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
+        return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key, travelling_rows.SPARE)
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        assert job.passage
+        tokens, (arrived, leaving, left) = tokens_of_words(job, slice_), job.passage
+        prior, totals = self.word_prior(job.shared), self._totals(job)
+        changed, left[0] = travelling_rows.word_phase(*tokens, arrived, leaving, self.work, prior, totals, key)
+        return changed
+
+
+class RingGibbs(RingDocMajor, Gibbs):
+    """See `samplers.lda.gibbs`."""
+
+
+class RingSparseGibbs(RingDocMajor, SparseGibbs):
+    """See `samplers.lda.sparse_gibbs`. Topics start at random, and the model is that of the last state."""
+
+
+class RingSparseLda(RingDocMajor, SparseLda):
+    """See `samplers.lda.sparselda`."""
+
+
+class RingAliasLda(RingDocMajor, AliasLda):
+    """See `samplers.lda.aliaslda`."""
+
+
+class RingLightLda(RingDocMajor, LightLda):
+    """See `samplers.lda.lightlda`."""
+
+
+RING_SAMPLERS: dict[str, type[RingLda]] = {
+    "two-phase": RingTwoPhase,
+    "gibbs": RingGibbs,
+    "sparse-gibbs": RingSparseGibbs,
+    "sparselda": RingSparseLda,
+    "aliaslda": RingAliasLda,
+    "lightlda": RingLightLda,
+}
+
+
+def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+    """The program of a sampler, or of two-phase sampling for "auto"; see `samplers.lda.programs.sampler_spec`."""
+    name = "two-phase" if name == "auto" else name
+    settled = sampler_spec(name, options, given).options
+    if name not in RING_SAMPLERS:
+        raise RequestError(f"--sampler {name} cannot be used on several machines yet", "Leave it out.")
+    return ProgramSpec(f"{__name__}:{RING_SAMPLERS[name].__name__}", settled)

@@ -1,0 +1,126 @@
+"""Document-major LDA whose model is a mean over the states of the chain, the later weighing more.
+
+One state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts
+better, and forgets how the chain began if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML
+2013, section 4):
+
+    mean_1 = n_1,   mean_t = (1 - rho_t) * mean_{t-1} + rho_t * n_t,   rho_t = (DECAY + 1) / (t + DECAY)
+
+in which n_t weighs about t^DECAY. Only the counts of words are averaged: a document's are those of the last state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import kernel, unmanaged_kernel
+from blocks.corpus.dataset import Block, Slice
+from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.shared import ArraySpec
+from samplers.lda.doc_major import DocMajor
+
+DECAY = 2
+LEAST_COUNT = 0.01  # below, a topic is left out of a word's row in a model: what is left of states long ago
+
+
+class RunningMean(DocMajor):
+    """Subclasses add `sample_cell`, and take whole blocks.
+
+    running_mean: whether the model is the mean, where rows are small enough to be taken by whole blocks; else it is the
+    last state.
+    """
+
+    whole_blocks = True
+
+    def __init__(self, *args: Any, running_mean: bool = True, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.has_mean = running_mean and self.whole_blocks
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        mean = {"mean_rows": ArraySpec((self.layout.dense,), "float32")} if self.has_mean else {}
+        return super().shared_arrays() | mean
+
+    def primary_arrays(self) -> Sequence[str]:
+        return (*super().primary_arrays(), *(("mean_rows",) if self.has_mean else ()))
+
+    def large_arrays(self) -> Collection[str]:
+        return {*super().large_arrays(), "mean_rows"}
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        if self.has_mean:
+            take_in(np.zeros(1, np.int32), np.zeros(1, np.float32), 1.0)
+            mean_rows(np.zeros((1, 1), np.float32))
+            mean_totals(np.zeros((1, 1), np.float32))
+
+    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
+        stages = super().schedule(phase, unit, parts)
+        ends = phase is self.documents and unit == self.dataset.block_count - 1
+        return [*stages, range(parts)] if ends and self.has_mean else stages
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        last = self.opening + len(self.steps())
+        if not self.has_mean or job.phase != self.documents.name or job.stage < last:
+            return super().update_documents(job, block, key)
+        mine = job.share(self.layout.dense)
+        iteration = job.stream[0] + 1
+        rate = (DECAY + 1) / (iteration + DECAY)
+        take_in(job.shared["dense_rows"][mine], job.shared["mean_rows"][mine], rate)
+        return 0
+
+    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+        if job.phase != self.word_rows.name or not self.has_mean:
+            return super().update_words(job, slice_, key)
+        first = int(self.dataset.index.slice_bounds[job.unit])
+        return mean_rows(self._means(job.shared)[first + job.first : first + job.last])
+
+    def _means(self, shared: Arrays) -> np.ndarray:
+        return shared["mean_rows"].reshape(-1, self.topics)
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        if not self.has_mean:
+            super().export(sweep, shared, directory)
+            return
+        self.write(sweep, shared, directory, mean_totals(self._means(shared)))
+
+
+@unmanaged_kernel
+def take_in(rows, means, rate):
+    """Move float32 means towards the int32 counts of a state, by a share `rate` of what is between them."""
+    share = np.float32(rate)
+    for i in range(rows.size):
+        means[i] += share * (np.float32(rows[i]) - means[i])
+
+
+@kernel
+def mean_rows(means):
+    """The rows of words, float32 (W, K), as `samplers.lda.groups.word_rows` gives them, a count being a float32's
+    bits."""
+    bits = means.view(np.uint32)
+    sizes = np.zeros(means.shape[0], np.uint32)
+    for w in range(means.shape[0]):
+        for k in range(means.shape[1]):
+            sizes[w] += means[w, k] >= LEAST_COUNT
+    rows = np.empty(sizes.sum(), np.uint64)
+    filled = 0
+    for w in range(means.shape[0]):
+        for k in range(means.shape[1]):
+            if means[w, k] >= LEAST_COUNT:
+                rows[filled] = np.uint64(k) << np.uint64(32) | np.uint64(bits[w, k])
+                filled += 1
+    return sizes, rows
+
+
+@kernel
+def mean_totals(means):
+    """float64 (K,): the counts of each topic in the rows that `mean_rows` gives, summed."""
+    totals = np.zeros(means.shape[1])
+    for w in range(means.shape[0]):
+        for k in range(means.shape[1]):
+            if means[w, k] >= LEAST_COUNT:
+                totals[k] += means[w, k]
+    return totals

@@ -1,0 +1,202 @@
+"""Collapsed Gibbs sampling by conditionals that are sparse in the document: O(K_d) a token, nothing rejected.
+
+The conditional falls into a part with only the document's topics and a rest, as AliasLDA splits it (Li, Ahmed, Ravi and
+Smola, KDD 2014, section 3):
+
+    p(k) ~ n_kd^- * phi_k  +  alpha_k * phi_k,   phi_k = (n_kw^- + beta) / (n_k^- + V*beta)
+
+All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn: then, and only then, the row is walked.
+Its sum is known beforehand for each word of a cell whose rows are frozen, but for the token itself, which is taken out
+of it. So every draw is from the exact conditional, given the rows, and there are no proposals to judge.
+
+`scales` holds 1 / (n_k + V*beta). While a token is out and frozen rows still count it under its topic s, scales[s] is
+
+    (n_sw - 1 + beta) / (n_sw + beta) / (n_s - 1 + V*beta)
+
+so that times n_sw + beta it is phi_s without the token.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import inlined, reordered_kernel, unmanaged_kernel
+from ooc.prefetch import prefetch
+from ooc.streams import uniform
+from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
+from samplers.lda.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
+
+_AHEAD = 4  # tokens by which rows are asked for before they are read
+_STRETCH = 64  # topics of a dense row that are summed at once
+
+
+@unmanaged_kernel
+def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
+    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+
+    rests: float64 (V,), of each word, see `sum_rests`; not read if in place. alpha: float64 (K,). key: the random
+    stream; 2 draws a token.
+    """
+    offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
+    topics, present, places, summary, cumulated = counts[:5]
+    of_document, scales = counts.of_topics, counts.scales
+    changed, draw = 0, np.uint64(0)
+    for k in range(alpha.size):
+        scales[k] = 1.0 / summary[k]
+    for d in range(offsets.size - 1):
+        first = first_above(positions, offsets[d], offsets[d + 1], cell.first - 1)
+        last = first_above(positions, first, offsets[d + 1], cell.last - 1)
+        if first == last:
+            continue
+        size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
+        for i in range(size):
+            of_document[present[i]] = topics[present[i]] * scales[present[i]]
+        for token in range(first, last):
+            old, word = np.int64(token_topics[token]), words[token]
+            size = take_out(topics, present, places, size, summary, old)
+            scale = scales[old]
+            if in_place:
+                decrease(rows, word, old)
+                scales[old] = 1.0 / summary[old]
+                rest = rest_of_word(rows, word, counts, alpha, beta, smoothing(counts, alpha, beta))
+            else:
+                prefetch_rows(rows, words[min(token + _AHEAD, words.size - 1)], present, size)
+                of_word = row_count(rows, word, old) + beta
+                scales[old] = (of_word - 1.0) / (of_word * (1.0 / scale - 1.0))
+                rest = rests[word] + alpha[old] * of_word * (scales[old] - scale)
+            of_document[old] = topics[old] * scales[old]
+            total = document_part(of_document, present, size, rows, word, beta, cumulated)
+            x = uniform(key, draw) * (total + rest)
+            if x < total:
+                new = np.int64(present[place_of(cumulated, size, x)])
+            else:
+                new = draw_rest(rows, word, counts, alpha, beta, uniform(key, draw + np.uint64(1)) * rest)
+            size = put_back(topics, present, places, size, summary, new)
+            if in_place:
+                increase(rows, word, new)
+                scales[new] = 1.0 / summary[new]
+            else:
+                scales[old] = scale
+            of_document[old] = topics[old] * scales[old]
+            of_document[new] = topics[new] * scales[new]
+            token_topics[token] = new
+            state[cell.base + positions[token], 0] = new
+            changed += new != old
+            draw += np.uint64(2)
+        clear_document(token_topics, offsets[d], offsets[d + 1], topics)
+    return changed
+
+
+@inlined
+def prefetch_rows(rows, word, present, size):
+    """Ask for what `document_part` will read of a word's row, if the document's topics are still the same."""
+    if rows.masks[word] == DENSE:
+        start = rows.starts[word]
+        for i in range(size):
+            prefetch(rows.dense, start + present[i])
+    else:
+        for i in range(size):
+            prefetch_row(rows, word, np.int64(present[i]))
+
+
+@inlined
+def document_part(of_document, present, size, rows, word, beta, cumulated):
+    """Cumulate n_kd^- * phi_k over the document's topics; returns the sum."""
+    total = 0.0
+    if rows.masks[word] == DENSE:
+        start = np.uint64(rows.starts[word])
+        for i in range(size):
+            k = np.uint64(present[i])
+            total += of_document[k] * (rows.dense[start + k] + beta)
+            cumulated[i] = total
+    else:
+        for i in range(size):
+            topic = np.int64(present[i])
+            total += of_document[topic] * (row_count(rows, word, topic) + beta)
+            cumulated[i] = total
+    return total
+
+
+@inlined
+def place_of(cumulated, size, x):
+    """The first of the ascending cumulated[:size] that is above x, or the last; there is at least one."""
+    place = np.int64(0)
+    for i in range(size - 1):
+        place += cumulated[i] <= x  # no branch: it could not be foreseen
+    return place
+
+
+@unmanaged_kernel
+def draw_rest(rows, word, counts, alpha, beta, x):
+    """The topic at which the terms alpha_k * phi_k of a word, summed one after the other, exceed x."""
+    if rows.masks[word] == DENSE:
+        return _draw_dense(rows.dense, rows.starts[word], counts.scales, alpha, beta, x)
+    scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
+    for i in range(nonzeros(rows, word, row_topics, row_counts)):
+        topic = np.int64(row_topics[i])
+        x -= alpha[topic] * row_counts[i] * scales[topic]
+        if x < 0.0:
+            return topic
+    for k in range(alpha.size):
+        x -= alpha[k] * beta * scales[k]
+        if x < 0.0:
+            return np.int64(k)
+    return np.int64(alpha.size - 1)
+
+
+@inlined
+def _draw_dense(dense, start, scales, alpha, beta, x):
+    """The same from a dense row: whole stretches first, then topic by topic."""
+    first = np.int64(0)
+    while first + _STRETCH < alpha.size:
+        stretch = dense_rest(dense, start, scales, alpha, beta, first, first + _STRETCH)
+        if x < stretch:
+            break
+        x -= stretch
+        first += _STRETCH
+    last = min(first + _STRETCH, alpha.size)
+    for k in range(first, last):
+        x -= alpha[k] * (dense[start + k] + beta) * scales[k]
+        if x < 0.0:
+            return np.int64(k)
+    return np.int64(last - 1)
+
+
+@reordered_kernel
+def dense_rest(dense, start, scales, alpha, beta, first, last):
+    """sum_k alpha_k * phi_k over the topics from first to last, of the word whose row begins at `start`."""
+    row, alpha, scales = dense[start + first : start + last], alpha[first:last], scales[first:last]
+    rest = 0.0
+    for k in range(row.size):
+        rest += alpha[k] * (row[k] + beta) * scales[k]
+    return rest
+
+
+@inlined
+def smoothing(counts, alpha, beta):
+    """sum_k alpha_k * beta * scales_k."""
+    total = 0.0
+    for k in range(alpha.size):
+        total += alpha[k] * beta * counts.scales[k]
+    return total
+
+
+@unmanaged_kernel
+def rest_of_word(rows, word, counts, alpha, beta, rest):
+    """sum_k alpha_k * phi_k of a word. counts: with `scales` set; rest: what a word without tokens has, `smoothing`."""
+    scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
+    if rows.masks[word] == DENSE:
+        return dense_rest(rows.dense, rows.starts[word], scales, alpha, beta, 0, alpha.size)
+    for i in range(nonzeros(rows, word, row_topics, row_counts)):
+        rest += alpha[row_topics[i]] * row_counts[i] * scales[row_topics[i]]
+    return rest
+
+
+@unmanaged_kernel
+def sum_rests(rows, words, counts, alpha, beta, summary, rests):
+    """Set rests[w] to sum_k alpha_k * phi_kw, the token itself not taken out, for some words w, uint32 (n,)."""
+    for k in range(alpha.size):
+        counts.scales[k] = 1.0 / summary[k]
+    of_beta = smoothing(counts, alpha, beta)
+    for word in words:
+        rests[word] = rest_of_word(rows, word, counts, alpha, beta, of_beta)

@@ -1,0 +1,197 @@
+"""LDA by collapsed Gibbs sampling of weighted documents, as a stochastic program (Splash, sections 4.3 and 6.3).
+
+Each token has ten topics, drawn independently, that count a tenth each (over-sampling). Counts are in tenths: whole
+numbers, and exactly so, as a worker's tenths of weight m are divided by m when workers are combined. A token that is
+sampled is taken out of the counts first, with all ten topics: additions that were delayed since they were
+drawn (equations 12 and 13). What a document counts is its own: a document of weight m is m documents like it, each with
+its mixture, and not one of m times the length.
+
+Of one worker and one topic a token it is the sampler of `samplers.lda.gibbs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import inlined_kernel, kernel
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError
+from ooc.program import Arrays, Sweep
+from ooc.stochastic.elements import uniform
+from ooc.stochastic.program import Local, StochasticProgram
+from ooc.stochastic.variable_arrays import Shared
+from samplers.lda.program import check_options, topic_type
+from samplers.topics.model import write_model
+
+SHARES = 10  # topics of a token
+_WORDS = 1 << 12  # whose rows are written at a time
+
+
+class SplashLda(StochasticProgram):
+    """topics: K. alpha: the same for all topics, or one for each. beta: prior of words. See `StochasticProgram`."""
+
+    maps: Sequence[str] = ("document_likelihood",)
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        topics: int,
+        alpha: float | Sequence[float],
+        beta: float,
+        parallelism: int = 1,
+        **options: Any,
+    ) -> None:
+        check_options(topics, alpha, beta)
+        self.topics, self.beta = topics, beta
+        self.alpha = np.broadcast_to(np.asarray(alpha, np.float64), topics).copy()
+        if parallelism == "auto":
+            raise RequestError("--parallelism auto is not for --sampler splash", "Say how many workers there are.")
+        super().__init__(dataset, parallelism=parallelism, **options)
+
+    def shared_variables(self) -> dict[str, Shared]:
+        words = self.dataset.vocabulary_size, self.topics
+        return {"word_topics": Shared(words, delayed=True), "topics": Shared((1, self.topics), delayed=True)}
+
+    def local_variables(self) -> dict[str, Local]:
+        work = Local((self.topics,), per="work")
+        return {
+            "z": Local((SHARES,), topic_type(self.topics), per="entry"),
+            "counts": work,
+            "row": work,
+            "totals": work,
+        }
+
+    def constants(self) -> dict[str, Any]:
+        return {"alpha": SHARES * self.alpha, "beta": SHARES * self.beta, "vocabulary": self.dataset.vocabulary_size}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        counts, row, totals = local.counts, local.row, local.totals
+        counts[:] = 0.0
+        if element.visit:
+            for token in range(element.words.size):
+                for share in range(local.z.shape[1]):
+                    counts[local.z[token, share]] += 1.0
+        for token in range(element.words.size):
+            word = element.words[token]
+            for share in range(local.z.shape[1] if element.visit else 0):
+                topic = local.z[token, share]
+                counts[topic] -= 1.0
+                shared.word_topics.late_add(word, topic, -1.0)
+                shared.topics.late_add(0, topic, -1.0)
+            shared.word_topics.get_row(word, row)
+            shared.topics.get_row(0, totals)
+            total = 0.0
+            for topic in range(row.size):
+                mass = shared.vocabulary * shared.beta + totals[topic]
+                total += (counts[topic] + shared.alpha[topic]) * (row[topic] + shared.beta) / mass
+                row[topic] = total
+            for share in range(local.z.shape[1]):
+                drawn = uniform(element.key, token * local.z.shape[1] + share) * total
+                topic = place_of(drawn, row)
+                local.z[token, share] = topic
+                counts[topic] += 1.0
+                shared.word_topics.add(word, topic, weight)
+                shared.topics.add(0, topic, weight)
+
+    @staticmethod
+    def document_likelihood(element, shared, local):
+        counts, tenth = local.counts, 1.0 / local.z.shape[1]
+        counts[:] = 0.0
+        for token in range(element.words.size):
+            for share in range(local.z.shape[1]):
+                counts[local.z[token, share]] += tenth
+        likelihood, prior = 0.0, 0.0
+        for topic in range(counts.size):
+            alpha = shared.alpha[topic] * tenth
+            prior += alpha
+            if counts[topic] > 0.0:
+                likelihood += math.lgamma(counts[topic] + alpha) - math.lgamma(alpha)
+        return likelihood + math.lgamma(prior) - math.lgamma(prior + element.words.size)
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        documents = math.fsum(math.fsum(some) for some in self.values("document_likelihood", sweep))
+        return {"documents": documents}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        tokens = self.dataset.tokens
+        totals = shared["topics"][0] / SHARES
+        words, nonzeros = word_likelihood(shared["word_topics"], self.beta, SHARES)
+        mass = self.dataset.vocabulary_size * self.beta
+        words += math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in totals.tolist())
+        return {
+            "log_likelihood_per_token": (sums["documents"] + words) / tokens,
+            "doc_log_likelihood_per_token": sums["documents"] / tokens,
+            "word_log_likelihood_per_token": words / tokens,
+            "nonzeros": int(nonzeros),
+            **super().objective({}, shared),
+        }
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        write_model(
+            directory,
+            self.dataset,
+            alpha=self.alpha,
+            beta=self.beta,
+            topic_counts=shared["topics"][0] / SHARES,
+            topic_type=topic_type(self.topics),
+            word_rows=self._word_rows(shared["word_topics"]),
+            document_rows=self._document_rows(shared["local.z"]),
+        )
+
+    def _word_rows(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The topics of words, with float32 counts, as `write_model` takes them."""
+        for first in range(0, len(counts), _WORDS):
+            some = counts[first : first + _WORDS]
+            words, topics = np.nonzero(some)
+            exact = (some[words, topics] / SHARES).astype(np.float32)
+            yield sizes_of(words, len(some)), topics.astype(np.uint64) << np.uint64(32) | exact.view(np.uint32)
+
+    def _document_rows(self, z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The topics of documents: of the ten of each token the first, so that they add up to its tokens."""
+        for number in range(self.dataset.block_count):
+            offsets = self.dataset.block(number).offsets
+            mine = z[int(self.first_entries[number]) : int(self.first_entries[number + 1]), 0].astype(np.int64)
+            pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * self.topics + mine
+            found, counts = np.unique(pairs, return_counts=True)
+            packed = (found % self.topics).astype(np.uint64) << np.uint64(32) | counts.astype(np.uint64)
+            yield sizes_of(found // self.topics, offsets.size - 1), packed
+
+
+@inlined_kernel
+def place_of(drawn, sums):
+    """The first place of ascending sums, float64 (K,), that is above a number; the last if none is."""
+    first, last = 0, sums.size - 1
+    while first < last:
+        middle = (first + last) // 2
+        if sums[middle] > drawn:
+            last = middle
+        else:
+            first = middle + 1
+    return first
+
+
+def sizes_of(rows: np.ndarray, count: int) -> np.ndarray:
+    """uint32 (count,), how often each of so many rows occurs."""
+    return np.bincount(rows, minlength=count).astype(np.uint32)
+
+
+@kernel
+def word_likelihood(counts, beta, shares):
+    """The word part of the joint log-likelihood but for its topics' terms, and how many counts are not 0.
+
+    counts: float64 (V, K), in `shares` of a token.
+    """
+    likelihood, nonzeros = 0.0, 0
+    for word in range(counts.shape[0]):
+        for topic in range(counts.shape[1]):
+            if counts[word, topic] > 0.0:
+                likelihood += math.lgamma(counts[word, topic] / shares + beta) - math.lgamma(beta)
+                nonzeros += 1
+    return likelihood, nonzeros

@@ -1,0 +1,418 @@
+"""The word phase of the two-phase sampler where a word's tokens are on several machines: kernels.
+
+What a machine must know of a word is its row n_kw, summed over all machines; it travels with the slice. A machine that
+has it puts right what its own document phase has changed since the row was here, walks the proposals of its tokens (see
+`samplers.lda.two_phase`; the counts are those of the row, whoever's tokens they are of), counts where they ended, draws
+new proposals from the row, and hands it on. So a row is not stale but for what document phases of machines that it
+comes to later have changed. A token's last column is the topic that the row has it under.
+
+A row travels as bytes: how many follow, in four; then an entry for each of its topics, ascending: a byte of which four
+bits say how far the topic is from the one before, and four what it counts, either less one; 15 stands for 15 and what
+follows, a number of seven bits a byte, the lowest first, of which the last has the highest bit clear. Most entries
+take one byte. The rows of a part's words come one after the other; so a worker reads what came and writes what goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.cpython.unsafe import numbers
+
+from blocks.compiled import inlined, inlined_kernel, kernel, unmanaged_kernel
+from ooc.streams import bits, uniform
+from samplers.lda.groups import draw_prior, word_tokens
+from samplers.lda.rows import add_tokens, clear_row, nonzeros
+from samplers.lda.two_phase import accept_token, move_token
+from samplers.lda.word_tables import choose_entry, fill_table, topic_of
+
+trailing_zeros: Any = numbers.trailing_zeros  # of an integer's bits, the lowest first: one instruction
+SPARE = 1  # columns after the proposals: the topic that the row counts
+SIZE_BYTES = 4  # before a row
+_LARGE = 15  # from there on a step or a count, less one, takes more than four bits, and
+_STEP_BYTES, _COUNT_BYTES = 3, 5  # at most so many bytes more, a topic being below 2^20 and a count below 2^35
+MOST_SPREAD = 1 << 16  # tokens of a word that are drawn from one by one,
+_SPREAD = 16  # if they are not more than so many a topic; else from an alias table
+
+
+class Work(NamedTuple):
+    """Working memory of a worker.
+
+    counted: COUNT (K,), of the row at hand, all 0 between words. marks: uint64 (ceil(K / 64),), a bit for each topic
+    that may be counted; groups: uint64 (ceil(K / 4096),), a bit for each of these that is not 0. topics, order: int32
+    (K,). counts: int32 (K,). shares: float64 (K,). entries: uint64 (K,). tokens: uint32 (MOST_SPREAD,).
+    """
+
+    counted: np.ndarray
+    marks: np.ndarray
+    groups: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
+    shares: np.ndarray
+    order: np.ndarray
+    entries: np.ndarray
+    tokens: np.ndarray
+
+
+@inlined
+def read_number(data, at):
+    """A number, and where the next one begins."""
+    value, shift = np.int64(0), np.int64(0)
+    byte = np.int64(data[at])
+    at += 1
+    while byte & 128:
+        value |= (byte & 127) << shift
+        shift += 7
+        byte = np.int64(data[at])
+        at += 1
+    return value | byte << shift, at
+
+
+@inlined
+def write_number(data, at, value):
+    """Write a number; returns where the next one begins."""
+    while value > 127:
+        data[at] = value & 127 | 128
+        value >>= 7
+        at += 1
+    data[at] = value
+    return at + 1
+
+
+@inlined_kernel
+def read_entry(data, at):
+    """How far a topic is from the one before, its count, and where the next entry begins."""
+    byte = np.int64(data[at])
+    step, count = byte >> 4, byte & _LARGE
+    at += 1
+    if step == _LARGE:
+        more, at = read_number(data, at)
+        step += more
+    if count == _LARGE:
+        more, at = read_number(data, at)
+        count += more
+    return step + 1, count + 1, at
+
+
+@inlined_kernel
+def write_entry(data, at, step, count):
+    """Write an entry, of int64; returns where the next one begins."""
+    step, count = step - 1, count - 1
+    if max(step, count) < _LARGE:
+        data[at] = step << 4 | count
+        return at + 1
+    data[at] = min(step, _LARGE) << 4 | min(count, _LARGE)
+    at += 1
+    if step >= _LARGE:
+        at = write_number(data, at, step - _LARGE)
+    if count >= _LARGE:
+        at = write_number(data, at, count - _LARGE)
+    return at
+
+
+@inlined
+def read_size(data, at):
+    """How many bytes a row has."""
+    size = np.int64(data[at]) | np.int64(data[at + 1]) << 8
+    return size | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+
+
+@inlined
+def mark(work, topic):
+    """Note that a topic may be counted."""
+    place = np.uint64(topic)
+    word = place >> np.uint64(6)
+    work.marks[word] |= np.uint64(1) << (place & np.uint64(63))
+    work.groups[word >> np.uint64(6)] |= np.uint64(1) << (word & np.uint64(63))
+
+
+@unmanaged_kernel
+def open_row(data, at, end, work):
+    """Count the tokens of a row, the bytes from `at` to `end`."""
+    topic = np.int64(-1)
+    while at < end:
+        step, count, at = read_entry(data, at)
+        topic += step
+        work.counted[topic]["count"] = count
+        mark(work, topic)
+
+
+@unmanaged_kernel
+def list_topics(work):
+    """Set `topics` and `counts` to those that are counted, ascending, and mark none; returns how many there are, and
+    how many tokens they have."""
+    size, tokens, one = 0, np.int64(0), np.uint64(1)
+    for group in range(work.groups.size):
+        words = work.groups[group]
+        work.groups[group] = 0
+        while words:
+            word = np.uint64(group << 6) + np.uint64(trailing_zeros(words))
+            words &= words - one
+            topics = work.marks[word]
+            work.marks[word] = 0
+            while topics:
+                topic = np.int64((word << np.uint64(6)) + np.uint64(trailing_zeros(topics)))
+                topics &= topics - one
+                count = work.counted[topic]["count"]
+                work.topics[size], work.counts[size] = topic, count
+                size += count > 0
+                tokens += count
+    return size, tokens
+
+
+@unmanaged_kernel
+def close_row(size, work, data, at):
+    """Write the listed topics as a row, and count nothing any more; returns where the next row begins."""
+    first, before = at + SIZE_BYTES, np.int64(-1)
+    end = first
+    for i in range(size):
+        topic = np.int64(work.topics[i])
+        end = write_entry(data, end, topic - before, np.int64(work.counts[i]))
+        work.counted[topic]["count"] = 0
+        before = topic
+    for byte in range(SIZE_BYTES):
+        data[at + byte] = (end - first) >> (8 * byte) & 255
+    return end
+
+
+@unmanaged_kernel
+def recount_run(rows, work):
+    """Count tokens under the topics they have by now, where the row has them under others. rows: the tokens' state."""
+    last = rows.shape[1] - 1
+    for i in range(rows.shape[0]):
+        old, new = np.int64(rows[i, last]), np.int64(rows[i, 0])
+        if old != new:
+            work.counted[old]["count"] -= 1
+            work.counted[new]["count"] += 1
+            mark(work, new)
+
+
+@unmanaged_kernel
+def walk_run(rows, prior, totals, counted, key, draw):
+    """Walk the proposals of tokens; where they end takes the place of the first one, for the counts must stand still.
+
+    rows: the tokens' state. totals: `two_phase.Totals`. draw: the first of M draws a token. Returns how many changed.
+    """
+    changed, proposals = 0, np.uint64(rows.shape[1] - 1 - SPARE)
+    for i in range(rows.shape[0]):
+        topic = accept_token(rows, i, prior.weights, totals.topics, counted, key, draw, SPARE)
+        draw += proposals
+        changed += move_token(totals.topics, totals.changes, rows[i, 0], topic)
+        rows[i, 1] = topic
+    return changed
+
+
+@unmanaged_kernel
+def move_run(rows, work):
+    """Let tokens be where their walks ended, and count them there."""
+    last = rows.shape[1] - 1
+    for i in range(rows.shape[0]):
+        old, new = np.int64(rows[i, 0]), np.int64(rows[i, 1])
+        if old != new:
+            work.counted[old]["count"] -= 1
+            work.counted[new]["count"] += 1
+            mark(work, new)
+        rows[i, 0] = rows[i, last] = rows[i, 1]
+
+
+@unmanaged_kernel
+def spread_tokens(size, work):
+    """Set `tokens` to the topics of all tokens of a row that is listed."""
+    filled = 0
+    for i in range(size):
+        for _ in range(work.counts[i]):
+            work.tokens[filled] = work.topics[i]
+            filled += 1
+
+
+@inlined
+def draw_token(work, size, tokens, spread, x, random):
+    """The topic of one of so many tokens, by a uniform number x below `tokens`, and by 64 random bits."""
+    if spread:
+        return np.int64(work.tokens[np.uint64(x)])
+    return topic_of(work.entries[choose_entry(0, size, random)], random)
+
+
+@unmanaged_kernel
+def draw_run(rows, size, work, tokens, spread, prior, key, draw):
+    """Draw new proposals for tokens from `n_kw^- + beta`.
+
+    tokens: of the word, everywhere. spread: whether they are in `work.tokens`, or an alias table in `work.entries`.
+    draw: the first of M draws a token.
+    """
+    others = np.float64(tokens - 1)
+    stretch = tokens / max(others, 1.0)
+    for i in range(rows.shape[0]):
+        own = np.int64(rows[i, 0])
+        own_count = np.float64(work.counted[own]["count"])
+        for m in range(1, rows.shape[1] - SPARE):
+            x = uniform(key, draw) * (others + prior.total)
+            if x >= others:
+                topic = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+            else:
+                stream, again = bits(key, draw), np.uint64(0)
+                topic = draw_token(work, size, tokens, spread, x * stretch, bits(stream, again))
+                # One of the tokens of this topic is the token itself: drawn, it is drawn again.
+                while topic == own and uniform(stream, again + np.uint64(1)) * own_count < 1.0:
+                    again += np.uint64(2)
+                    y = uniform(stream, again) * tokens
+                    topic = draw_token(work, size, tokens, spread, y, bits(stream, again))
+            rows[i, m] = topic
+            draw += np.uint64(1)
+
+
+@unmanaged_kernel
+def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key, draw):
+    """The word phase of the tokens of one word here, whose row is open; returns how many topics are listed by then,
+    and how many tokens changed theirs."""
+    proposals = np.uint64(state.shape[1] - 1 - SPARE)
+    changed = 0
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        recount_run(state[row : row + lengths[run]], work)
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        changed += walk_run(state[row : row + lengths[run]], prior, totals, work.counted, key, draw)
+        draw += proposals * lengths[run]
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        move_run(state[row : row + lengths[run]], work)
+    size, tokens = list_topics(work)
+    spread = tokens <= min(work.tokens.size, _SPREAD * size)
+    if spread:
+        spread_tokens(size, work)
+    else:
+        for i in range(size):
+            work.shares[i] = work.counts[i]
+        fill_table(work.topics, work.shares, work.order, size, work.entries)
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        draw_run(state[row : row + lengths[run]], size, work, tokens, spread, prior, key, draw)
+        draw += proposals * lengths[run]
+    return size, changed
+
+
+@kernel
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work, prior, totals, key):
+    """Sample the words of a part: their tokens here, over the rows that have `arrived`, uint8 (n,), to those `leaving`.
+
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. totals: `two_phase.Totals`.
+    Returns how many tokens changed topic, and the bytes written.
+    """
+    changed, at, to = 0, 0, 0
+    draw = np.uint64(0)
+    for w in range(run_offsets.size - 1):
+        runs = slice(run_offsets[w], run_offsets[w + 1])
+        first = at + SIZE_BYTES
+        end = first + read_size(arrived, at)
+        if runs.start == runs.stop:
+            leaving[to : to + end - at] = arrived[at:end]
+            to += end - at
+        else:
+            open_row(arrived, first, end, work)
+            mine = blocks[runs], starts[runs], lengths[runs]
+            size, moved = sample_word(state, bases, *mine, work, prior, totals, key, draw)
+            to = close_row(size, work, leaving, to)
+            draw += np.uint64(2 * word_tokens(lengths[runs]) * (state.shape[1] - 1 - SPARE))
+            changed += moved
+        at = end
+    return changed, to
+
+
+@kernel
+def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work):
+    """Add the tokens here to the rows of a part's words, under the topics in their last column; returns the bytes
+    written. `arrived` may be empty, if nobody has counted before."""
+    at, to, last = 0, 0, state.shape[1] - 1
+    for w in range(run_offsets.size - 1):
+        if arrived.size:
+            first = at + SIZE_BYTES
+            at = first + read_size(arrived, at)
+            open_row(arrived, first, at, work)
+        for run in range(run_offsets[w], run_offsets[w + 1]):
+            row = bases[blocks[run]] + starts[run]
+            for i in range(lengths[run]):
+                topic = np.int64(state[row + i, last])
+                work.counted[topic]["count"] += 1
+                mark(work, topic)
+        to = close_row(list_topics(work)[0], work, leaving, to)
+    return to
+
+
+@kernel
+def rows_likelihood(data, words, prior):
+    """The word part of the joint log-likelihood but for its topics' terms, and the topics of each word, summed, of so
+    many rows."""
+    from_prior = math.lgamma(prior.weights[0])
+    likelihood, nonzeros, at = 0.0, 0, 0
+    for _ in range(words):
+        end = at + SIZE_BYTES + read_size(data, at)
+        at += SIZE_BYTES
+        while at < end:
+            _step, count, at = read_entry(data, at)
+            likelihood += math.lgamma(count + prior.weights[0]) - from_prior
+            nonzeros += 1
+    return likelihood, nonzeros
+
+
+@kernel
+def unpack_rows(data, words, sizes, rows):
+    """Unpack so many rows: sizes, uint32 (W,), and rows as `groups.group_row` packs them, uint64; returns how many."""
+    at, filled = 0, 0
+    for w in range(words):
+        end, topic, first = at + SIZE_BYTES + read_size(data, at), np.int64(-1), filled
+        at += SIZE_BYTES
+        while at < end:
+            step, count, at = read_entry(data, at)
+            topic += step
+            rows[filled] = np.uint64(topic) << np.uint64(32) | np.uint64(count)
+            filled += 1
+        sizes[w] = filled - first
+    return filled
+
+
+@kernel
+def load_rows(data, rows, first, words):
+    """Set the rows of some words, of which the first has this rank, see `samplers.lda.rows`, to those that have
+    arrived."""
+    at = 0
+    for word in range(first, first + words):
+        end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
+        at += SIZE_BYTES
+        clear_row(rows, word)
+        while at < end:
+            step, count, at = read_entry(data, at)
+            topic += step
+            add_tokens(rows, word, topic, count)
+
+
+@kernel
+def pack_rows(rows, first, words, counts, leaving, work):
+    """Write the rows of some words to those `leaving`; returns the bytes written. counts:
+    `samplers.lda.documents.Counts`, of which `row_topics` and `row_counts` are used."""
+    to = 0
+    for word in range(first, first + words):
+        for i in range(nonzeros(rows, word, counts.row_topics, counts.row_counts)):
+            topic = np.int64(counts.row_topics[i])
+            work.counted[topic]["count"] = counts.row_counts[i]
+            mark(work, topic)
+        to = close_row(list_topics(work)[0], work, leaving, to)
+    return to
+
+
+def room(frequencies: np.ndarray, topics: int) -> int:
+    """Bytes that the rows of words with so many tokens, int64 (W,), take at most."""
+    entries = np.minimum(frequencies, topics)
+    steps, counts = np.minimum(entries, topics // _LARGE), np.minimum(entries, frequencies // _LARGE)  # that are large
+    return int((entries + _STEP_BYTES * steps + _COUNT_BYTES * counts).sum() + SIZE_BYTES * frequencies.size)
+
+
+def random_bytes(frequencies: np.ndarray, topics: int) -> int:
+    """Bytes that such rows take while topics are at random: what is expected, but counts are all taken for the mean."""
+    present = -np.expm1(-frequencies / topics)  # the chance of each topic
+    entries = topics * present
+    counts = frequencies / np.maximum(entries, 1e-9)
+    lengths = [_LARGE, *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES))]  # from which it is a byte more
+    large = sum((1.0 - present) ** least + (counts > least) for least in lengths)
+    return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)

@@ -1,0 +1,53 @@
+"""How fast a sampler is on this machine, found by letting it train for a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import BLOCK_TOKENS
+from blocks.corpus.from_memory import write_corpus
+from blocks.corpus.intended import Intended
+from blocks.corpus.synthetic import Synthetic, synthesize
+from ooc.plan import make_plan
+from ooc.ring.ring import LocalRing
+from ooc.run import create_run
+from ooc.training import train
+from ooc.worker import ProgramSpec, travels
+
+ITERATIONS = 4
+
+
+def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
+    """Tokens that one worker samples in a second, by the best of a few iterations over one block.
+
+    The block is the dataset's first or, if there are no files, drawn for the occasion.
+    """
+    with TemporaryDirectory(prefix="ooc-trial-") as directory:
+        sample = _sample(dataset, Path(directory) / "data")
+        run = create_run(
+            Path(directory) / "run",
+            sample,
+            spec,
+            iterations=ITERATIONS,
+            evaluate_every=ITERATIONS,
+            settings={"staleness": 1},
+        )
+        program = spec.build(sample)
+        train(run, make_plan(sample, program, 1, 1 << 62), quiet=True, ring=LocalRing() if travels(program) else None)
+        return max(sample.tokens / line["sampling_s"] for line in run.metrics())
+
+
+def _sample(dataset: Dataset, path: Path) -> Dataset:
+    if isinstance(dataset, Intended):
+        tokens = min(dataset.tokens, BLOCK_TOKENS)
+        documents = max(1, round(tokens / max(dataset.tokens / dataset.documents, 1)))
+        request = Synthetic(documents, dataset.vocabulary_size, 100, length=tokens / documents)
+        return synthesize(request, path, workers=1)
+    block = dataset.block(0)
+    ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
+    words, numbers = np.unique(ranks, return_inverse=True)
+    return write_corpus(path, block.offsets, numbers.astype(np.uint32), [f"w{rank}" for rank in words.tolist()])

@@ -1,0 +1,339 @@
+"""The two-phase Metropolis-Hastings sampler of LDA: kernels.
+
+WarpLDA (Chen, Li, Zhu and Chen, VLDB 2016), after LightLDA (Yuan et al., WWW 2015, section 4). With `^-` for counts
+without the token itself, a token of word w in document d has topic k with
+
+    p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)                              LightLDA eq. (1)
+
+Proposals come in turn from q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio
+p(t) q(s) / (p(s) q(t)) the document factors cancel for the first and the word factors for the second. Therefore
+
+    the word phase, one word's tokens at a time, accepts what q_d proposed, by (n_kw^- + beta) / (n_k^- + V*beta),
+    and then draws from q_w;
+    the document phase, one document's tokens at a time, accepts what q_w proposed, by (n_kd^- + alpha_k) /
+    (n_k^- + V*beta), and then draws from q_d.
+
+Both are the same step on a group of tokens with a prior: `sample_group`. Drawing from `n_k^- + prior` needs no table:
+it is the topic of one of the group's other tokens, or, with the prior's share, a topic from the prior.
+
+Deviations from exact Gibbs sampling: the counts of a group are those of the group's start, and the summary row n_k is
+that of the phase's start (delayed counts). A proposal is drawn from the counts that stand in its acceptance ratio, but
+by the time it is judged the group's other tokens were accepted from one snapshot.
+Totals are float32: exact up to 2^24 tokens a topic, beyond to 6e-8 of themselves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.alias import alias_table
+from blocks.compiled import inlined, kernel, unmanaged_kernel
+from ooc.prefetch import prefetch
+from ooc.streams import bits, uniform
+from samplers.lda.groups import draw_prior, gather_word, word_tokens
+
+# What a worker knows of a topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
+# the start of the phase; the change of n_k by this worker; the tokens of the current group at its start, 0 between
+# groups.
+TOTAL = np.dtype([("summary", "f4"), ("change", "i2"), ("count", "u2")])
+COUNT = np.dtype([("count", "i4")])  # of a group of more tokens than `count` of a TOTAL can tell
+MOST_COUNTED = 2**16 - 1
+_MOST_CHANGE = 2**15 - 1
+
+# Of a column of an alias table, `topic` has what lies below `cut`, `other` the rest.
+COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
+
+
+class Totals(NamedTuple):
+    """What a worker knows of all topics.
+
+    topics: TOTAL (K,). changes: int64 (K,), of n_k, what has not fitted in `topics`. large: COUNT (K,), all 0 between
+    groups; (1,) where there are no large ones.
+    """
+
+    topics: np.ndarray
+    changes: np.ndarray
+    large: np.ndarray
+
+
+_FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
+_TOTALS_AHEAD = 16
+_ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
+
+
+@inlined
+def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
+    """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
+
+    prior: float64 (K,) or (1,). totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
+    start. key, draw: random stream, and the first draw of it. spare: columns of `state` after the proposals.
+    """
+    one = prior.size == 1
+    start = np.int64(state[row, 0])
+    current = start
+    # The token itself was counted under `start`: that topic's counts lose one, whatever the topic is by now.
+    weight = np.int64(counted[start]["count"]) - 1 + prior[0 if one else start]
+    share = totals[start]["summary"] - 1.0
+    for m in range(state.shape[1] - 1 - spare):
+        proposed = np.int64(state[row, 1 + m])
+        own = 1 if proposed == start else 0
+        proposed_weight = np.int64(counted[proposed]["count"]) - own + prior[0 if one else proposed]
+        proposed_share = totals[proposed]["summary"] - own
+        u = uniform(key, draw + np.uint64(m))
+        if u * (weight * proposed_share) < proposed_weight * share:
+            current, weight, share = proposed, proposed_weight, proposed_share
+    return current
+
+
+@unmanaged_kernel
+def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
+    """Write the group's new topics, empty the counts of its old ones, and draw new proposals from `n_k^- + prior`.
+
+    state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
+    the random stream, and the first of M*n draws of it. spare: see `accept_token`.
+    """
+    proposals = state.shape[1] - 1 - spare
+    others = topics.size - 1
+    mass = others + prior.total
+    rate = prior.topics / prior.total
+    one = prior.cut.size == 1
+    for i in range(topics.size):
+        row = np.uint64(base + rows[i])
+        counted[np.int64(state[row, 0])]["count"] = 0
+        state[row, 0] = topics[i]
+        for m in range(proposals):
+            x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
+            # Both are worked out, and one is chosen: a branch would be guessed wrongly too often.
+            j = np.uint64(min(int(x), others))
+            y = (x - others) * rate
+            k = min(int(y), prior.topics - 1)
+            if not one and y - k >= prior.cut[max(k, 0)]:
+                k = np.int64(prior.alias[k])
+            state[row, 1 + m] = np.int64(topics[np.uint64(others) if j == np.uint64(i) else j]) if x < others else k
+
+
+@inlined
+def move_token(totals, changes, old, new):
+    """Take a token from one topic to another in the changes, see Totals; returns whether they differ."""
+    change_count(totals, changes, np.int64(old), -1)
+    change_count(totals, changes, np.int64(new), 1)
+    return old != new
+
+
+@inlined
+def change_count(totals, changes, topic, by):
+    """Add 1 or -1 to the change of a topic."""
+    change = np.int64(totals[topic]["change"]) + by
+    if np.uint64(change + _MOST_CHANGE) > np.uint64(2 * _MOST_CHANGE):  # it is below, or above
+        changes[topic] += change
+        change = 0
+    totals[topic]["change"] = change
+
+
+@inlined
+def _prefetch_totals(state, row, totals):
+    for m in range(state.shape[1]):
+        prefetch(totals, np.int64(state[np.uint64(row), m]))
+
+
+@unmanaged_kernel
+def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw, spare=0):
+    """One step on a group of tokens: count, accept, draw.
+
+    state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), from n on those of the tokens that come next.
+    topics: topic type (n,), working memory. prior: Prior. totals, changes: `topics` and `changes` of Totals. counted:
+    `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. Returns the number of tokens that changed topic; 2*M*n
+    draws of the stream `key` are used, from `draw` on.
+    """
+    far = prior.topics > _FAR
+    proposals = state.shape[1] - 1 - spare
+    numbers = state.reshape(-1)
+    for i in range(topics.size):
+        if far and i + _TOTALS_AHEAD < topics.size:
+            prefetch(totals, np.int64(state[np.uint64(base + rows[i + _TOTALS_AHEAD]), 0]))
+        counted[np.int64(state[np.uint64(base + rows[i]), 0])]["count"] += 1
+    changed = 0
+    for i in range(topics.size):
+        if i + _ROWS_AHEAD < rows.size:
+            first = (base + rows[i + _ROWS_AHEAD]) * state.shape[1]
+            prefetch(numbers, first)
+            if far:  # one in eight lies in two lines of the cache
+                prefetch(numbers, first + proposals)
+        if far and i + _TOTALS_AHEAD < rows.size:
+            _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
+        row = np.uint64(base + rows[i])
+        first = draw + np.uint64(i * proposals)
+        topics[i] = accept_token(state, row, prior.weights, totals, counted, key, first, spare)
+        changed += move_token(totals, changes, state[row, 0], topics[i])
+    draw_group(state, base, rows, topics, prior, counted, key, draw + np.uint64(topics.size * proposals), spare)
+    return changed
+
+
+@unmanaged_kernel
+def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
+    """The same with Totals, a group of any size."""
+    known, changes = totals.topics, totals.changes
+    if topics.size > MOST_COUNTED:
+        return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw, spare)
+    return sample_group(state, base, rows, topics, prior, known, changes, known, key, draw, spare)
+
+
+@kernel
+def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, totals, key, draw):
+    """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
+
+    The topic of another token is drawn from their counts, by an alias table of the topics that the word has, instead of
+    by position.
+    counts: int32 (K,), working memory, all 0 before and after. totals: Totals, `large` for all topics.
+    """
+    proposals = np.uint64(state.shape[1] - 1)
+    tokens = word_tokens(lengths)
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        count_run(state[row : row + lengths[run]], prior.topics, totals.large)
+    found = np.empty(min(prior.topics, tokens), np.uint32)
+    changed = size = 0
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        moved, size = accept_run(state[row : row + lengths[run]], prior, totals, counts, found, size, key, draw)
+        changed += moved
+        draw += proposals * lengths[run]
+    columns = alias_columns(found[:size], counts)
+    for run in range(blocks.size):
+        row = bases[blocks[run]] + starts[run]
+        draw_run(state[row : row + lengths[run]], columns, counts, tokens - 1, prior, totals.large, key, draw)
+        draw += proposals * lengths[run]
+    for topic in found[:size]:
+        counts[topic] = 0
+    return changed
+
+
+@unmanaged_kernel
+def count_run(rows, topics, counted):
+    """Count the topics of tokens in `counted`, COUNT (K,). rows: the tokens' state."""
+    for i in range(rows.shape[0]):
+        if topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        counted[np.int64(rows[i, 0])]["count"] += 1
+
+
+@unmanaged_kernel
+def accept_run(rows, prior, totals, counts, found, size, key, draw):
+    """Walk the proposals of tokens; their new topics take the place of proposals, for the old are needed still.
+
+    rows: the tokens' state. counts: int32 (K,), added to. found: uint32 (K,), the topics that were counted, `size` so
+    far. Returns the number of tokens that changed topic, and the new size. draw: the first of M draws a token.
+    """
+    changed, proposals = 0, np.uint64(rows.shape[1] - 1)
+    for i in range(rows.shape[0]):
+        if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.topics)
+            _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.large)
+        topic = accept_token(rows, i, prior.weights, totals.topics, totals.large, key, draw)
+        draw += proposals
+        changed += move_token(totals.topics, totals.changes, rows[i, 0], topic)
+        if counts[topic] == 0:
+            found[size] = topic
+            size += 1
+        counts[topic] += 1
+        rows[i, 1] = topic
+    return changed, size
+
+
+@kernel
+def alias_columns(found, counts):
+    """COLUMN (n,): the alias table of the topics `found`, uint32 (n,), by their counts, int32 (K,)."""
+    weights = np.empty(found.size)
+    for i in range(found.size):
+        weights[i] = counts[found[i]]
+    cut, alias = alias_table(weights)
+    columns = np.empty(found.size, COLUMN)
+    for i in range(found.size):
+        columns[i]["cut"] = cut[i]
+        columns[i]["topic"] = found[i]
+        columns[i]["other"] = found[alias[i]]
+    return columns
+
+
+@unmanaged_kernel
+def draw_run(rows, columns, counts, others, prior, counted, key, draw):
+    """Take over the new topics of tokens, empty the counts of the old, and draw new proposals from `n_k^- + prior`.
+
+    rows: the tokens' state after `accept_run`. columns, counts: see `draw_other`. others: the word's other tokens.
+    draw: the first of M draws a token.
+    """
+    for i in range(rows.shape[0]):
+        if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
+            prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
+        counted[np.int64(rows[i, 0])]["count"] = 0
+        own = np.int64(rows[i, 1])
+        rows[i, 0] = own
+        for m in range(1, rows.shape[1]):
+            x = uniform(key, draw) * (others + prior.total)
+            if x >= others:
+                rows[i, m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+            else:
+                topic = draw_other(columns, counts, own, x / others)
+                again = np.uint64(0)
+                while topic < 0:
+                    topic = draw_other(columns, counts, own, uniform(bits(key, draw), again))
+                    again += np.uint64(1)
+                rows[i, m] = topic
+            draw += np.uint64(1)
+
+
+@inlined
+def draw_other(columns, counts, own, u):
+    """The topic of a token of the word that a uniform number draws; -1 if it is the token itself, of topic `own`.
+
+    columns: COLUMN (n,), the alias table of counts, int32 (K,), of all its tokens.
+    """
+    y = u * columns.size
+    i = np.uint64(min(int(y), columns.size - 1))
+    depth, share = y - np.float64(i), columns[i]["cut"]
+    topic = np.int64(columns[i]["topic"])
+    if depth >= share:
+        topic, depth, share = np.int64(columns[i]["other"]), depth - share, 1.0 - share
+    # How far into its share of the column the number lies is uniform again: the first n_k-th of it is the token's.
+    return -1 if topic == own and depth * counts[own] < share else topic
+
+
+@unmanaged_kernel
+def document_phase(state, base, offsets, positions, scratch, prior, totals, key, spare=0):
+    """Sample the documents of a part, one after the other; returns how many tokens changed topic.
+
+    state, base, offsets, positions: see `samplers.lda.groups`; others: see `sample_group`.
+    """
+    changed = 0
+    draw = np.uint64(0)
+    for d in range(offsets.size - 1):
+        rows = positions[offsets[d] : offsets[-1]]  # of this document and of all that follow
+        topics = scratch.topics[: offsets[d + 1] - offsets[d]]
+        changed += _sample_group(state, base, rows, topics, prior, totals, key, draw, spare)
+        draw += np.uint64(2 * topics.size * (state.shape[1] - 1 - spare))
+    return changed
+
+
+@kernel
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, totals, key):
+    """Sample the words of a part, each over its tokens in all blocks; returns how many tokens changed topic.
+
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`; others: see `sample_group`.
+    """
+    changed = 0
+    draw = np.uint64(0)
+    for w in range(run_offsets.size - 1):
+        runs = slice(run_offsets[w], run_offsets[w + 1])
+        tokens = word_tokens(lengths[runs])
+        if tokens > scratch.where.size:
+            changed += sample_frequent_word(
+                state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts, prior, totals, key, draw
+            )
+        else:
+            gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
+            rows, topics = scratch.where[:tokens], scratch.topics[:tokens]
+            changed += _sample_group(state, 0, rows, topics, prior, totals, key, draw)
+        draw += np.uint64(2 * tokens * (state.shape[1] - 1))
+    return changed

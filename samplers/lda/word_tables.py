@@ -1,0 +1,176 @@
+"""Alias tables of the words' rows, sparse over their non-zeros, as proposals: kernels (LightLDA section 4, AliasLDA).
+
+    q_w(k) ~ (n_kw + beta) * weights_k
+
+falls into a sparse part, drawn from the word's own table, and a smoothing part `beta * weights_k`, drawn from one
+dense table that all words share. The weights are alpha_k / (n_k + V*beta) for AliasLDA and 1 / (n_k + V*beta) for
+LightLDA, with the n_k of the time at which the tables were made.
+
+Every entry of a table is one uint64: a topic, the topic it may turn into, and with what probability it does not, in 20,
+20 and 24 bits: a draw is one load.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined, unmanaged_kernel
+from ooc.shared import ArraySpec
+from ooc.streams import bits, uniform
+from samplers.lda.rows import nonzeros
+
+_TOPIC_BITS = 20
+_TOPIC = np.uint64((1 << _TOPIC_BITS) - 1)
+_CUT = 1 << 24
+_CERTAIN = _CUT - 1  # stands for probability 1: such an entry turns into itself
+
+
+class WordTables(NamedTuple):
+    """The tables of the words in `rows`; the last place is that of smoothing, whose entries come first.
+
+    weights: float64 (K,). sizes: int32 (V+1,), entries of each table. masses: float64 (V+1,), sum of n_kw * weights_k
+    of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), where each table begins in it.
+    """
+
+    weights: np.ndarray
+    sizes: np.ndarray
+    masses: np.ndarray
+    entries: np.ndarray
+    starts: np.ndarray
+
+
+class TableScratch(NamedTuple):
+    """Working memory to make a table: float64 (K+1,) and int32 (K+1,) arrays."""
+
+    shares: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
+    order: np.ndarray
+
+
+def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec], np.ndarray]:
+    """The arrays of the tables of words, up to `sizes`, int64 (V,), entries each, and of smoothing; and `starts`."""
+    specs = {
+        "weights": ArraySpec((topics,), "float64"),
+        "sizes": ArraySpec((sizes.size + 1,), "int32"),
+        "masses": ArraySpec((sizes.size + 1,), "float64"),
+        "entries": ArraySpec((topics + int(sizes.sum()),), "uint64"),
+    }
+    return specs, np.append(topics + np.cumsum(sizes) - sizes, 0)
+
+
+@unmanaged_kernel
+def fill_table(topics, shares, order, size, entries):
+    """Write the alias table (Vose 1991) of the first `size` of `shares`, which are used up, to `entries`.
+
+    order: int32 (size,), set: light entries from the front, heavy ones from the back.
+    """
+    total = 0.0
+    for i in range(size):
+        total += shares[i]
+    scale = size / total
+    light, heavy = 0, size
+    for i in range(size):  # no branches in these loops: they could not be foreseen
+        shares[i] *= scale
+        order[light] = i
+        order[heavy - 1] = i
+        is_light = shares[i] < 1.0
+        light += is_light
+        heavy -= not is_light
+    # Light entries are taken from order[:light], the heavy one in use is order[heavy].
+    while light and heavy < size:
+        small, large = order[light - 1], order[heavy]
+        entries[small] = _entry(topics[small], topics[large], shares[small])
+        shares[large] -= 1.0 - shares[small]
+        is_light = shares[large] < 1.0
+        order[light - 1] = large
+        light -= not is_light
+        heavy += is_light
+    for i in range(light):
+        entries[order[i]] = _entry(topics[order[i]], topics[order[i]], 1.0)
+    for i in range(heavy, size):
+        entries[order[i]] = _entry(topics[order[i]], topics[order[i]], 1.0)
+
+
+@inlined
+def _entry(topic, other, probability):
+    cut = min(np.uint64(probability * _CUT), np.uint64(_CERTAIN))
+    return np.uint64(topic) | np.uint64(other) << np.uint64(_TOPIC_BITS) | cut << np.uint64(2 * _TOPIC_BITS)
+
+
+@inlined
+def choose_entry(start, size, random):
+    """One of the `size` entries of the table at `start`, by 64 random bits."""
+    return start + np.int64(((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40))
+
+
+@inlined
+def topic_of(entry, random):
+    """What an entry chosen by these 64 random bits gives."""
+    turns = (random & np.uint64(_CERTAIN)) >= entry >> np.uint64(2 * _TOPIC_BITS)
+    return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # no branch: it could not be foreseen
+
+
+@unmanaged_kernel
+def make_smoothing(tables, scratch):
+    """Make the table of smoothing from `tables.weights`; `entries`, `sizes` and `masses` are set."""
+    place, mass = tables.sizes.size - 1, 0.0
+    for k in range(tables.weights.size):
+        scratch.topics[k], scratch.shares[k] = k, tables.weights[k]
+        mass += tables.weights[k]
+    _fill_place(tables, place, tables.weights.size, mass, scratch)
+
+
+@unmanaged_kernel
+def make_table(tables, place, rows, word, scratch):
+    """Make the table of a word as number `place`; `entries`, `sizes` and `masses` are set."""
+    size, mass = nonzeros(rows, word, scratch.topics, scratch.counts), 0.0
+    for i in range(size):
+        scratch.shares[i] = scratch.counts[i] * tables.weights[scratch.topics[i]]
+        mass += scratch.shares[i]
+    _fill_place(tables, place, size, mass, scratch)
+
+
+@inlined
+def _fill_place(tables, place, size, mass, scratch):
+    tables.sizes[place] = size
+    tables.masses[place] = mass
+    if size:
+        fill_table(scratch.topics, scratch.shares, scratch.order, size, tables.entries[tables.starts[place] :])
+
+
+@unmanaged_kernel
+def make_tables(tables, rows, words, scratch):
+    """Make the tables of some words, uint32 (n,), each in the place of its word."""
+    for word in words:
+        make_table(tables, word, rows, word, scratch)
+
+
+@inlined
+def choose_word_entry(tables, place, mass, smoothing_mass, key):
+    """The entry from which `settle_word` draws a topic from q_w; key: a random stream.
+
+    place: of the word's table. mass, smoothing_mass: of its sparse part, the token itself taken out, and of smoothing.
+    """
+    smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
+    source = tables.sizes.size - 1 if smooth else place
+    return choose_entry(tables.starts[source], tables.sizes[source], bits(key, np.uint64(1)))
+
+
+@inlined
+def settle_word(tables, place, chosen, own, own_count, key):
+    """A topic from q_w, given the entry that `choose_word_entry` has chosen. The entry may be far: its read is all that
+    it takes to go on.
+
+    own: a topic of which the table holds one token too many (-1: there is none); own_count: its n_kw in the table. A
+    draw of that topic from the table is drawn again with probability 1 / own_count.
+    """
+    n = np.uint64(1)
+    topic = topic_of(tables.entries[chosen], bits(key, n))
+    while (topic == own) & (chosen >= tables.sizes[-1]) & (uniform(key, n + np.uint64(1)) * own_count < 1.0):
+        n += np.uint64(2)
+        chosen = choose_entry(tables.starts[place], tables.sizes[place], bits(key, n))
+        topic = topic_of(tables.entries[chosen], bits(key, n))
+    return topic

@@ -1,0 +1,1 @@
+"""Lasso, elastic net, logistic and softmax regression: losses, solvers, programs, and paths."""

@@ -1,0 +1,184 @@
+"""Correlations of columns with a residual that changes, read anew only where what is known of them does not suffice.
+
+The correlation c of a column x is its inner product with the residual r (all rows times the roots of their weights).
+What it was when the residual was q bounds what it is now: with r = a q + d, d orthogonal to q,
+
+    |c - a x.q| <= |d| root(|x|^2 - (x.q)^2 / |q|^2)
+
+Some residuals are kept, and with each column the last that it was read for. So along a path of penalties most columns
+are read once in ten levels, and columns far from having a coefficient hardly ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.features import Features
+from samplers.regression.screening import strong_rule
+
+_KEPT = 24  # residuals, with `_NOTHING`
+_NOTHING = 0  # the number of none
+REACH = 1.5  # levels that differ by a larger factor are too far apart for the strong rule
+_FAR = 1e150  # |d|, where nothing is known
+_ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
+
+
+class Seen(NamedTuple):
+    """Correlations of m candidates."""
+
+    bounds: np.ndarray  # float64 (m,), none is larger
+    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
+    values: np.ndarray  # float64 (l,), the correlations of these
+
+
+class Wanted(NamedTuple):
+    """Correlations that somebody wants to see."""
+
+    residual: np.ndarray  # float64 (n,)
+    level: float
+    l1: np.ndarray  # float64 (p,): exactly if they may be above level * l1
+    always: np.ndarray  # int64, of these columns exactly
+
+
+class Known(NamedTuple):
+    """What is known of p columns."""
+
+    numbers: np.ndarray  # uint8 (p,), of q
+    values: np.ndarray  # float64 (p,), x.q
+    spreads: np.ndarray  # float64 (p,), what |d| is multiplied by
+
+
+@reordered_kernel
+def bound(known, along, away, candidates, level, l1, bounds, chosen, places):
+    """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
+
+    These, whose bounds are above level * l1, are written to `chosen`, and their numbers among the candidates to
+    `places`, both int64 (m,).
+    """
+    count = 0
+    for i in range(candidates.size):
+        j = candidates[i]
+        number = known.numbers[j]
+        bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
+        if bounds[i] > level * l1[j] or known.spreads[j] == _FAR:
+            chosen[count], places[count] = j, i
+            count += 1
+    return count
+
+
+@reordered_kernel
+def learn(known, counts, chosen, values, number, square, norms):
+    """Note the correlations of chosen columns with the residual of a number, and of so large a square.
+
+    counts: int64, how many columns know each residual.
+    """
+    for i in range(chosen.size):
+        j = chosen[i]
+        counts[known.numbers[j]] -= 1
+        known.numbers[j], known.values[j] = number, values[i]
+        known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - values[i] * values[i] / square, 0.0))
+    counts[number] += chosen.size
+
+
+@reordered_kernel
+def forget(known, counts, number, norms):
+    """Let the columns that know the residual of a number know nothing."""
+    for j in range(norms.size):
+        if known.numbers[j] == number:
+            known.numbers[j], known.values[j], known.spreads[j] = _NOTHING, 0.0, norms[j]
+    counts[_NOTHING] += counts[number]
+    counts[number] = 0
+
+
+class Correlations:
+    """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
+    columns, projected as the residuals are. columns_read: so far."""
+
+    def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray) -> None:
+        self._features, self._roots, self._norms = features, roots, norms
+        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), np.zeros(norms.size), norms.copy())
+        self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
+        self._counts = np.zeros(_KEPT, np.int64)
+        self._counts[_NOTHING] = norms.size
+        self.columns_read = 0
+
+    def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
+        """Those of candidates, int64 (m,)."""
+        bounds, chosen, places = self._bounded(wanted, candidates)
+        values = self._features.correlations(chosen, self._weighted(wanted.residual))
+        bounds[places] = np.abs(values)
+        self.columns_read += chosen.size
+        self._learn(wanted.residual, chosen, values)
+        return Seen(bounds, chosen, values)
+
+    def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> Iterator[Seen]:
+        """As `see` for each of several residuals, columns being read once."""
+        needed = np.zeros(candidates.size, bool)
+        for one in wanted:
+            needed[self._bounded(one, candidates)[2]] = True
+        places = np.flatnonzero(needed)
+        chosen = candidates[places]
+        vectors = np.stack([self._weighted(one.residual) for one in wanted], axis=1)
+        values = self._features.several_correlations(chosen, vectors)
+        self.columns_read += chosen.size
+        for one, found in zip(wanted, values.T, strict=True):
+            bounds = self._bounded(one, candidates)[0]
+            bounds[places] = np.abs(found)
+            self._learn(one.residual, chosen, found)
+            yield Seen(bounds, chosen, found)
+
+    def _bounded(self, wanted: Wanted, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bounds of all candidates, and which have to be read: their numbers, and those among the candidates."""
+        along, away = self._relations(wanted.residual)
+        self._known.spreads[wanted.always] = _FAR
+        bounds = np.empty(candidates.size)
+        chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
+        count = bound(self._known, along, away, candidates, wanted.level, wanted.l1, bounds, chosen, places)
+        return bounds, chosen[:count], places[:count]
+
+    def _weighted(self, residual: np.ndarray) -> np.ndarray:
+        return residual if self._roots is None else residual * self._roots
+
+    def strong(self, residual: np.ndarray, level: float, before: float, l1: np.ndarray) -> np.ndarray:
+        """Columns that the strong rule proposes, int64; nothing is read, correlations are as is likely."""
+        if before > REACH * level:
+            return np.empty(0, np.int64)
+        along, _ = self._relations(residual)
+        found = np.empty(l1.size, np.int64)
+        return found[: strong_rule(level, before, self._known.numbers, self._known.values, along, l1, found)].copy()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is known, flat, as `restore` takes it."""
+        known = {f"known_{name}": array for name, array in self._known._asdict().items()}
+        return known | {"residuals": self._residuals.reshape(-1), "squares": self._squares, "counts": self._counts}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Know what `arrays` was."""
+        for name, array in self.arrays().items():
+            array[:] = arrays[name]
+
+    def _relations(self, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """a and |d| of each of the residuals that are kept, the latter no less than what rounding makes it."""
+        used = int(self._counts.size - np.argmax(self._counts[::-1] > 0))
+        along, away = np.zeros(_KEPT), np.full(_KEPT, _FAR)
+        known, square = self._squares[:used] > 0, float(residual @ residual)
+        squares = np.where(known, self._squares[:used], 1.0)
+        along[:used] = self._residuals[:used] @ residual / squares
+        left = np.maximum(square - along[:used] ** 2 * squares, 0.0) + _ROUNDED * square
+        away[:used] = np.where(known, np.sqrt(left), _FAR)
+        return along, away
+
+    def _learn(self, residual: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
+        """Keep a residual, if need be in the place of the one that the fewest columns know."""
+        square = float(residual @ residual)
+        if square == 0:
+            return
+        number = 1 + int(np.argmin(self._counts[1:]))
+        if self._counts[number]:
+            forget(self._known, self._counts, number, self._norms)
+        self._residuals[number], self._squares[number] = residual, square
+        learn(self._known, self._counts, chosen, values, number, square, self._norms)

@@ -1,0 +1,79 @@
+"""The columns of a design matrix on disk as the solvers see them: blocks stay mapped, what is read of them is counted.
+
+Pages of mapped files are the kernel's to drop, so they are not of the memory that a process holds: all that is, of the
+columns, are those of a working set.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.errors import WorkFailed
+from samplers.regression.columns import DenseColumns, SparseColumns
+from samplers.regression.features import BlockFeatures, block_columns
+from samplers.regression.sparse_regression import Moments
+
+_COPIES = 2  # of the columns that are gathered, held at a time
+
+
+class DesignFeatures(BlockFeatures):
+    """room: bytes that gathered columns may take. Attributes: `bytes_read` and `samples`, entries or cells, so far."""
+
+    def __init__(self, design: Design, threads: int, room: int) -> None:
+        blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
+        super().__init__(blocks, design.manifest["rows"], threads)
+        self._room, self._sizes = room, _sizes(design)
+        self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
+        self.bytes_read = self.samples = 0
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        self._count(chosen)
+        return super().correlations(chosen, vector)
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        self._count(chosen)
+        return super().several_correlations(chosen, vectors)
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        """Raises WorkFailed if there is no room for them."""
+        entries = self._count(chosen)
+        if 8 * _COPIES * entries > self._room:
+            raise WorkFailed(
+                f"{chosen.size:,} columns are worked on at a time, which takes {8 * _COPIES * entries / 1e6:,.0f} MB,"
+                f" but there are {self._room / 1e6:,.0f} MB for them",
+                "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
+            )
+        return super().gather(chosen)
+
+    def _count(self, chosen: np.ndarray) -> int:
+        """How many entries, or cells, some columns have, which are read."""
+        entries = chosen.size * self.rows if self._sizes is None else int(self._sizes[chosen].sum())
+        self.samples += entries
+        self.bytes_read += entries * self._bytes
+        return entries
+
+
+def _sizes(design: Design) -> np.ndarray | None:
+    """int64 (p,), the entries of each column; None if all have as many as there are rows."""
+    if design.dense:
+        return None
+    sizes = [np.diff(design.block(number).offsets) for number in range(design.block_count)]  # type: ignore[union-attr]
+    return np.concatenate(sizes)
+
+
+def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
+    """Those of the columns under several weights of the rows, float64 (n,) or None for 1 everywhere."""
+    known = Moments(design.means, design.norms, design.deviations)
+    of_rows = [some for some in weights if some is not None]
+    if not of_rows:
+        return [known] * len(weights)
+    several = weights_of(np.stack(of_rows, axis=1))
+    with ThreadPoolExecutor(threads) as pool:
+        blocks = pool.map(lambda number: weighted_moments(design.block(number), several), range(design.block_count))
+        found = np.concatenate(list(blocks), axis=2)  # (3, K, p)
+    others = iter(range(len(of_rows)))
+    return [known if some is None else Moments(*found[:, next(others)]) for some in weights]

@@ -1,0 +1,134 @@
+"""All columns of a design, as the solvers see them: what they ask for, and how columns that are mapped or in memory
+answer.
+
+Work on many columns is done by threads, each on columns of its own: the result is the same for any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from blocks.design.design import DenseBlock, Design
+from samplers.regression.columns import (
+    Columns,
+    DenseColumns,
+    IncompleteColumns,
+    SparseColumns,
+    correlate,
+    correlate_all,
+    gathered,
+    joined,
+    squares,
+)
+
+_PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
+_FEW = 1 << 14  # rows times columns: not worth a thread
+
+
+class Features(Protocol):
+    """p columns of n rows. chosen: int64 (m,), ascending. Results are float64 (m,)."""
+
+    rows: int
+    count: int
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """The inner products of chosen columns and a vector, float64 (n,)."""
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """The same for several vectors, float64 (n, k), in one pass: float64 (m, k)."""
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        """A copy of chosen columns."""
+
+
+class _Piece(NamedTuple):
+    """Chosen columns of one block."""
+
+    block: Columns
+    columns: np.ndarray  # int64, their numbers in the block
+    place: slice  # among all that are chosen
+
+
+class BlockFeatures:
+    """`Features` of which one block of columns comes after the other."""
+
+    def __init__(self, blocks: Sequence[Columns], rows: int, threads: int = 1) -> None:
+        self._blocks, self.rows, self._threads = blocks, rows, threads
+        sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
+        self._bounds = np.concatenate([[0], np.cumsum(sizes)])
+        self.count = int(self._bounds[-1])
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        return self._each(correlate, chosen, vector, np.empty(chosen.size))
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._each(correlate_all, chosen, vectors, np.empty((chosen.size, vectors.shape[1])))
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return self._each(squares, chosen, np.empty(0) if weights is None else weights, np.empty(chosen.size))
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        pieces = [gathered(piece.block, piece.columns) for piece in self._pieces(chosen, 1)]
+        return joined(pieces) if pieces else gathered(self._blocks[0], chosen)
+
+    def _each(
+        self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
+    ) -> np.ndarray:
+        def work(piece: _Piece) -> None:
+            kernel(piece.block, piece.columns, vector, found[piece.place])
+
+        if self._pool is None or chosen.size * self.rows <= _FEW:
+            for piece in self._pieces(chosen, 1):
+                work(piece)
+        else:
+            list(self._pool.map(work, self._pieces(chosen, self._threads * _PIECES)))
+        return found
+
+    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[_Piece]:
+        """Each block's columns in so many pieces."""
+        ends = np.searchsorted(chosen, self._bounds).tolist()
+        for number, (first, last) in enumerate(pairwise(ends)):
+            cuts = range(first, last, max(-(-(last - first) // each), 1))
+            for begin, end in pairwise([*cuts, last]):
+                yield _Piece(self._blocks[number], chosen[begin:end] - self._bounds[number], slice(begin, end))
+
+
+def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
+    """Those of a block of a design matrix on disk, which stays mapped. means: float64 (p,), what missing values of each
+    column count as."""
+    block = design.block(number)
+    if not isinstance(block, DenseBlock):
+        return SparseColumns(*block)
+    if block.values.dtype == np.float32 and not block.missing_rows.size:
+        return DenseColumns(block.values)
+    return IncompleteColumns(*block, means[slice(*design.block_bounds[number : number + 2])])
+
+
+def features_of_matrix(matrix: Any, threads: int = 1) -> BlockFeatures:
+    """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
+    a sparse matrix of scipy of format csc."""
+    if not isinstance(matrix, np.ndarray):
+        return BlockFeatures([_sparse(matrix)], matrix.shape[0], threads)
+    values = np.ascontiguousarray(matrix.T)
+    block: Columns = DenseColumns(values)
+    if values.dtype == np.int8:
+        none = np.zeros(len(values) + 1, np.int64)
+        block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
+    return BlockFeatures([block], matrix.shape[0], threads)
+
+
+def _sparse(matrix: Any) -> SparseColumns:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    values = matrix.data if matrix.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
+    return SparseColumns(matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32, copy=False), values)

@@ -1,0 +1,73 @@
+"""What a regression says of the rows of a design matrix; only the blocks of columns with coefficients are read."""
+
+from __future__ import annotations
+
+import csv
+from typing import TextIO
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.errors import RequestError
+from samplers.regression.columns import combine, gathered
+from samplers.regression.features import block_columns
+from samplers.regression.model import Coefficients, RegressionModel
+
+
+def check_columns(model: RegressionModel, design: Design) -> None:
+    """Raise RequestError unless the columns of the design are those that the model was trained on."""
+    remedy = "Ingest it with --columns-from the design of the training."
+    if design.columns != model.columns:
+        raise RequestError(f"{design.path} has {design.columns:,} columns, the model {model.columns:,}", remedy)
+    if design.column_names() != model.column_names():
+        raise RequestError(f"{design.path} has other columns than {model.path}, or in another order", remedy)
+
+
+def score(model: Coefficients, design: Design) -> np.ndarray:
+    """Intercept + X coefficients, float64 (n,); values that are missing count as the means of the training."""
+    total, part = np.full(design.rows, model.intercept), np.empty(design.rows)
+    means = np.zeros(design.columns)
+    means[model.columns] = model.means
+    ends = np.searchsorted(model.columns, design.block_bounds)
+    for number in np.flatnonzero(np.diff(ends)).tolist():
+        some, first = slice(ends[number], ends[number + 1]), design.block_bounds[number]
+        columns = gathered(block_columns(design, number, means), model.columns[some] - first)
+        combine(columns, np.arange(some.stop - some.start), model.values[some], part)
+        total += part
+    return total
+
+
+def probability(scores: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-scores)), float64 (n,)."""
+    small = np.exp(-np.abs(scores))
+    return np.where(scores >= 0, 1.0, small) / (1.0 + small)
+
+
+def write_predictions(model: RegressionModel, coefficients: Coefficients, design: Design, out: TextIO) -> None:
+    """A line for each row, counted from 1: its prediction, or the probability of the larger class and the likelier."""
+    scores, writer = score(coefficients, design), csv.writer(out)
+    numbers = range(1, design.rows + 1)
+    if model.loss == "squared":
+        writer.writerow(["row", "prediction"])
+        writer.writerows(zip(numbers, (f"{one:.9g}" for one in scores.tolist()), strict=True))
+        return
+    writer.writerow(["row", "probability", "class"])
+    likelier = np.where(scores > 0, model.classes[1], model.classes[0])
+    probabilities = (f"{one:.9g}" for one in probability(scores).tolist())
+    writer.writerows(zip(numbers, probabilities, (f"{one:g}" for one in likelier.tolist()), strict=True))
+
+
+def evaluate_regression(model: RegressionModel, coefficients: Coefficients, design: Design) -> dict[str, float]:
+    """How well y of a design is predicted: `rmse` and `r2`, or `log_loss` and `accuracy`. Raises RequestError."""
+    check_columns(model, design)
+    if design.y is None:
+        raise RequestError(f"{design.path} has no y", "Ingest it with --target FILE.")
+    scores, y = score(coefficients, design), design.y
+    if model.loss == "squared":
+        error, spread = float(np.mean((y - scores) ** 2)), float(np.var(y))
+        return {"rmse": error**0.5, "r2": 1 - error / spread if spread else float("nan")}
+    if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes)):
+        raise RequestError(f"y of {design.path} has the value {unknown[0]:g}", f"The classes are {model.classes}.")
+    ones = (y == model.classes[1]).astype(np.float64)
+    loss = float(np.mean(np.logaddexp(0, scores) - ones * scores))
+    return {"log_loss": loss, "accuracy": float(np.mean((scores > 0) == ones))}

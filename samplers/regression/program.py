@@ -1,0 +1,180 @@
+"""What a Lasso or an l1 logistic regression of a design matrix is: its options, as a run remembers them, and what they
+come to in y, weights, folds and regressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.design.row_files import draw_folds, read_rows, read_weights
+from blocks.errors import RequestError
+from blocks.files import checksum
+from ooc.program import LocalState
+from samplers.regression.design_features import DesignFeatures, design_moments
+from samplers.regression.sparse_regression import SparseRegression
+
+_OF_COLUMN = 260  # bytes that a regression holds for each column
+_OF_ROW = 600  # and for each row
+_NEAR_LABELS = 5  # that are told
+
+
+class RowFile(NamedTuple):
+    """A file of rows or of their weights that a run depends on."""
+
+    path: str
+    checksum: str
+
+
+def row_file(path: Path) -> RowFile:
+    """Raises RequestError if it is not there."""
+    if not path.is_file():
+        raise RequestError(f"{path} is no file")
+    return RowFile(str(path.resolve()), checksum(path))
+
+
+class RegressionProgram:
+    """A regression of y of a design, for the values of lambda of a path.
+
+    loss: "squared" or "logistic". levels: {"lambda": L}, or {"ratio": R, "number": N}: the last is R of the largest,
+    which is the first of several. share, intercept, standardize: see `SparseRegression`. unpenalized: numbers of
+    columns. weights and rows: a `RowFile`, or None for rows that all weigh 1. folds: of a cross-validation, or 0.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        loss: str,
+        levels: dict[str, Any],
+        tolerance: float,
+        share: float,
+        intercept: bool,
+        standardize: bool,
+        unpenalized: Sequence[int],
+        weights: Sequence[str] | None,
+        rows: Sequence[str] | None,
+        folds: int,
+        seed: int,
+    ) -> None:
+        self.design, self.loss, self.levels, self.tolerance = design, loss, levels, tolerance
+        self.folds = folds
+        self._share, self._intercept, self._standardize = share, intercept, standardize
+        self._unpenalized, self._weights, self._rows, self._seed = unpenalized, weights, rows, seed
+
+    def local_state(self) -> LocalState:
+        """There is none: blocks are only read."""
+        return LocalState("uint8", 0)
+
+    @property
+    def length(self) -> int:
+        """How many values of lambda there are."""
+        return self.levels.get("number", 1)
+
+    @property
+    def regressions(self) -> int:
+        return 1 + self.folds
+
+    def bytes(self) -> int:
+        """What the regressions hold, but for the columns that they work on."""
+        free = 16 * (len(self._unpenalized) + 1) * self.design.rows
+        each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
+        return self.regressions * each
+
+    @cached_property
+    def weights(self) -> np.ndarray | None:
+        """float64 (n,), of the rows; None if all are 1. Raises RequestError if a file has changed."""
+        if self._weights is None and self._rows is None:
+            return None
+        found = np.ones(self.design.rows)
+        if self._weights:
+            found = read_weights(_unchanged(self._weights), self.design.rows)
+        if self._rows:
+            found = found * read_rows(_unchanged(self._rows), self.design.rows)
+        if not found.any():
+            raise RequestError("all rows that are used weigh 0", "Give others, or other weights.")
+        return found
+
+    @cached_property
+    def _labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """y, float64 (n,), 0 of rows that are not used; and the classes, smallest first, if those are what y tells."""
+        y, used = self.design.y, np.ones(self.design.rows, bool) if self.weights is None else self.weights > 0
+        if y is None:
+            raise RequestError(f"{self.design.path} has no y", "Ingest it with --target FILE.")
+        if wrong := np.flatnonzero(used & ~np.isfinite(y)).tolist():
+            raise RequestError(
+                f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave it out by --rows."
+            )
+        if self.loss == "squared":
+            if np.ptp(y[used]) == 0 and (self._intercept or y[used][0] == 0):
+                raise RequestError(f"y is {y[used][0]:g} in all rows", "There is nothing to explain.")
+            return np.where(used, y, 0.0), np.empty(0)
+        classes, counts = np.unique(y[used], return_counts=True)
+        if classes.size != 2:
+            found = ", ".join(f"{value:g}" for value in classes[:_NEAR_LABELS])
+            found += ", ..." if classes.size > _NEAR_LABELS else ""
+            raise RequestError(
+                f"y has {classes.size} values: {found}", "A logistic regression needs two; `ooc train lasso` takes any."
+            )
+        if self.folds and counts.min() < 2:
+            raise RequestError(f"y is {classes[counts.argmin()]:g} in one row only", "Leave --cross-validate out.")
+        return (used & (y == classes[1])).astype(np.float64), classes
+
+    @property
+    def y(self) -> np.ndarray:
+        """float64 (n,); 0 and 1 for the classes of a logistic regression."""
+        return self._labels[0]
+
+    @property
+    def classes(self) -> np.ndarray:
+        return self._labels[1]
+
+    @cached_property
+    def held_out(self) -> list[np.ndarray]:
+        """Weights of the rows of each fold, float64 (n,), 0 for all others."""
+        if not self.folds:
+            return []
+        every = np.ones(self.design.rows) if self.weights is None else self.weights
+        used = np.flatnonzero(every)
+        drawn = np.full(every.size, -1)
+        classes = self.y[used] if self.loss == "logistic" else None
+        drawn[used] = draw_folds(used.size, self.folds, self._seed, classes)
+        return [np.where(drawn == fold, every, 0.0) for fold in range(self.folds)]
+
+    def build(self, threads: int, room: int) -> tuple[list[DesignFeatures], list[SparseRegression]]:
+        """The regression of all rows, then that of each fold's others, each with features of its own.
+
+        room: bytes for the columns that all work on at a time.
+        """
+        every = np.ones(self.design.rows) if self.weights is None else self.weights
+        weights = [self.weights, *(every - held_out for held_out in self.held_out)]
+        all_moments = design_moments(self.design, weights, threads)
+        at_once = min(threads, self.regressions)
+        factors = np.ones(self.design.columns)
+        factors[list(self._unpenalized)] = 0.0
+        features = [DesignFeatures(self.design, threads // at_once, room // at_once) for _ in weights]
+        regressions = [
+            SparseRegression(
+                own,
+                self.y,
+                self.loss,
+                weights=of_rows,
+                intercept=self._intercept,
+                standardize=self._standardize,
+                share=self._share,
+                factors=factors,
+                moments=moments,
+            )
+            for own, of_rows, moments in zip(features, weights, all_moments, strict=True)
+        ]
+        return features, regressions
+
+
+def _unchanged(file: Sequence[str]) -> str:
+    path, before = file
+    if not Path(path).is_file() or checksum(Path(path)) != before:
+        raise RequestError(f"{path} is not as it was when the run began", "Restore it, or train a new run.")
+    return path

@@ -1,0 +1,84 @@
+"""Least squares with an l1 penalty on few columns, all in memory: the problem that every solver here comes down to.
+
+    minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
+
+where t and the columns of A are what a projection leaves of them: on what is orthogonal to some columns without
+penalty, the intercept among them. A is not projected, as that would fill it; the inner products of its columns with an
+orthonormal basis of those are kept instead. A residual is what is left of t - A b, projected.
+
+With r the residual and c_j = a_j . r - l2_j b_j, the point s r is feasible for the dual problem if s |c_j| <= l1_j for
+all j, and the gap between both objectives is a sum of terms that are not negative:
+
+    1/2 (1 - s)^2 (|r|^2 + sum_j l2_j b_j^2) + sum_j (l1_j |b_j| - s b_j c_j)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.columns import Columns, correlate, dot, squared, squares
+
+_FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
+
+
+class Quadratic(NamedTuple):
+    """W columns of n rows, k of them in the basis. All arrays are float64."""
+
+    columns: Columns  # before the projection
+    basis: np.ndarray  # (k, n), orthonormal
+    along: np.ndarray  # (k, W), inner products of basis and columns
+    curvatures: np.ndarray  # (W,), squared norms of the projected columns, plus l2
+    l1: np.ndarray  # (W,), positive
+    l2: np.ndarray  # (W,)
+
+
+def quadratic(columns: Columns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarray) -> Quadratic:
+    """The problem on all of some columns; for the other arguments see `Quadratic`."""
+    every = np.arange(l1.size)
+    along, curvatures = np.empty((len(basis), l1.size)), np.empty(l1.size)
+    for vector, found in zip(basis, along, strict=True):
+        correlate(columns, every, vector, found)
+    squares(columns, every, np.empty(0), curvatures)
+    curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
+    curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 whatever this is
+    return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
+
+
+@reordered_kernel
+def project(basis, vector):
+    """Take out of a vector what the basis spans."""
+    for m in range(len(basis)):
+        axis, along = basis[m], 0.0
+        for i in range(vector.size):
+            along += axis[i] * vector[i]
+        for i in range(vector.size):
+            vector[i] -= along * axis[i]
+
+
+@reordered_kernel
+def objective_of(problem, coefficients, residual):
+    """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
+    total = 0.5 * squared(residual)
+    for j in range(coefficients.size):
+        b = coefficients[j]
+        total += problem.l1[j] * abs(b) + 0.5 * problem.l2[j] * b * b
+    return total
+
+
+@reordered_kernel
+def gap_of(problem, coefficients, residual):
+    """Between that and the objective of the dual point that the residual gives."""
+    l1, l2 = problem.l1, problem.l2
+    square, absolute, inner, steepest = squared(residual), 0.0, 0.0, 1.0
+    for j in range(coefficients.size):
+        b = coefficients[j]
+        slope = dot(problem.columns, j, residual) - l2[j] * b
+        steepest = max(steepest, abs(slope) / l1[j])
+        square += l2[j] * b * b
+        absolute += l1[j] * abs(b)
+        inner += slope * b
+    scale = 1.0 / steepest
+    return 0.5 * (1.0 - scale) ** 2 * square + absolute - scale * inner

@@ -1,0 +1,72 @@
+"""The columns of a design matrix of which each rank of a ring has some rows, as the solvers see them: whole.
+
+What comes of each rank's rows is added up over the ring, in the order of ranks. Every rank asks for the same and hears
+the same, so that the same solver at all of them, which has y and what else there is of rows in whole, comes to the same
+solutions; those of one machine but for the order of sums. Columns that are gathered come from all ranks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.design.row_shards import RowShard
+from ooc.ring.ring import Ring
+from samplers.regression.columns import DenseColumns, SparseColumns
+from samplers.regression.design_features import DesignFeatures
+
+_ROW_BITS, _VALUE_BITS = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+class RingFeatures:
+    """`Features` of a design whose shard this rank has. The others are as of DesignFeatures, which counts own rows."""
+
+    def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int) -> None:
+        self.rows, self.count = shard.rows, shard.columns
+        self._own_rows, self._ring = shard.own, ring
+        self._own = DesignFeatures(shard, threads, room)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._own.bytes_read
+
+    @property
+    def samples(self) -> int:
+        return self._own.samples
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        return self._sum(self._own.correlations(chosen, vector[self._own_rows]))
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._sum(self._own.several_correlations(chosen, vectors[self._own_rows]))
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        own = self._own.gather(chosen)
+        return self._gather_sparse(own) if isinstance(own, SparseColumns) else self._gather_dense(own)
+
+    def _gather_sparse(self, own: SparseColumns) -> SparseColumns:
+        """A row and its value, float32, travel as one number; other ranks add 0 to it."""
+        sizes = np.zeros((self._ring.ranks, own.offsets.size - 1), np.int64)
+        sizes[self._ring.rank] = np.diff(own.offsets)
+        self._sum(sizes)
+        offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=0))])
+        begins = offsets[:-1] + sizes[: self._ring.rank].sum(axis=0) - own.offsets[:-1]
+        places = np.repeat(begins, sizes[self._ring.rank]) + np.arange(own.rows.size)
+        entries = np.zeros(offsets[-1], np.int64)
+        rows = own.rows.astype(np.uint64) + np.uint64(self._own_rows.start)
+        entries[places] = (rows << _ROW_BITS | own.values.view(np.uint32)).view(np.int64)
+        found = self._sum(entries).view(np.uint64)
+        values = (found & _VALUE_BITS).astype(np.uint32).view(np.float32)
+        return SparseColumns(offsets, (found >> _ROW_BITS).astype(np.uint32), values)
+
+    def _gather_dense(self, own: DenseColumns) -> DenseColumns:
+        whole = np.zeros((len(own.values), self.rows))
+        whole[:, self._own_rows] = own.values
+        precise = self._sum(np.array([own.values.dtype == np.float64], np.int64))[0]  # means of missing values
+        return DenseColumns(self._sum(whole) if precise else self._sum(whole).astype(np.float32))
+
+    def _sum(self, array: np.ndarray) -> np.ndarray:
+        self._ring.all_reduce(array)
+        return array

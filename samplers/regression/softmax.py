@@ -1,0 +1,187 @@
+"""Multi-class regression by stochastic gradient descent, as a program of the stochastic engine (Splash, section 6.1).
+
+The scores of a sample x are w_k . x + b_k for each class k. Losses: "softmax", minus the logarithm of the softmax at
+the label; "hinge" and "squared" are one class against the rest, summed over classes, with targets 1 and -1.
+
+Rates are those of AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(sum of squared gradients), for each weight. A
+sample of weight m is m of them with the same gradient. The penalty regularization / 2 * |w|^2 for each sample is one
+multiplication of all weights, at the rate rate / sqrt(t) after t samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import inlined_kernel
+from blocks.errors import RequestError
+from blocks.npz import write_npz
+from blocks.samples.samples import MOST_LABELS, Samples
+from ooc.program import Arrays, Sweep
+from ooc.stochastic.program import Local, StochasticProgram
+from ooc.stochastic.variable_arrays import Shared
+
+LOSSES = ("softmax", "hinge", "squared")
+_LEAST = np.float32(1e-12)  # of a sum of squares
+
+
+class Softmax(StochasticProgram):
+    """loss: one of LOSSES. rate: of the first steps. regularization: of a sample. See `StochasticProgram`."""
+
+    maps: Sequence[str] = ("wrong",)
+
+    def __init__(
+        self, dataset: Samples, *, loss: str = "softmax", rate: float = 0.5, regularization: float = 0.0, **options: Any
+    ) -> None:
+        if loss not in LOSSES:
+            raise RequestError(f"--loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+        if not 0 < rate < math.inf:
+            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        if not 0 <= regularization < math.inf:
+            raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+        self.kind, self.rate, self.regularization = LOSSES.index(loss), rate, regularization
+        self.labels = np.array(dataset.index.labels)
+        if self.labels.size < 2:
+            told = "one label" if self.labels.size else f"more than {MOST_LABELS:,} labels"
+            raise RequestError(f"{dataset.path} has {told}: there are no classes to tell apart")
+        super().__init__(dataset, **options)
+
+    def shared_variables(self) -> dict[str, Shared]:
+        rows = self.dataset.columns + 1, self.labels.size  # the last row has the intercepts
+        return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
+
+    def local_variables(self) -> dict[str, Local]:
+        work = Local((self.labels.size,), "float32", per="work")
+        return {"scores": work, "row": work, "steps": work}
+
+    def constants(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "rate": np.float32(self.rate),
+            "shrinkage": self.rate * self.regularization,
+            "labels": self.labels,
+            "intercepts": self.dataset.columns,
+        }
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        score(element, shared, local)
+        if not turn_to_gradients(shared.kind, class_of(element.label, shared.labels), local.scores)[1]:
+            return
+        if shared.shrinkage:
+            shared.t.add(weight)
+            shared.weights.multiply(max(1.0 - shared.shrinkage * weight / math.sqrt(shared.t.get()), 0.1))
+        for entry in range(element.columns.size):
+            step(element.columns[entry], element.values[entry], weight, shared, local)
+        step(shared.intercepts, np.float32(1.0), weight, shared, local)
+
+    @staticmethod
+    def loss(element, shared, local):
+        score(element, shared, local)
+        return turn_to_gradients(shared.kind, class_of(element.label, shared.labels), local.scores)[0]
+
+    @staticmethod
+    def wrong(element, shared, local):
+        score(element, shared, local)
+        best = 0
+        for k in range(local.scores.size):
+            if local.scores[k] > local.scores[best]:
+                best = k
+        return 1.0 if shared.labels[best] != element.label else 0.0
+
+    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
+        wrong = math.fsum(math.fsum(some) for some in self.values("wrong", sweep))
+        return {**super().measure(sweep, shared), "error": wrong}
+
+    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
+        found = super().objective(sums, shared)
+        if self.regularization:
+            weights = shared["weights"][:-1]
+            squares = float(np.einsum("ij,ij->", weights, weights, dtype=np.float64))
+            found["objective"] += 0.5 * self.regularization * squares
+        return found
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        weights = shared["weights"]
+        arrays = {"weights": np.ascontiguousarray(weights[:-1].T), "intercepts": weights[-1], "labels": self.labels}
+        write_npz(directory / "softmax.npz", arrays)
+
+
+@inlined_kernel
+def class_of(label, labels):
+    """The number of a label among all, float64 (K,), ascending."""
+    first, last = 0, labels.size
+    while first + 1 < last:
+        middle = (first + last) // 2
+        if labels[middle] <= label:
+            first = middle
+        else:
+            last = middle
+    return first
+
+
+@inlined_kernel
+def score(element, shared, local):
+    """Set `local.scores` to those of a sample."""
+    scores, row = local.scores, local.row
+    shared.weights.get_row(shared.intercepts, scores)
+    for entry in range(element.columns.size):
+        shared.weights.get_row(element.columns[entry], row)
+        value = element.values[entry]
+        for k in range(scores.size):
+            scores[k] += value * row[k]
+
+
+@inlined_kernel
+def turn_to_gradients(kind, label, scores):
+    """Turn scores into the gradients of the loss by them; returns the loss, and whether any gradient is not 0."""
+    if kind == 0:
+        return softmax_gradients(label, scores), True
+    loss, any_ = 0.0, False
+    for k in range(scores.size):
+        target = np.float32(1.0) if k == label else np.float32(-1.0)
+        if kind == 1:
+            margin = target * scores[k]
+            loss += max(np.float32(0.0), np.float32(1.0) - margin)
+            scores[k] = -target if margin < 1 else np.float32(0.0)
+        else:
+            scores[k] -= target
+            loss += 0.5 * scores[k] * scores[k]
+        any_ = any_ or scores[k] != 0
+    return loss, any_
+
+
+@inlined_kernel
+def softmax_gradients(label, scores):
+    """The same for the softmax; returns the loss."""
+    largest = scores[0]
+    for k in range(1, scores.size):
+        largest = max(largest, scores[k])
+    of_label, total = scores[label] - largest, np.float32(0.0)
+    for k in range(scores.size):
+        scores[k] = math.exp(scores[k] - largest)
+        total += scores[k]
+    share = np.float32(1.0) / total
+    for k in range(scores.size):
+        scores[k] *= share
+    scores[label] -= np.float32(1.0)
+    return math.log(total) - of_label
+
+
+@inlined_kernel
+def step(row, value, weight, shared, local):
+    """Take a step at the weights of all classes of one column, or at the intercepts."""
+    gradients, squares, steps = local.scores, local.row, local.steps
+    shared.squares.get_row(row, squares)
+    times = np.float32(weight)
+    rate = -shared.rate * times
+    for k in range(gradients.size):
+        gradient = value * gradients[k]
+        steps[k] = times * gradient * gradient
+        squares[k] = rate * gradient / np.sqrt(squares[k] + steps[k] + _LEAST)
+    shared.squares.add_row(row, steps)
+    shared.weights.add_row(row, squares)

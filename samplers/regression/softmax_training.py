@@ -1,0 +1,103 @@
+"""Starting a multi-class regression: from options to a run, a plan and the engine; evaluating it on other samples."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.samples.samples import Samples
+from ooc.engine import StaticEngine
+from ooc.run import Run, create_run, dataset_entry, remembered_dataset
+from ooc.stochastic.program import AUTO
+from ooc.training import publish_model
+from ooc.worker import ProgramSpec
+from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.regression.softmax import Softmax
+
+
+def train_softmax(
+    data: Path,
+    path: Path,
+    *,
+    passes: int,
+    loss: str = "softmax",
+    rate: float = 0.5,
+    regularization: float = 0.0,
+    parallelism: int | str = AUTO,
+    most_parallelism: int | None = None,
+    sync_per_pass: int = 1,
+    seed: int = 0,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    evaluate_every: int = 1,
+    held_out: Path | None = None,
+    max_time: float | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Train a multi-class regression of the samples `data` in the new run directory `path`.
+
+    parallelism, most_parallelism, sync_per_pass: see `ooc.stochastic.program`. loss, rate, regularization: see
+    `samplers.regression.softmax`. held_out: samples with the same columns, to evaluate on. The others are as in
+    `samplers.lda.training.train_lda`. Returns the last line of the metrics. Raises RequestError, before anything is
+    written, if an option is wrong.
+    """
+    check_lengths(passes, evaluate_every)
+    samples = Samples(data)
+    options = {"loss": loss, "rate": rate, "regularization": regularization, "seed": seed}
+    options |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
+    if most_parallelism is not None:
+        if parallelism != AUTO:
+            raise RequestError("--most-parallelism is for --parallelism auto", "Leave one of them out.")
+        options["most_parallelism"] = most_parallelism
+    spec = ProgramSpec("samplers.regression.softmax:Softmax", options)
+    check_limits(spec, workers, max_time)
+    settings = {"held_out": _held_out(held_out, samples) if held_out else None}
+    plan = plan_training(samples, spec, workers, memory_bytes)
+    check_dataset(samples)
+    length: dict[str, Any] = {"iterations": passes, "evaluate_every": evaluate_every}
+    run = create_run(path, samples, spec, **length, settings=settings, overwrite=overwrite)
+    return train_planned(run, plan, SoftmaxObserver(run), max_time=max_time, quiet=quiet)
+
+
+def _held_out(path: Path, samples: Samples) -> dict[str, str]:
+    """What a run remembers of its held-out samples, which must be whole and fit."""
+    held_out = Samples(path)
+    if held_out.columns != samples.columns:
+        raise RequestError(
+            f"--held-out {path} has {held_out.columns:,} columns, and {samples.path} {samples.columns:,}",
+            f"Ingest the held-out samples with --columns-from {samples.path}.",
+        )
+    if not np.isin(held_out.index.labels, samples.index.labels).all():
+        unknown = np.setdiff1d(held_out.index.labels, samples.index.labels)[0]
+        raise RequestError(f"--held-out {path} has the label {unknown:g}, which {samples.path} does not have")
+    check_dataset(held_out)
+    return dataset_entry(held_out)
+
+
+class SoftmaxObserver:
+    """Evaluates on held-out samples."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        entry = run.config["settings"]["held_out"]
+        name = "the held-out samples that the run was started with"
+        self._held_out = remembered_dataset(entry, name, Samples) if entry else None
+
+    def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        if not self._held_out:
+            return {}
+        program = engine.program
+        assert isinstance(program, Softmax)
+        found = {}
+        for name, told in (("loss", "held_out_loss"), ("wrong", "held_out_error")):
+            values = program.jobs.elsewhere(name, self._held_out, engine.arrays)
+            found[told] = math.fsum(map(math.fsum, values)) / self._held_out.rows
+        return found
+
+    def finish(self, engine: StaticEngine) -> None:
+        publish_model(self._run, engine)

@@ -1,0 +1,57 @@
+"""Running every kernel of a regression once, on next to nothing, on arrays like those of a design."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import prepare
+from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
+from blocks.design.weighted_moments import weighted_moments, weights_of
+from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns
+from samplers.regression.features import BlockFeatures
+from samplers.regression.path_solver import PathFit
+from samplers.regression.sparse_regression import SparseRegression
+
+_VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
+_Y = np.array([0.0, 1, 0, 1, 1, 0])
+
+
+def prepare_regression(design: Design, loss: str, *, weighted: bool) -> None:
+    """Have the kernels for a design ready in this process, which must have no threads. weighted: rows have weights, or
+    some of the regressions are of folds."""
+    name = f"regression-{design.form}-{loss}-{bool(design.missing)}-{weighted}"
+    prepare(name, lambda: _warm_up(design.form, bool(design.missing), loss, weighted=weighted))
+
+
+def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
+    block = _block(form)
+    if isinstance(block, SparseBlock):
+        columns: Columns = SparseColumns(*block)
+    elif form == FLOATS and not missing:
+        columns = DenseColumns(block.values)
+    else:
+        columns = IncompleteColumns(*block, np.ones(len(_VALUES)))
+    for weights in [None, np.ones(_Y.size)] if weighted else [None]:
+        features = BlockFeatures([columns], _Y.size, 1)
+        regression = SparseRegression(features, _Y, loss, weights=weights, factors=np.array([1.0, 1, 0]))
+        fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
+        fit.begin(float(levels[0]))
+        while fit.attempt:
+            levels = levels[len(fit.step(levels)) :]
+        if weights is not None:
+            weighted_moments(block, weights_of(np.stack([weights], axis=1)))
+
+
+def _block(form: str) -> SparseBlock | DenseBlock:
+    """Not to be written to, as what is mapped."""
+    column, rows = np.nonzero(_VALUES)
+    offsets = np.searchsorted(column, np.arange(len(_VALUES) + 1)).astype(np.int64)
+    if form in (FLOATS, GENOTYPES):
+        none = np.zeros(len(_VALUES) + 1, np.int64)
+        block: SparseBlock | DenseBlock = DenseBlock(_VALUES.astype(form), none, np.empty(0, np.uint32))
+    else:
+        values = np.empty(0, np.float32) if form == ONES else _VALUES[column, rows].astype(np.float32)
+        block = SparseBlock(offsets, rows.astype(np.uint32), values)
+    for array in block:
+        array.flags.writeable = False
+    return block

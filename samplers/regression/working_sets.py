@@ -1,0 +1,219 @@
+"""Regression with an l1 penalty on the columns of a design, for one level of the penalty after another.
+
+    minimise over b, a   loss(X b + U a) + level * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
+
+A problem on few columns, the working set, is solved, and the others are looked at; those that break the optimality
+conditions most come into the set. It ends when a dual point shows that no more than `target` can be gained. (The scheme
+of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and Salmon, ICML 2018.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from blocks.errors import WorkFailed
+from samplers.regression.correlations import Correlations, Seen, Wanted
+from samplers.regression.duality import Standing, standing, survey
+from samplers.regression.features import Features
+from samplers.regression.losses import Fit, Loss, Part
+from samplers.regression.screening import outside_sphere, safe_radius
+
+_FIRST = 100  # columns of the first working set, at least
+_GROWTH = 2  # columns for each coefficient that is not 0
+_INNER = 0.3  # of the gap: what is left to the problem on the working set
+_ALMOST = 0.5  # of the target, as the other columns add to the gap
+_PROGRESS = 0.99  # of the gap: what a working set has to bring it to
+_PATIENCE = 20  # working sets that do not
+_BUCKETS = 1 << 15
+
+
+class Penalty(NamedTuple):
+    """Of p columns, at level 1. float64 (p,)."""
+
+    l1: np.ndarray  # 0 for columns that are left out
+    l2: np.ndarray
+
+
+class Solution(NamedTuple):
+    """Of a regression of n rows and p columns. `gap`: the objective is at most so much above the least."""
+
+    level: float
+    coefficients: np.ndarray  # float64 (p,), b
+    support: np.ndarray  # int64, ascending: those that are not 0
+    fit: Fit
+    objective: float
+    gap: float
+
+
+class Regression:
+    """A regression to solve for levels in turn. norms: float64 (p,), of columns (rows times roots of weights) without
+    what columns without penalty explain of them."""
+
+    def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
+        self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
+        self.correlations = Correlations(features, loss.roots, norms)
+        self.usable = np.flatnonzero((penalty.l1 > 0) & (norms > 0))
+
+    def nothing(self) -> Solution:
+        """The solution for the least level at which all coefficients are 0."""
+        coefficients = np.zeros(self.features.count)
+        fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
+        seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
+        level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
+        return Solution(level, coefficients, np.empty(0, np.int64), fit, fit.loss, 0.0)
+
+    def solve(self, level: float, start: Solution, target: float) -> Solution:
+        """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
+        attempt = Attempt.beginning(self, level, start, target)
+        while (found := attempt.improve()) is None:
+            pass
+        return found
+
+
+@dataclass
+class Attempt:
+    """The solution for a level, in the making. What it goes on from, besides the correlations of the regression:"""
+
+    regression: Regression
+    level: float
+    target: float  # gap
+    coefficients: np.ndarray  # float64 (p,), changed
+    support: np.ndarray  # int64, ascending: those that are not 0
+    fit: Fit
+    candidates: np.ndarray  # int64, the columns that are not ruled out
+    working: np.ndarray  # int64, the next working set; all coefficients other than 0 are of it
+    goal: float  # gap of the problem on it
+    gap: float = np.inf  # the last one
+    bound: float = -np.inf  # no coefficients have a smaller objective
+    screened: float = np.inf  # gap when columns were ruled out last
+    least: float = np.inf  # gap so far
+    stalled: int = 0  # working sets that brought it no further
+
+    @classmethod
+    def beginning(
+        cls, regression: Regression, level: float, start: Solution, target: float, read: float | None = None
+    ) -> Attempt:
+        """From the solution for another level; the first working set is what the strong rule proposes.
+
+        read: the level for which correlations were read last, if that is not the other level.
+        """
+        before, b = start.level if read is None else read, start.coefficients.copy()
+        working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1)
+        working = np.union1d(working, start.support) if working.size else working
+        every, goal = regression.usable, _ALMOST * target
+        return cls(regression, level, target, b, start.support, start.fit, every, working, goal)
+
+    def improve(self) -> Solution | None:
+        """Solve the problem on the working set and look at all columns; returns the solution if that is it.
+
+        Raises WorkFailed if many working sets have made nothing better.
+        """
+        self.solve_working_set()
+        return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
+
+    def judge(self, seen: Seen) -> Solution | None:
+        """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
+        self._seen = seen
+        self.gap = self.look()
+        if self.gap <= self.target:
+            return self.solution(self.standing.objective)
+        self.screen(self.gap)
+        self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
+        self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
+        self.least = min(self.least, self.gap)
+        if self.stalled < _PATIENCE:
+            return None
+        raise WorkFailed(
+            f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to be"
+            " reached",
+            "Choose a larger --tolerance, or larger values of lambda.",
+        )
+
+    def solution(self, objective: float) -> Solution:
+        return Solution(self.level, self.coefficients, self.support, self.fit, objective, self.gap)
+
+    def solve_working_set(self) -> None:
+        if self.working.size:
+            working, penalty = self.working, self.regression.penalty
+            l1, l2 = self.level * penalty.l1[working], self.level * penalty.l2[working]
+            part = Part(self.regression.features.gather(working), l1, l2)
+            found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
+            self.coefficients[working] = found
+            self.support = working[found != 0]
+
+    def look(self) -> float:
+        """The gap to the best dual point so far."""
+        regression, penalty = self.regression, self.regression.penalty
+        chosen, values = self._seen.chosen, self._seen.values
+        self._gains = np.empty(chosen.size, np.float32)
+        found = survey(chosen, values, self.coefficients, self.level, *penalty, regression.norms, self._gains)
+        self.standing: Standing = standing(regression.loss, self.fit, *found)
+        self.bound = max(self.bound, self.standing.bound)
+        return max(self.standing.objective - self.bound, 0.0)
+
+    def wants(self) -> Wanted:
+        """The correlations that it wants to see."""
+        return Wanted(self.fit.residual, self.level, self.regression.penalty.l1, self.support)
+
+    def screen(self, gap: float) -> None:
+        """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
+        this was last done."""
+        if gap > 0.25 * self.screened:
+            return
+        self.screened, kept = gap, np.empty_like(self.candidates)
+        radius = safe_radius(self.standing.gap, self.regression.loss.curvature)
+        count = outside_sphere(
+            self.candidates,
+            self._seen.bounds,
+            self.standing.scale,
+            radius,
+            self.regression.norms,
+            self.level,
+            self.regression.penalty.l1,
+            kept,
+        )
+        self.candidates = kept[:count]
+
+    def working_set(self) -> np.ndarray:
+        """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
+        size = max(_FIRST, _GROWTH * self.support.size)
+        found = np.empty(self._seen.chosen.size, np.int64)
+        return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
+
+
+def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
+    """Look at all columns once for several attempts that have ruled none out, each from the one before, with working
+    sets that are solved: the solutions, up to the first that is none."""
+    regression, solutions = attempts[0].regression, []
+    wanted = [attempt.wants() for attempt in attempts]
+    for attempt, seen in zip(attempts, regression.correlations.see_all(wanted, regression.usable), strict=True):
+        if (found := attempt.judge(seen)) is None:
+            break
+        solutions.append(found)
+    return solutions
+
+
+@reordered_kernel
+def largest(gains, chosen, size, counts, found):
+    """Write to `found` those of the chosen columns whose gains are largest, as many as asked for, in their order, but
+    none whose gain is 0; returns how many there are. gains: float32, not negative. counts: int64, zeros."""
+    order = gains.view(np.int32)  # floats that are not negative are ordered as their bits are
+    for i in range(order.size):
+        counts[order[i] >> 16] += 1
+    bucket, left = counts.size - 1, size
+    while bucket > 0 and counts[bucket] <= left:
+        left -= counts[bucket]
+        bucket -= 1
+    count = 0
+    for i in range(order.size):
+        of = order[i] >> 16
+        if order[i] > 0 and (of > bucket or (of == bucket and left > 0)):
+            left -= of == bucket
+            found[count] = chosen[i]
+            count += 1
+    return count

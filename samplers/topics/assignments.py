@@ -1,0 +1,83 @@
+"""The topic of each single token in the state that a run ended with: what formats of samplers are made of."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError
+from ooc.run import Run
+from ooc.state import CellFile, Generations, Layout
+
+
+class Assignments(NamedTuple):
+    """The N tokens of D documents in their original order, by word within a document, and the priors of their state."""
+
+    offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
+    words: np.ndarray  # uint32 (N,), places in the vocabulary
+    topics: np.ndarray  # topic type (N,)
+    alpha: np.ndarray  # float64 (K,)
+    beta: float
+
+
+def read_assignments(path: Path) -> Assignments:
+    """Those of a run of a topic model, which take 4 bytes for each token, and its topic. Raises RequestError if there
+    is no state."""
+    run = Run(path)
+    dataset = run.dataset(Dataset)
+    program = run.spec.build(dataset)
+    layout = Layout(dataset.index.cells, program.local_state())
+    with run.locked():
+        generations = Generations(run.scratch / "state", dataset, layout)
+        if not generations:
+            raise RequestError(f"{path}: nothing was committed yet", f"Train it with: ooc resume {path}")
+        alpha, beta = (np.array(generations.arrays()[name]) for name in ("alpha", "beta"))
+        cells = generations.open()
+        try:
+            tokens = _read_tokens(dataset, layout, cells)
+        finally:
+            cells.close()
+    return Assignments(*tokens, np.broadcast_to(alpha, run.spec.options["topics"]), float(beta[0]))
+
+
+def _read_tokens(dataset: Dataset, layout: Layout, cells: CellFile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lengths = np.zeros(dataset.documents, np.int64)
+    for number in range(dataset.block_count):
+        block = dataset.block(number)
+        lengths[block.documents.astype(np.int64)] = np.diff(block.offsets)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    words, topics = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], layout.local.dtype)
+    for stripe in range(layout.stripes):
+        state, first = _read_stripe(layout, cells, stripe), layout.block_rows[layout.stripe_bounds[stripe]]
+        for number in layout.section_units("block", stripe):
+            block, mine = dataset.block(number), slice(*layout.block_rows[number : number + 2] - first)
+            places = _places(offsets, block.documents.astype(np.int64), block.offsets)
+            topics[places] = state[mine][block.positions]
+            ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
+            words[places] = dataset.index.word_ids[ranks]
+    return offsets, words, topics
+
+
+def _places(offsets: np.ndarray, documents: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """int64, where the tokens of documents, which begin at `own`, stand among all, int64 (D+1,) offsets."""
+    return np.repeat(offsets[documents] - own[:-1], np.diff(own)) + np.arange(own[-1])
+
+
+def _read_stripe(layout: Layout, cells: CellFile, stripe: int) -> np.ndarray:
+    """The topics of the tokens of some blocks, in memory order."""
+    first, last = layout.block_rows[layout.stripe_bounds[stripe : stripe + 2]]
+    topics = np.empty(last - first, layout.local.dtype)
+    for slice_ in range(layout.slices):
+        rows = int(layout.tile_rows[stripe, slice_])
+        if not rows:
+            continue
+        page = mmap.mmap(-1, rows * layout.row_bytes)
+        tile = np.frombuffer(page, layout.local.dtype).reshape(rows, layout.local.width)
+        cells.read(stripe, slice_, tile)
+        for there, here in layout.tile_cells(stripe, slice_):
+            topics[here] = tile[there, 0]
+    return topics

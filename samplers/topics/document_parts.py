@@ -1,0 +1,71 @@
+"""Dealing the documents of a dataset to workers, a run of a block's documents at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from blocks.corpus.dataset import Dataset
+from blocks.store import parts
+from blocks.workers import Workers
+from ooc.worker import unit_parts
+
+
+class Part(NamedTuple):
+    """Documents first, ..., last - 1 of a block: the message that a worker gets."""
+
+    block: int
+    first: int
+    last: int
+
+
+class Documents(NamedTuple):
+    """The D documents of a part, n tokens in all."""
+
+    offsets: np.ndarray  # int64 (D+1,), where each document begins in `ranks`
+    ranks: np.ndarray  # uint32 (n,), ranks of the words, ascending within a document
+    numbers: np.ndarray  # uint64 (D,), number of each document in the original order
+
+
+def token_parts(dataset: Dataset) -> list[Part]:
+    """All documents in parts of about `dataset.part_size` tokens."""
+    return [
+        part
+        for number in range(dataset.block_count)
+        for part in _between(number, unit_parts(dataset, "block", number)[1])
+    ]
+
+
+def squared_parts(dataset: Dataset, most: int) -> list[Part]:
+    """All documents in parts in which the squares of the documents' lengths sum to about `most`."""
+    found = []
+    for number in range(dataset.block_count):
+        lengths = np.diff(dataset.block(number).offsets).astype(np.int64)
+        found += _between(number, parts(np.concatenate(([0], np.cumsum(lengths * lengths))), most))
+    return found
+
+
+def _between(block: int, bounds: np.ndarray) -> list[Part]:
+    return [Part(block, first, last) for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+
+
+def read_documents(dataset: Dataset, part: Part) -> Documents:
+    """The documents of a part: copies of mapped data, but for `numbers`."""
+    block = dataset.block(part.block)
+    tokens = slice(block.offsets[part.first], block.offsets[part.last])
+    ranks = block.words[np.searchsorted(block.word_offsets, block.positions[tokens], side="right") - 1]
+    offsets = block.offsets[part.first : part.last + 1] - block.offsets[part.first]
+    return Documents(offsets, ranks, block.documents[part.first : part.last])
+
+
+def deal(
+    target: str, task: Any, work: list[Part], workers: int, *, title: str, quiet: bool = False
+) -> Iterator[tuple[Part, Any]]:
+    """Have workers made by `target(task)` handle parts; yields (part, answer) as they come, with a progress bar unless
+    quiet."""
+    with Workers(target, task, min(workers, max(len(work), 1))) as pool:
+        disable = True if quiet else None
+        yield from tqdm(pool.map_unordered(work), total=len(work), unit="part", desc=title, disable=disable)

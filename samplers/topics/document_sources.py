@@ -1,0 +1,49 @@
+"""Documents for a trained model, of a dataset or in memory, in parts that threads take as they are free.
+
+Attributes: `count`, of documents; `word_ids` uint32, the place in the vocabulary of each rank; `parts`, for `read`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.division import PART_TOKENS
+from blocks.store import parts
+from samplers.estimators.word_counts import WordCounts
+from samplers.topics.document_parts import Documents, Part, read_documents, token_parts
+from samplers.topics.model import read_only
+
+
+class DocumentsOfDataset:
+    """The documents of a dataset, read as they are wanted."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.count = dataset.documents
+        self.word_ids = dataset.index.word_ids
+        self.parts = token_parts(dataset)
+
+    def read(self, part: Part) -> Documents:
+        return read_documents(self._dataset, part)
+
+
+class DocumentsInMemory:
+    """Documents whose words are their places in the vocabulary."""
+
+    def __init__(self, documents: WordCounts) -> None:
+        self._documents = documents
+        self.count = documents.offsets.size - 1
+        self.word_ids = read_only(np.arange(documents.size, dtype=np.uint32))
+        self.parts = [Part(0, *bounds) for bounds in pairwise(parts(documents.offsets, PART_TOKENS).tolist())]
+
+    def read(self, part: Part) -> Documents:
+        offsets = self._documents.offsets[part.first : part.last + 1]
+        lengths = np.diff(offsets)
+        keys = np.repeat(np.arange(lengths.size, dtype=np.uint64) << np.uint64(32), lengths)
+        keys |= self._documents.words[offsets[0] : offsets[-1]]
+        keys.sort()  # the words within each document
+        numbers = read_only(np.arange(part.first, part.last, dtype=np.uint64))
+        return Documents(offsets - offsets[0], keys.astype(np.uint32), numbers)

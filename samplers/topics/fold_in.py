@@ -1,0 +1,310 @@
+"""Topics of documents under a trained model: kernels.
+
+The topics' words are fixed, phi_kw = (n_kw + beta) / (n_k + V*beta). A document's expected counts are found by the
+zero-order collapsed variational update (CVB0: Asuncion, Welling, Smyth and Teh, UAI 2009, eq. 18) with fixed phi:
+
+    gamma_jk ~ phi_kj * (n_k^- + alpha_k),   n_k = sum_j c_j * gamma_jk
+
+over the document's different words j, c_j times each, swept one after the other from n = 0. It draws no random
+numbers. Few topics matter to a document, so most are left out early; these keep n_k = 0, but their prior counts in full
+wherever a probability is computed:
+
+- before the first sweep, topics with less than LEAST_EVIDENCE of the largest evidence. The evidence is n_k after one
+  step from n = 0, of the words each on its own: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, prior_j being
+  sum_k alpha_k * phi_kj. It is 0 for topics that none of the words has been seen in;
+- after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE of the largest n_k.
+
+The sweeps end when one has moved less than TOLERANCE of the tokens. These values were chosen by the likelihood of
+held-out documents, which is a little lower with more topics and sweeps: docs/evaluation.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import kernel, reordered_kernel
+from ooc.streams import bits
+
+LEAST_EVIDENCE = 0.05
+FIRST_SWEEPS = 2
+LEAST_SHARE = 0.01
+TOLERANCE = 0.1
+MOST_SWEEPS = 100
+LANES = 32  # columns are a multiple of it: a loop over them is vectors and nothing else
+
+
+class Topics(NamedTuple):
+    """A trained model as the kernels read it.
+
+    offsets, topics, counts: sparse rows n_kw, a row for each word. scale: float64 (K,), 1 / (n_k + V*beta).
+    alpha: float64 (K,). beta. prior: float64 (V,), sum_k alpha_k * phi_kw.
+    """
+
+    offsets: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
+    scale: np.ndarray
+    alpha: np.ndarray
+    beta: float
+    prior: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """What `fold_in` works with and leaves as it was. place: int32 (K,), all -1. evidence: float32 (K,), all 0."""
+
+    place: np.ndarray
+    evidence: np.ndarray
+
+
+@kernel
+def new_scratch(topics):
+    """A Scratch for K topics."""
+    return Scratch(np.full(topics, -1, np.int32), np.zeros(topics, np.float32))
+
+
+@kernel
+def prior_of_words(offsets, topics, counts, scale, alpha, beta):
+    """float64 (V,): sum_k alpha_k * phi_kw, the probability of each word before any is observed, times abar."""
+    rest = beta * (alpha * scale).sum()
+    prior = np.full(offsets.size - 1, rest)
+    for word in range(offsets.size - 1):
+        for entry in range(offsets[word], offsets[word + 1]):
+            k = topics[entry]
+            prior[word] += alpha[k] * counts[entry] * scale[k]
+    return prior
+
+
+@kernel
+def likely_topics(words, times, model, scratch):
+    """The topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to each one's place among them."""
+    place, evidence = scratch
+    entries = 0
+    for word in words:
+        entries += model.offsets[word + 1] - model.offsets[word]
+    seen = np.empty(min(entries, place.size) + 1, np.int64)
+    size = 0
+    for j in range(words.size):
+        weight = np.float32(times[j] / model.prior[words[j]])
+        for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
+            k = model.topics[entry]
+            seen[size] = k  # kept if it is new
+            size += evidence[k] == 0
+            evidence[k] += weight * np.float32(model.counts[entry])
+    seen = seen[:size]
+    largest = np.float32(0.0)
+    for k in seen:
+        evidence[k] *= np.float32(model.alpha[k] * model.scale[k])
+        largest = max(largest, evidence[k])
+    likely = np.empty(size, np.int64)
+    size = 0
+    for k in seen:
+        likely[size] = k  # kept if its evidence is enough
+        size += evidence[k] >= np.float32(LEAST_EVIDENCE) * largest
+        evidence[k] = 0
+    likely = np.sort(likely[:size])
+    for a in range(size):
+        place[likely[a]] = a
+    return likely
+
+
+@kernel
+def document_arrays(words, model, active, place):
+    """What `sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
+
+    words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; the others have -1,
+    so what is theirs goes to the last column, which has no topic and a scale of 0.
+    """
+    work = np.zeros((2 * words.size + 3, (active.size // LANES + 1) * LANES), np.float32)
+    alpha, scale, beta = work[-2], work[-1], np.float32(model.beta)
+    for a in range(active.size):
+        alpha[a] = model.alpha[active[a]]
+        scale[a] = model.scale[active[a]]
+    for j in range(words.size):
+        phi = work[j]
+        row = slice(model.offsets[words[j]], model.offsets[words[j] + 1])
+        topics, counts = model.topics[row], model.counts[row]
+        for entry in range(topics.size):
+            phi[place[topics[entry]]] = counts[entry]
+        for a in range(phi.size):
+            phi[a] = (phi[a] + beta) * scale[a]
+    return work
+
+
+@kernel
+def drop_topics(work, active):
+    """Drop the topics with too small a share; the columns of the others move to the left.
+
+    work: float32 (2U + 3, W) of `sweep`, changed. active: int64 (A,). Returns the rest of `active` and how many
+    columns are in use now, a multiple of LANES.
+    """
+    expected = work[-3]
+    least = np.float32(LEAST_SHARE) * expected.max()
+    keep = np.empty(active.size, np.int64)
+    size = 0
+    for a in range(active.size):
+        keep[size] = a
+        size += expected[a] >= least
+    width = -(-size // LANES) * LANES
+    for row in work:
+        for a in range(size):
+            row[a] = row[keep[a]]
+        row[size:width] = 0
+    return active[keep[:size]], width
+
+
+@kernel
+def fold_in(words, times, model, scratch):
+    """Expected topic counts of a document.
+
+    words: uint32 (U,), its different words. times: int64 (U,), how often each occurs. model: Topics. scratch: Scratch.
+    Returns the topics that take part, int64 (A,) ascending, and their counts n_k, float64 (A,), which sum to the
+    document's tokens (to 0 if A is 0).
+    """
+    active = likely_topics(words, times, model, scratch)
+    work = document_arrays(words, model, active, scratch.place)
+    scratch.place[active] = -1
+    if active.size:
+        repeats = times.astype(np.float32)
+        for _ in range(FIRST_SWEEPS):
+            sweep(work, work.shape[1], repeats)
+        active, width = drop_topics(work, active)
+        enough = np.float32(TOLERANCE) * repeats.sum()
+        for _ in range(MOST_SWEEPS):
+            if sweep(work, width, repeats) < enough:
+                break
+    return active, work[-3, : active.size].astype(np.float64)
+
+
+@reordered_kernel
+def sweep(work, width, times):
+    """One CVB0 update of each of a document's words, in turn; returns how far tokens moved, in tokens.
+
+    work: float32 (2U + 3, W), the first `width` columns of which are in use: phi (U rows), gamma (U rows) and n_k, both
+    updated, alpha, and a row to work in. times: float32 (U,). All in one array: whether a loop runs as vectors, and so
+    the order of its sums, depends on how far its arrays are from one another (the compiler tests at run time whether
+    they overlap), which must not be chance.
+    """
+    expected, alpha, fresh = work[-3], work[-2], work[-1]
+    moved = np.float32(0.0)
+    for j in range(times.size):
+        phi, gamma, repeats = work[j], work[times.size + j], times[j]
+        total = np.float32(0.0)
+        for a in range(width):
+            fresh[a] = phi[a] * (max(expected[a] - gamma[a], np.float32(0.0)) + alpha[a])
+            total += fresh[a]
+        factor = np.float32(1.0) / total
+        change = np.float32(0.0)
+        for a in range(width):
+            difference = fresh[a] * factor - gamma[a]
+            gamma[a] += difference
+            expected[a] += repeats * difference
+            change += abs(difference)
+        moved += repeats * change
+    return moved
+
+
+@kernel
+def different_words(ranks, word_ids, words, times):
+    """The different words of a document, whose tokens' ranks come sorted; returns how many.
+
+    ranks: uint32 (n,). word_ids: uint32 (V,), word of each rank. words: uint32 (n,) and times: int64 (n,), set.
+    """
+    size = 0
+    for i in range(ranks.size):
+        if i and ranks[i] == ranks[i - 1]:
+            times[size - 1] += 1
+        else:
+            words[size] = word_ids[ranks[i]]
+            times[size] = 1
+            size += 1
+    return size
+
+
+@kernel
+def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
+    """Topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of the documents of a part.
+
+    offsets: int64 (D+1,), where each document begins in `ranks`, uint32. mixtures: float32 (all documents, K), set in
+    the rows that `rows`, uint64 (D,), names.
+    """
+    scratch = new_scratch(model.scale.size)
+    words = np.empty(ranks.size, np.uint32)
+    times = np.empty(ranks.size, np.int64)
+    mass = model.alpha.sum()
+    for d in range(offsets.size - 1):
+        size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
+        active, expected = fold_in(words[:size], times[:size], model, scratch)
+        total = expected.sum() + mass
+        row = mixtures[rows[d]]
+        for k in range(row.size):
+            row[k] = model.alpha[k] / total
+        for a in range(active.size):
+            row[active[a]] += expected[a] / total
+
+
+@kernel
+def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
+    """The largest entries of the topic mixtures, as `document_mixtures` computes them, largest first.
+
+    topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows that `rows` names.
+    """
+    scratch = new_scratch(model.scale.size)
+    words = np.empty(ranks.size, np.uint32)
+    times = np.empty(ranks.size, np.int64)
+    mass = model.alpha.sum()
+    place = scratch.place
+    by_prior = np.argsort(-model.alpha, kind="mergesort")
+    top = topics.shape[1]
+    for d in range(offsets.size - 1):
+        size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
+        active, expected = fold_in(words[:size], times[:size], model, scratch)
+        total = expected.sum() + mass
+        # A topic with no count of its own can only be among the first T by its prior.
+        place[active] = 0
+        rest = np.array([k for k in by_prior[: top + active.size] if place[k] < 0])[:top]
+        place[active] = -1
+        candidates = np.concatenate((active, rest))
+        share = model.alpha[candidates]
+        share[: active.size] += expected
+        order = np.argsort(-share, kind="mergesort")[:top]
+        for t in range(top):
+            topics[rows[d], t] = candidates[order[t]]
+            weights[rows[d], t] = share[order[t]] / total
+
+
+@kernel
+def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
+    """Document completion: predict half of each document's different words from the other half.
+
+    numbers: uint64 (D,), original number of each document: with `key` it decides which words are observed. Returns
+    the log-likelihood of the predicted tokens, and their number.
+    """
+    scratch = new_scratch(model.scale.size)
+    words = np.empty(ranks.size, np.uint32)
+    times = np.empty(ranks.size, np.int64)
+    mixture = np.zeros(model.scale.size)
+    mass = model.alpha.sum()
+    likelihood, predicted = 0.0, 0
+    for d in range(offsets.size - 1):
+        size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
+        observed = (size + 1) // 2
+        for i in range(size - 1, 0, -1):  # Fisher and Yates
+            j = bits(bits(key, numbers[d]), np.uint64(i)) % np.uint64(i + 1)
+            words[i], words[j] = words[j], words[i]
+            times[i], times[j] = times[j], times[i]
+        active, expected = fold_in(words[:observed], times[:observed], model, scratch)
+        total = expected.sum() + mass
+        mixture[active] = expected
+        for i in range(observed, size):
+            probability = model.prior[words[i]]
+            for entry in range(model.offsets[words[i]], model.offsets[words[i] + 1]):
+                k = model.topics[entry]
+                probability += mixture[k] * model.counts[entry] * model.scale[k]
+            probability += model.beta * (expected * model.scale[active]).sum()
+            likelihood += times[i] * math.log(probability / total)
+            predicted += times[i]
+        mixture[active] = 0.0
+    return likelihood, predicted

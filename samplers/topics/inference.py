@@ -1,0 +1,184 @@
+"""Applying a trained topic model to new documents, in parallel and streaming: `infer` and `evaluate`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.compiled import prepare
+from blocks.corpus.dataset import Block, Dataset
+from blocks.errors import RequestError
+from blocks.files import allocate
+from ooc.streams import stream_key
+from samplers.topics import fold_in
+from samplers.topics.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
+from samplers.topics.left_to_right import left_to_right_likelihood
+from samplers.topics.model import Model, Rows, TopicModel, read_only
+
+ATTACH = "samplers.topics.inference:attach"
+_PART_DRAWS = 10_000_000  # of topics, left to right: about a second
+_MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time that a worker may go without an answer
+
+
+class Task(NamedTuple):
+    """What the workers do with documents: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
+
+    outputs: (path, dtype, columns) of the flat files that hold the mixtures, a row for each document. particles: of
+    "left-to-right".
+    """
+
+    model: str
+    dataset: str
+    kind: str
+    seed: int = 0
+    outputs: tuple[tuple[str, str, int], ...] = ()
+    particles: int = 0
+
+
+def model_topics(model: TopicModel) -> fold_in.Topics:
+    """A model as the kernels of `samplers.topics.fold_in` read it."""
+    words = Rows(*map(read_only, model.words))
+    scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
+    alpha = model.alpha / model.states
+    prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)
+    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
+
+
+def check_vocabulary(model: Model, dataset: Dataset) -> None:
+    """Raise RequestError unless model and dataset have the same vocabulary."""
+    ours = model.manifest["files"]["vocabulary.txt"]["checksum"]
+    if dataset.manifest["texts"]["vocabulary"]["checksum"] != ours:
+        raise RequestError(
+            f"{dataset.path} has another vocabulary than the model {model.path}",
+            "Ingest the new documents with --vocab-from the dataset that the model was trained on.",
+        )
+
+
+def check_predictable(dataset: Dataset) -> None:
+    """Raise RequestError if no document has a word to predict from another."""
+    if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
+        raise RequestError(f"{dataset.path}: no document has two different words of the vocabulary: nothing to predict")
+
+
+def _different_words(block: Block) -> bool:
+    """Whether a document has two different words; a document's positions ascend, and so do their words."""
+    filled = np.flatnonzero(np.diff(block.offsets))
+    ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
+    first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
+    return bool((first != last).any())
+
+
+def attach(task: Task) -> Callable[[Part], Any]:
+    """Load the model and return what handles a part; see `blocks.workers`."""
+    dataset = Dataset(task.dataset)
+    topics = model_topics(Model(Path(task.model)))
+    outputs = [
+        np.asarray(np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)))
+        for path, dtype, columns in task.outputs
+    ]
+    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}-{topics.counts.dtype}", lambda: _warm_up(task, topics))
+    word_ids = dataset.index.word_ids
+    return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
+
+
+def _apply(
+    task: Task, topics: fold_in.Topics, word_ids: np.ndarray, outputs: list[np.ndarray], documents: Documents
+) -> Any:
+    """Run the kernel of a task on the documents of a part; returns its answer."""
+    arguments = (documents.offsets, documents.ranks, word_ids, topics)
+    if task.kind == "evaluate":
+        return fold_in.completion_likelihood(*arguments, documents.numbers, stream_key(task.seed))
+    if task.kind == "left-to-right":
+        likelihoods = left_to_right_likelihood(*arguments, documents.numbers, task.particles, stream_key(task.seed))
+        return math.fsum(likelihoods)
+    if len(outputs) == 1:
+        return fold_in.document_mixtures(*arguments, outputs[0], documents.numbers)
+    return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
+
+
+def _warm_up(task: Task, topics: fold_in.Topics) -> None:
+    """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
+    numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
+    for array in (numbers, word_ids):
+        array.setflags(write=False)  # as mapped files are
+    columns = topics.scale.size if len(task.outputs) == 1 else 1
+    outputs = [np.empty((1, columns), dtype) for _, dtype, _ in task.outputs]
+    _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
+
+
+def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
+    """Held-out predictive log-likelihood per token by document completion, and the perplexity exp(-that).
+
+    Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
+    """
+    check_vocabulary(model, dataset)
+    check_predictable(dataset)
+    task = Task(str(model.path), str(dataset.path), "evaluate", seed)
+    answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
+    likelihood = math.fsum(answer[0] for _, answer in answers)
+    predicted = sum(answer[1] for _, answer in answers)
+    return {
+        "predictive_log_likelihood_per_token": likelihood / predicted,
+        "perplexity": math.exp(-likelihood / predicted),
+        "predicted_tokens": predicted,
+        "documents": dataset.documents,
+    }
+
+
+def left_to_right(
+    model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20, quiet: bool = False
+) -> dict[str, Any]:
+    """Held-out log-likelihood per token, log p(w) summed over the documents, and the perplexity exp(-that).
+
+    Estimated by the left-to-right particle algorithm: see `samplers.topics.left_to_right`. particles: at least 1.
+    """
+    check_vocabulary(model, dataset)
+    if not dataset.tokens:
+        raise RequestError(f"{dataset.path}: no document has a word of the vocabulary: nothing to predict")
+    longest = dataset.longest_document
+    if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
+        raise RequestError(
+            f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
+            "Its time grows with the square of its length: give fewer --particles, or leave long documents out.",
+        )
+    task = Task(str(model.path), str(dataset.path), "left-to-right", seed, particles=particles)
+    work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
+    answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
+    likelihood = math.fsum(answer for _, answer in answers)
+    return {
+        "left_to_right_log_likelihood_per_token": likelihood / dataset.tokens,
+        "left_to_right_perplexity": math.exp(-likelihood / dataset.tokens),
+        "left_to_right_tokens": dataset.tokens,
+        "particles": particles,
+        "documents": dataset.documents,
+    }
+
+
+def infer(
+    model: Model, dataset: Dataset, directory: Path, *, workers: int, top: int | None = None, quiet: bool = False
+) -> list[np.ndarray]:
+    """Topic mixtures of all documents of a dataset, in their original order.
+
+    directory: an existing one for the flat files that hold the result. Returns [mixtures], float32 (D, K), mapped; or,
+    given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
+    """
+    check_vocabulary(model, dataset)
+    if top is not None and not 1 <= top <= model.topics:
+        raise RequestError(f"--top {top}: the model has {model.topics} topics")
+    kinds = (
+        [("mixtures", "float32", model.topics)]
+        if top is None
+        else [("topics", "uint32", top), ("weights", "float32", top)]
+    )
+    outputs = tuple((str(directory / name), dtype, columns) for name, dtype, columns in kinds)
+    for path, dtype, columns in outputs:
+        allocate(Path(path), dataset.documents * columns * np.dtype(dtype).itemsize)
+    arrays = [np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
+    task = Task(str(model.path), str(dataset.path), "infer", outputs=outputs)
+    for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer", quiet=quiet):
+        pass
+    return list(arrays)

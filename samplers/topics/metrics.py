@@ -1,0 +1,105 @@
+"""The metrics of `ooc evaluate` by name: what each computes, its keys in JSON, its line for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError
+from samplers.topics import coherence, inference
+from samplers.topics.model import Model
+from samplers.topics.results import top_entries
+
+METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
+MOST_WORDS = 100  # of a topic: memory grows with the pairs of them
+
+
+class Request(NamedTuple):
+    """What to compute: names of METRICS; `particles` of left-to-right; `top` words of each topic for the last three.
+
+    quiet: without progress bars.
+    """
+
+    metrics: tuple[str, ...]
+    seed: int = 0
+    particles: int = 20
+    top: int = 10
+    quiet: bool = False
+
+    def check(self) -> None:
+        """Raise RequestError if something in it cannot be."""
+        unknown = [name for name in self.metrics if name not in METRICS]
+        if unknown or not self.metrics:
+            names = ", ".join(repr(name) for name in unknown)
+            raise RequestError(f"--metrics: {names or 'none'} is not known", f"Choose from: {', '.join(METRICS)}.")
+        if self.particles < 1:
+            raise RequestError(f"--particles {self.particles}: at least 1")
+        if not 2 <= self.top <= MOST_WORDS:
+            raise RequestError(f"--top {self.top}: from 2 to {MOST_WORDS}")
+
+
+def parse_metrics(names: str) -> tuple[str, ...]:
+    """Names separated by commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+
+
+def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, workers: int) -> dict[str, Any]:
+    """All that is asked for, under the keys of docs/evaluation.md; checked before anything is computed."""
+    request.check()
+    inference.check_vocabulary(model, dataset)
+    found: dict[str, Any] = {}
+    if "completion" in request.metrics:
+        found |= inference.evaluate(model, dataset, workers=workers, seed=request.seed, quiet=request.quiet)
+    if "left-to-right" in request.metrics:
+        how: dict[str, Any] = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
+        found |= inference.left_to_right(model, dataset, workers=workers, **how)
+    if {"npmi", "c_v", "diversity"} & set(request.metrics):
+        found |= _of_top_words(model, dataset, request, workers)
+    return found | {"documents": dataset.documents}
+
+
+def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int) -> dict[str, Any]:
+    if request.top > model.vocabulary_size:
+        raise RequestError(f"--top {request.top}: the vocabulary has {model.vocabulary_size} words")
+    words, _ = top_entries(model.words, model.alpha, request.top, per_row=False)
+    if (words < 0).all():
+        raise RequestError(f"{model.path}: no topic has a word")
+    found: dict[str, Any] = {"top": request.top, "topics": model.topics}
+    if {"npmi", "c_v"} & set(request.metrics):
+        found |= coherence.coherence(words, dataset, workers=workers, quiet=request.quiet)
+        for name in {"npmi", "c_v"} - set(request.metrics):
+            del found[name], found[f"{name}_of_topics"]
+    if "diversity" in request.metrics:
+        found["diversity"] = coherence.diversity(words)
+    return found
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """What `evaluate_metrics` found, a line for each metric."""
+    if "perplexity" in found:
+        yield (
+            f"predictive log-likelihood per token {found['predictive_log_likelihood_per_token']:.4f}, "
+            f"perplexity {found['perplexity']:.1f} ({found['predicted_tokens']:,} tokens predicted, "
+            f"{found['documents']:,} documents)"
+        )
+    if "left_to_right_perplexity" in found:
+        yield (
+            f"left-to-right log-likelihood per token {found['left_to_right_log_likelihood_per_token']:.4f}, "
+            f"perplexity {found['left_to_right_perplexity']:.1f} ({found['left_to_right_tokens']:,} tokens, "
+            f"{found['documents']:,} documents, {found['particles']} particles)"
+        )
+    for name, title in (("npmi", "NPMI"), ("c_v", "C_v")):
+        if name in found:
+            value = "none: no topic has two top words" if found[name] is None else f"{found[name]:.4f}"
+            yield (
+                f"{title} coherence {value} (top {found['top']} words of {found['topics']:,} topics, boolean "
+                f"co-occurrence in {found['documents']:,} documents{_unseen(found)})"
+            )
+    if "diversity" in found:
+        yield f"diversity {found['diversity']:.4f} (top {found['top']} words of {found['topics']:,} topics)"
+
+
+def _unseen(found: dict[str, Any]) -> str:
+    unseen = found["unseen_top_words"]
+    return f"; {unseen:,} top words are in none" if unseen else ""

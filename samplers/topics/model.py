@@ -1,0 +1,310 @@
+"""A trained topic model on disk: counts, in the order of the vocabulary and of the documents as they were given.
+
+model.json      schema, K, beta, dataset identity, averaged states, and the table of the files: the commit point
+topics.h5       alpha float64 (K,), topic_counts int64 (K,)
+words.h5        topics of each word: offsets int64 (V+1,), topics (n,), counts uint32 (n,); topics ascending
+documents.h5    topics of each document: the same with D
+vocabulary.txt  word i on line i
+documents.txt   name of document i on line i, if documents have names
+
+Counts of words may be a running mean over the states of a chain (`samplers.lda.running_mean`): then they are float32,
+and topic_counts float64.
+
+A model that is the average over several states of a chain holds the sums of their counts and of their alpha and beta:
+phi and theta are then ratios of sums by the same formulas. Only the prior of new documents is alpha over their number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.compiled import kernel
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.writer import write_lines
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import checksum, publish, read_json, write_json
+from blocks.store import check_file, read_lines
+
+SCHEMA = 1
+MANIFEST = "model.json"
+KIND = "topic model"
+RUN = 1 << 20  # entries of rows that are written together
+
+
+class Rows(NamedTuple):
+    """Sparse rows of counts of topics."""
+
+    offsets: np.ndarray  # int64 (n+1,), where each row begins
+    topics: np.ndarray  # uint8, uint16 or uint32, ascending inside a row
+    counts: np.ndarray  # uint32, or float32
+
+
+class TopicModel:
+    """A topic model, in memory or mapped.
+
+    Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents` Rows.
+    `states`: of the chain that were summed up.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: np.ndarray,
+        beta: float,
+        topic_counts: np.ndarray,
+        words: Rows,
+        documents: Rows,
+        vocabulary: list[str],
+        document_names: list[str] | None = None,
+        states: int = 1,
+    ) -> None:
+        self.alpha, self.beta, self.topic_counts = alpha, beta, topic_counts
+        self.words, self.documents, self.states = words, documents, states
+        self._vocabulary, self._document_names = vocabulary, document_names
+
+    @property
+    def topics(self) -> int:
+        """K."""
+        return self.alpha.size
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.words.offsets.size - 1
+
+    def vocabulary(self) -> list[str]:
+        return self._vocabulary
+
+    def document_names(self) -> list[str] | None:
+        """Names of the documents, or None if they have none."""
+        return self._document_names
+
+    def word_shares(self) -> np.ndarray:
+        """phi: the probability of each word in each topic, float64 (K, V)."""
+        shares = np.full((self.topics, self.vocabulary_size), self.beta)
+        shares[self.words.topics, row_numbers(self.words)] += self.words.counts
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def document_shares(self) -> np.ndarray:
+        """theta: the share of each topic in each document of the training, float64 (D, K)."""
+        shares = np.tile(self.alpha, (self.documents.offsets.size - 1, 1))
+        shares[row_numbers(self.documents), self.documents.topics] += self.documents.counts
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def in_memory(self) -> TopicModel:
+        """A copy that needs no files."""
+        return TopicModel(
+            alpha=np.array(self.alpha),
+            beta=self.beta,
+            topic_counts=np.array(self.topic_counts),
+            words=Rows(*map(np.array, self.words)),
+            documents=Rows(*map(np.array, self.documents)),
+            vocabulary=self.vocabulary(),
+            document_names=self.document_names(),
+            states=self.states,
+        )
+
+
+def row_numbers(rows: Rows) -> np.ndarray:
+    """The row of each entry, int64 (n,)."""
+    return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written through, as mapped files: kernels are compiled for these."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+class Model(TopicModel):
+    """A trained model opened for reading; its arrays are mapped.
+
+    `averaged`: the iterations whose states were averaged; none for the model of one state.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
+        if self.manifest["kind"] != KIND:
+            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a topic model is needed here")
+        self.beta: float = self.manifest["beta"]
+        self.dataset: str = self.manifest["dataset"]
+        self.averaged: list[int] = self.manifest["averaged"]
+        self.states = max(len(self.averaged), 1)
+        arrays = self._map("topics")
+        self.alpha, self.topic_counts = arrays["alpha"], arrays["topic_counts"]
+        self.words = Rows(**self._map("words"))
+        self.documents = Rows(**self._map("documents"))
+
+    def _map(self, name: str) -> dict[str, np.ndarray]:
+        entry = self.manifest["files"][name]
+        path = self.path / entry["file"]
+        if not path.exists() or path.stat().st_size != entry["bytes"]:
+            raise WorkFailed(f"damaged: {path} is missing or cut short", "Write the model again with `ooc resume`.")
+        return map_arrays(path, entry["arrays"])
+
+    def vocabulary(self) -> list[str]:
+        return read_lines(self.path / "vocabulary.txt")
+
+    def document_names(self) -> list[str] | None:
+        path = self.path / "documents.txt"
+        return read_lines(path) if path.exists() else None
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the model's files, compared with their checksums."""
+        for entry in self.manifest["files"].values():
+            if problem := check_file(self.path / entry["file"], entry):
+                yield problem
+
+
+def write_model(
+    directory: Path,
+    dataset: Dataset,
+    *,
+    alpha: np.ndarray,
+    beta: float,
+    topic_counts: np.ndarray,
+    topic_type: str,
+    word_rows: Iterator[Any],
+    document_rows: Iterator[Any],
+    averaged: Sequence[int] = (),
+    document_order: Iterable[np.ndarray] | None = None,
+    document_names: Iterable[bytes] | None = None,
+) -> None:
+    """Write a model into an empty directory.
+
+    word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
+    give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
+    memory grows by 28 bytes for each row alone. document_order: the original number of each document of document_rows,
+    in pieces, where they are not those of `dataset` alone, but of a whole that it is a shard of; it is asked for when
+    there are no more document_rows. document_names: then the lines with the names of all, if they have any. If
+    topic_counts are float64, the counts of words are the bits of float32.
+    """
+    files: dict[str, Any] = {
+        "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
+    }
+    words = None if averaged else [dataset.index.word_ids]
+    documents = None if averaged else document_order or (dataset.block(b).documents for b in range(dataset.block_count))
+    word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
+    files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
+    files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
+    texts = {text: dataset.path / entry["file"] for text, entry in dataset.manifest["texts"].items()}
+    if document_order is not None:
+        texts.pop("documents", None)
+    for text, source in texts.items():
+        with publish(directory / f"{text}.txt") as beside:
+            shutil.copyfile(source, beside)
+    if document_names is not None:
+        with publish(directory / "documents.txt") as beside, beside.open("wb") as file:
+            file.writelines(document_names)
+    identity = dataset.identity if document_order is None else dataset.whole_identity
+    _write_manifest(directory, files, identity, int(alpha.size), beta, averaged)
+
+
+def write_topic_model(directory: Path, model: TopicModel) -> None:
+    """Write a model of one state, of no dataset that we know, into an empty directory."""
+    files: dict[str, Any] = {
+        "topics": write_arrays(directory, "topics.h5", {"alpha": model.alpha, "topic_counts": model.topic_counts}),
+        "words": write_arrays(directory, "words.h5", model.words._asdict()),
+        "documents": write_arrays(directory, "documents.h5", model.documents._asdict()),
+    }
+    write_lines(directory, "vocabulary.txt", model.vocabulary())
+    if names := model.document_names():
+        write_lines(directory, "documents.txt", names)
+    _write_manifest(directory, files, "", model.topics, model.beta, ())
+
+
+def _write_manifest(
+    directory: Path, files: dict[str, Any], dataset: str, topics: int, beta: float, averaged: Sequence[int]
+) -> None:
+    """Write the manifest over files that are there, and the texts."""
+    for path in sorted(directory.glob("*.txt")):
+        files[path.name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
+    manifest = {"schema": SCHEMA, "kind": KIND, "dataset": dataset, "topics": topics, "beta": beta}
+    write_json(directory / MANIFEST, {**manifest, "averaged": list(averaged), "files": files})
+
+
+def _write_rows(
+    directory: Path,
+    name: str,
+    rows: Iterator[Any],
+    order: Iterable[np.ndarray] | None,
+    topic_type: str,
+    count_type: str,
+) -> dict[str, Any]:
+    """Spool rows, then publish them so that row i becomes row order[i]; as they came, if there is no order."""
+    with ExitStack() as stack:
+        spools = [directory / f"{name}.{part}" for part in ("sizes", "rows")]
+        for spool in spools:
+            stack.callback(spool.unlink, missing_ok=True)
+        with spools[0].open("wb") as sizes_file, spools[1].open("wb") as rows_file:
+            for sizes, packed in rows:
+                sizes_file.write(sizes.data)  # a full disk is no error for ndarray.tofile
+                rows_file.write(packed.data)
+            rows_file.flush()
+            # Pages that are not written yet would count as memory once they are mapped.
+            os.fdatasync(rows_file.fileno())
+        starts = _starts(np.fromfile(spools[0], np.uint32))
+        source = np.arange(starts.size - 1) if order is None else _inverse(order, starts.size - 1)
+        offsets = np.zeros(starts.size, np.int64)
+        _offsets_in_order(starts, source, offsets)
+        total = int(offsets[-1])
+        packed = np.asarray(np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64))
+        spooled = packed, starts, source, offsets
+        topics = Pieces(topic_type, total, _in_order(*spooled, np.uint64(32), topic_type))
+        counts = Pieces(
+            count_type, total, (run.view(count_type) for run in _in_order(*spooled, np.uint64(0), "uint32"))
+        )
+        return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    """int64 (n+1,), where rows of these sizes begin, and the end."""
+    starts = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
+
+
+def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
+    """int64 (size,), the place of each number in an order that comes in pieces."""
+    places, first = np.empty(size, np.int64), 0
+    for numbers in order:
+        places[numbers.astype(np.int64)] = np.arange(first, first + numbers.size)
+        first += numbers.size
+    return places
+
+
+@kernel
+def _offsets_in_order(starts, source, offsets):
+    """Where rows begin once row i is that which source[i] names."""
+    for i in range(source.size):
+        offsets[i + 1] = offsets[i] + starts[source[i] + 1] - starts[source[i]]
+
+
+def _in_order(
+    packed: np.ndarray, starts: np.ndarray, source: np.ndarray, offsets: np.ndarray, shift: np.uint64, dtype: str
+) -> Iterator[np.ndarray]:
+    """32 bits of each entry of `packed`, some rows after the other, in which row i is that which `source` names."""
+    marks = np.searchsorted(offsets, np.arange(0, offsets[-1], RUN), side="right") - 1
+    for first, last in pairwise([*np.unique(marks).tolist(), source.size]):
+        run = np.empty(offsets[last] - offsets[first], dtype)
+        _gather_rows(packed, starts, source[first:last], shift, run)
+        yield run
+
+
+@kernel
+def _gather_rows(packed, starts, source, shift, run):
+    filled = 0
+    for row in source:
+        for i in range(starts[row], starts[row + 1]):
+            run[filled] = (packed[i] >> shift) & np.uint64(0xFFFFFFFF)
+            filled += 1

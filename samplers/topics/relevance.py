@@ -1,0 +1,109 @@
+"""Words that tell a topic from others, by relevance (Sievert and Shirley 2014, "LDAvis", section 3.1):
+
+    r(w, k | lambda) = lambda log phi_kw + (1 - lambda) log(phi_kw / p_w)
+
+phi_kw = (n_kw + beta) / (n_k + V beta); p_w is the share of word w in all tokens. 1 ranks words by their probability in
+the topic, 0 by their lift. Only words that the topic has are ranked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import kernel
+from samplers.topics.model import Model
+
+LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
+
+
+class Relevant(NamedTuple):
+    """words: for each topic, int64 (n,), those that are among the most relevant at some lambda, ascending.
+
+    counts: float64 (n,), how many of their tokens are of the topic.
+    """
+
+    words: list[np.ndarray]
+    counts: list[np.ndarray]
+
+
+def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
+    """The `top` most relevant words of each topic at each of LEVELS, together.
+
+    slots: int64 (K,), the place of each topic in the answer, or -1 for one that is left out.
+    """
+    size = int(slots.max()) + 1
+    words = np.full((size, LEVELS.size, top), -1, np.int64)
+    values = np.full((size, LEVELS.size, top), -np.inf)
+    masses = model.topic_counts + model.vocabulary_size * model.beta
+    _most_relevant(*model.words, slots, masses, model.beta, LEVELS, words, values)
+    listed = [np.unique(of_topic[of_topic >= 0]) for of_topic in words]
+    topics = np.argsort(slots)[-size:]  # the topic of each place
+    return Relevant(listed, [_counts(model, int(k), found) for k, found in zip(topics, listed, strict=True)])
+
+
+def word_totals(model: Model) -> np.ndarray:
+    """float64 (V,), tokens of each word."""
+    totals = np.zeros(model.vocabulary_size)
+    _row_totals(model.words.offsets, model.words.counts, totals)
+    return totals
+
+
+def _counts(model: Model, topic: int, words: np.ndarray) -> np.ndarray:
+    """float64 (n,), tokens of each of these words that are of a topic, which has them all."""
+    counts = np.zeros(words.size)
+    _counts_of(*model.words, topic, words, counts)
+    return counts
+
+
+@kernel
+def _row_totals(offsets, counts, totals):
+    for row in range(totals.size):
+        for entry in range(offsets[row], offsets[row + 1]):
+            totals[row] += counts[entry]
+
+
+@kernel
+def _counts_of(offsets, topics, counts, topic, words, found):
+    for i in range(words.size):
+        for entry in range(offsets[words[i]], offsets[words[i] + 1]):
+            if topics[entry] == topic:
+                found[i] = counts[entry]
+
+
+@kernel
+def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_words, top_values):
+    """offsets, topics, counts: of words. slots: int64 (K,). masses: float64 (K,), n_k + V beta. levels: float64 (L,).
+
+    top_words: int64 (S, L, T), -1 where there are fewer, and top_values, float64, -inf there: both set, best first; of
+    equal ones the first words.
+    """
+    tokens = 0.0
+    for entry in range(counts.size):
+        tokens += counts[entry]
+    for word in range(offsets.size - 1):
+        own = 0.0
+        for entry in range(offsets[word], offsets[word + 1]):
+            own += counts[entry]
+        for entry in range(offsets[word], offsets[word + 1]):
+            slot = slots[topics[entry]]
+            if slot < 0:
+                continue
+            probability = np.log((counts[entry] + beta) / masses[topics[entry]])
+            lift = probability - np.log(own / tokens)
+            for level in range(levels.size):
+                relevance = levels[level] * probability + (1.0 - levels[level]) * lift
+                _insert(word, relevance, top_words[slot, level], top_values[slot, level])
+
+
+@kernel
+def _insert(word, value, words, values):
+    """Put a word in its place among the best, best first, if it is one of them."""
+    place = values.size - 1
+    if value <= values[place]:
+        return
+    while place and value > values[place - 1]:
+        words[place], values[place] = words[place - 1], values[place - 1]
+        place -= 1
+    words[place], values[place] = word, value

@@ -1,0 +1,167 @@
+"""What a trained topic model says, for people and other programs: top words, sizes, top documents, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.compiled import kernel
+from blocks.npz import write_npz
+from blocks.verify import Report
+from ooc.run import Run
+from ooc.status import run_problems
+from samplers.factorization.model import Factorization
+from samplers.lda.chains import chain_paths
+from samplers.models import open_any_model
+from samplers.regression.model import RegressionModel
+from samplers.topics.model import Rows, TopicModel
+
+
+def verify_chains(path: Path) -> Report:
+    """Verify the run of each chain."""
+    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
+    return Report(
+        sum(report.files for report in reports),
+        sum(report.bytes for report in reports),
+        [problem for report in reports for problem in report.problems],
+        [remedy for report in reports for remedy in report.remedies],
+    )
+
+
+def verify_run(run: Run) -> Report:
+    """Read the newest generation of a run and its model again."""
+    problems = list(run_problems(run))
+    remedies = ["`ooc resume` goes on from the generation before, to the same result."] if problems else []
+    files = [file for file in run.path.rglob("*") if file.is_file()]
+    if (run.path / "model").exists():
+        of_model = list(open_any_model(run.path / "model").problems())
+        problems += of_model
+        remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
+    return Report(len(files), sum(file.stat().st_size for file in files), problems, remedies)
+
+
+@kernel
+def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
+    """For each topic, the rows in which it weighs most, heaviest first; of equal ones the first rows.
+
+    offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are shares of the row,
+    (n + alpha_k) / (n_row + abar), or plain counts. top_rows: int64 (K, T), -1 where there are fewer; top_weights:
+    float64 (K, T), 0 there: both set.
+    """
+    top = top_rows.shape[1]
+    mass = alpha.sum()
+    for row in range(offsets.size - 1):
+        first, last = offsets[row], offsets[row + 1]
+        total = counts[first:last].sum() + mass
+        for entry in range(first, last):
+            k = topics[entry]
+            weight = (counts[entry] + alpha[k]) / total if per_row else float(counts[entry])
+            if weight <= top_weights[k, top - 1]:
+                continue
+            place = top - 1
+            while place and weight > top_weights[k, place - 1]:
+                top_rows[k, place] = top_rows[k, place - 1]
+                top_weights[k, place] = top_weights[k, place - 1]
+                place -= 1
+            top_rows[k, place] = row
+            top_weights[k, place] = weight
+
+
+def top_entries(rows: Rows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
+    """See `_top_entries`: int64 (K, top) rows and float64 (K, top) weights."""
+    top_rows = np.full((alpha.size, top), -1, np.int64)
+    top_weights = np.zeros((alpha.size, top))
+    _top_entries(*rows, alpha, per_row, top_rows, top_weights)
+    return top_rows, top_weights
+
+
+def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
+    """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta."""
+    vocabulary = model.vocabulary()
+    names = model.document_names() if documents else None
+    words, counts = top_entries(model.words, model.alpha, top, per_row=False)
+    rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
+    mass = model.vocabulary_size * model.beta
+    described = []
+    for k in np.argsort(-model.topic_counts, kind="stable").tolist():
+        size = float(model.topic_counts[k])
+        topic: dict[str, Any] = {
+            "topic": k,
+            "tokens": round(size / model.states),
+            "share": size / max(float(model.topic_counts.sum()), 1.0),
+            "words": [
+                {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
+                for word, count in zip(words[k].tolist(), counts[k].tolist(), strict=True)
+                if word >= 0
+            ],
+        }
+        if rows is not None and shares is not None:
+            topic["documents"] = [
+                {"document": row, "name": names[row] if names else str(row + 1), "weight": share}
+                for row, share in zip(rows[k].tolist(), shares[k].tolist(), strict=True)
+                if row >= 0
+            ]
+        described.append(topic)
+    return described
+
+
+def topics_table(described: list[dict[str, Any]]) -> str:
+    """A table of topics that a person can read: number, share of the tokens, words with their weights in percent."""
+    lines = []
+    for topic in described:
+        words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
+        lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {words}")
+        lines.extend(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']}" for entry in topic.get("documents", ()))
+    return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
+
+
+def export_npz(model: TopicModel | Factorization | RegressionModel, path: Path) -> None:
+    """Write the whole model as .npz: numeric and string arrays only, in the original order."""
+    if isinstance(model, RegressionModel):
+        write_npz(path, _of_regression(model))
+    else:
+        write_npz(path, _of_topics(model) if isinstance(model, TopicModel) else _of_factors(model))
+
+
+def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
+    """The arrays of coefficients.h5, see `samplers.regression.model`; chosen int64 (), number of a lambda; classes
+    float64 (2,), or (0,) if y was not classes; column_names (p,), str, if there are any."""
+    arrays = {**model.arrays, "chosen": np.array(model.chosen), "classes": np.array(model.classes, np.float64)}
+    if names := model.column_names():
+        arrays["column_names"] = np.array(names)
+    return arrays
+
+
+def _of_factors(model: Factorization) -> dict[str, np.ndarray]:
+    """rank int64 (), mean float64 (); rows and columns (n,), str; row_factors and column_factors float32 (n, R),
+    row_biases and column_biases float32 (n,)."""
+    arrays = {"rank": np.array(model.rank), "mean": np.array(model.mean)}
+    for name, side in (("row", model.rows), ("column", model.columns)):
+        arrays |= {f"{name}s": np.array(side.names), f"{name}_factors": side.factors, f"{name}_biases": side.biases}
+    return arrays
+
+
+def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
+    """alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
+    word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
+    document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
+    names, document_names (D,), str.
+    """
+    arrays: dict[str, np.ndarray] = {
+        "alpha": model.alpha,
+        "beta": np.array(model.beta),
+        "states": np.array(model.states),
+        "topic_tokens": model.topic_counts,
+        "word_offsets": model.words.offsets,
+        "word_topics": model.words.topics,
+        "word_counts": model.words.counts,
+        "document_offsets": model.documents.offsets,
+        "document_topics": model.documents.topics,
+        "document_counts": model.documents.counts,
+        "vocabulary": np.array(model.vocabulary()),
+    }
+    if names := model.document_names():
+        arrays["document_names"] = np.array(names)
+    return arrays
