@@ -6,6 +6,7 @@ with their checksums. It is written last: the commit point.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ import numpy as np
 
 from blocks.arrays import map_arrays
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import checksum, read_json
+from blocks.files import checksum, disk_errors, read_json
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -48,6 +49,13 @@ class Store:
     def block(self, number: int) -> Any:
         """Map the data of a block."""
         raise NotImplementedError
+
+    def ask_for_block(self, number: int) -> None:
+        """Have the kernel read a block, in the background, that will be mapped soon."""
+        path = self.path / self.manifest["blocks"][number]["file"]
+        if hasattr(os, "posix_fadvise"):
+            with disk_errors(path), path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def slice(self, number: int) -> Any:
         """Map the data of a slice."""

@@ -63,15 +63,10 @@ def ingest_by_rows(options: dict[str, Any], seed: int) -> None:
             raise RequestError(f"--{name.replace('_', '-')} is not for --by-rows", "Leave it out.")
     started, as_json = time.monotonic(), options.pop("json")
     samples = ingest_samples(**options, seed=seed, bar=progress_bar)
-    facts, seconds = describe(samples), round(time.monotonic() - started, 3)
-    if as_json:
-        print_json(facts | {"seconds": seconds})
-        return
+    facts = describe(samples)
     labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
-    print(
-        f"{samples.path}: {samples.rows:,} samples, {samples.columns:,} columns, {samples.entries:,} entries, {labels}"
-    )
-    print(f"{facts['blocks']:,} blocks, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+    held = f"{samples.rows:,} samples, {samples.columns:,} columns, {samples.entries:,} entries, {labels}"
+    tell(facts, f"{samples.path}: {held}\n{facts['blocks']:,} blocks", started, as_json)
 
 
 def mtx(
@@ -143,14 +138,19 @@ def ingest(kind: str, options: dict[str, Any]) -> None:
         options["block_bytes"] = parse_size(size, "--block-size")
     request = DesignRequest(kind=kind, **{name: value for name, value in options.items() if value is not None})
     design = ingest_design(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
-    facts, seconds = describe(design), round(time.monotonic() - started, 3)
-    if as_json:
-        print_json(facts | {"seconds": seconds})
-        return
+    facts = describe(design)
     held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
     labels = "" if facts["y"] else ", no labels"
-    print(f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}, ", end="")
-    print(f"{facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+    tell(facts, f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}", started, as_json)
+
+
+def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
+    """What was made, since `started` on the monotonic clock."""
+    seconds = round(time.monotonic() - started, 3)
+    if as_json:
+        print_json(facts | {"seconds": seconds})
+    else:
+        print(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size")

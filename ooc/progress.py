@@ -77,9 +77,8 @@ class Follower:
         try:
             with self._metrics.open("rb") as file:
                 status = os.fstat(file.fileno())
-                if (
-                    status.st_ino != self._file or status.st_size < self._read
-                ):  # replaced, as it is when a run is resumed
+                replaced = status.st_ino != self._file or status.st_size < self._read  # as when a run is resumed
+                if replaced:
                     self._file, self._read, self._lines = status.st_ino, 0, []
                 file.seek(self._read)
                 whole, _, _ = file.read().rpartition(b"\n")

@@ -13,14 +13,12 @@ Inside, a row goes by its place, block by block, and a column by its rank, slice
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from blocks.files import disk_errors
 from blocks.store import Store, read_lines
 
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
@@ -94,13 +92,6 @@ class Matrix(Store):
     def block(self, number: int) -> RowBlock:
         """Map the rows of a block."""
         return RowBlock(**self.map(self.manifest["blocks"][number], streamed=True))
-
-    def ask_for_block(self, number: int) -> None:
-        """Have the kernel read a block, in the background, that will be mapped soon."""
-        path = self.path / self.manifest["blocks"][number]["file"]
-        if hasattr(os, "posix_fadvise"):
-            with disk_errors(path), path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def slice(self, number: int) -> ColumnSlice:
         """Map the columns of a slice."""

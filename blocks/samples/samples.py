@@ -9,13 +9,11 @@ A column goes by its number, from 0 on. There are no slices.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from blocks.files import disk_errors
 from blocks.ratings.matrix import PART_ENTRIES
 from blocks.store import Store
 
@@ -64,10 +62,3 @@ class Samples(Store):
     def block(self, number: int) -> SampleBlock:
         """Map the samples of a block."""
         return SampleBlock(**self.map(self.manifest["blocks"][number], streamed=True))
-
-    def ask_for_block(self, number: int) -> None:
-        """Have the kernel read a block, in the background, that will be mapped soon."""
-        path = self.path / self.manifest["blocks"][number]["file"]
-        if hasattr(os, "posix_fadvise"):
-            with disk_errors(path), path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)

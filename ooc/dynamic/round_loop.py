@@ -77,10 +77,11 @@ class RoundLoop:
         self._random: dict[int, np.random.Generator] = {}
         self.samples = 0
 
-    def run(self, first: int, last: int, parameters: int) -> Iterator[int]:
+    def run(self, first: int, last: int, parameters: int) -> Iterator[bool]:
         """Do the rounds from `first` to `last` (exclusive) over so many parameters.
 
-        Yields how often it has looked for what it waits for from others; 0 after each step. Raises Stopped.
+        Yields True whenever it has looked in vain for what it waits for from others, False after each step. Raises
+        Stopped.
         """
         self._first, self._held = first, parameters
         self._random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
@@ -90,16 +91,14 @@ class RoundLoop:
         for step in self._pipeline.steps(first, last, self._mine):
             yield from self._wait(step)
             do[step.what](step)
-            yield 0
+            yield False
 
-    def _wait(self, step: Step) -> Iterator[int]:
-        looked = 0
+    def _wait(self, step: Step) -> Iterator[bool]:
         for first, last, value in self._needed(step):
             while not have_reached(self._counters, first, last, value, _LOOKS):
                 if have_reached(self._counters, len(self._counters) - 1, len(self._counters), 1, 1):
                     raise Stopped
-                looked += 1
-                yield looked
+                yield True
 
     def _needed(self, step: Step) -> list[tuple[int, int, int]]:
         """Which counters, from the first to the last (exclusive), must reach which value before a step is done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.design.design import DenseBlock, Design, SparseBlock
-from ooc.dynamic.held_columns import Room, gather, gatherings, held, held_specs, make_room, whole_room
+from ooc.dynamic.held_columns import gather, gatherings, held, held_specs, make_room, whole_room
 from ooc.dynamic.program import DynamicProgram
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
 from ooc.dynamic.schedules import Rule
@@ -46,7 +46,7 @@ def try_rounds(spec: ProgramSpec, form: str, rule: Rule) -> None:
     specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
     shared = {name: np.zeros(array.shape, array.dtype) for name, array in specs.items()}
     columns = np.arange(_COLUMNS)
-    make_room(design, Room(*room), columns, shared)
+    make_room(design, room, columns, shared)
     for gathering in gatherings(design, columns):
         gather(design, gathering, held(design, shared))
     loop = RoundLoop(program, rule, shape, 0, shared)

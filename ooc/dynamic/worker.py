@@ -119,15 +119,15 @@ class RoundWorker:
         return self._loop.samples - before
 
 
-def go_on(looks: Iterator[int], coordinator: int) -> None:
-    """Go through what yields how often it has looked for what it waits for, and 0 if it does not wait.
+def go_on(steps: Iterator[bool], coordinator: int) -> None:
+    """Go through what yields whether it waits.
 
     Who waits sleeps: where others need the processor, it comes back to who has slept sooner than to who has yielded.
     Raises WorkFailed once the coordinator is gone: nobody would stop this worker.
     """
     last = time.monotonic()
-    for looked in looks:
-        if looked:
+    for waits in steps:
+        if waits:
             time.sleep(_NAP)
         if (now := time.monotonic()) - last > _LOOK_ROUND:
             last = now

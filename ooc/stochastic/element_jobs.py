@@ -173,8 +173,7 @@ class ElementJobs:
     def _ask_ahead(self, block: int) -> None:
         """Have the block after this one read, by the time that it is wanted."""
         dataset = self._program.dataset
-        if hasattr(dataset, "ask_for_block"):
-            dataset.ask_for_block((block + 1) % dataset.block_count)
+        dataset.ask_for_block((block + 1) % dataset.block_count)
 
     def _delayed(self, arrays: Arrays) -> tuple[np.ndarray, ...]:
         if not self._program.delays:
