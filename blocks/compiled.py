@@ -49,18 +49,26 @@ def prepare(name: str, run: Callable[[], object]) -> None:
     The first time under a name they are compiled in a child process: the compiler's memory goes with it, and what runs
     here is always what the cache holds.
     """
-    marker = cache_directory() / f"{name}.compiled"
-    if not marker.exists():
+    if not is_compiled(name):
         print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
         child = os.fork()
         if child == 0:
             try:
                 run()
-                marker.touch()
+                _marker(name).touch()
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
     run()
+
+
+def is_compiled(name: str) -> bool:
+    """Whether `prepare` has run under a name before."""
+    return _marker(name).exists()
+
+
+def _marker(name: str) -> Path:
+    return cache_directory() / f"{name}.compiled"
 
 
 @contextmanager

@@ -129,7 +129,10 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
     """Bytes that a new run takes at most."""
     from samplers.factorization import training as factorization_training
     from samplers.lda import ring_training
+    from samplers.regression import path_plan
 
+    if chosen.name in ("train lasso", "train logistic"):
+        return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)
     if chosen.name == "train mf":
         return factorization_training.disk_needed(data, chosen.parameters["rank"])
     return ring_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks.errors import RequestError
 from cli.console import Json, Overwrite, Workers
+from cli.session import Transport, session
 from cli.train import MaxTime, Memory, Quiet, RunPath, Scratch, Seed, bytes_of, tell
 
 Data = Annotated[Path, typer.Argument(help="A design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`.")]
@@ -57,6 +59,7 @@ def train_lasso(
     intercept: Intercept = True,
     standardize: Standardize = True,
     folds: Folds = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Seed = 0,
@@ -90,6 +93,7 @@ def train_logistic(
     intercept: Intercept = True,
     standardize: Standardize = True,
     folds: Folds = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Seed = 0,
@@ -112,5 +116,19 @@ def _train(loss: str, given: dict[str, Any]) -> None:
     from samplers.regression.training import train_regression
 
     data, run, json = given.pop("data"), given.pop("run"), given.pop("json")
-    given |= {"unpenalized": given["unpenalized"] or (), "memory_bytes": bytes_of(given.pop("memory"))}
-    tell(run, train_regression(data, run, loss, **given), as_json=json)
+    with session(given.pop("transport")) as here:
+        if here.ring and given["scratch"] == Path("node"):
+            raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
+        for name in ("weights", "rows", "scratch"):
+            given[name] = given[name] and here.place(given[name])
+        budget = bytes_of(given.pop("memory"))
+        given |= {
+            "unpenalized": given["unpenalized"] or (),
+            "workers": here.workers or given["workers"],
+            "memory_bytes": here.memory or budget,
+            "max_time": here.limit(given["max_time"]),
+            "quiet": given["quiet"] or here.quiet,
+        }
+        last = train_regression(here.place(data), here.place(run), loss, ring=here.ring, **given)
+    if here.is_first:
+        tell(here.place(run), last, as_json=json)

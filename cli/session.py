@@ -116,7 +116,7 @@ def session(transport: str | None) -> Iterator[Session]:
 
 
 def refuse_on_ring(command: str, parameters: Mapping[str, Any]) -> None:
-    """Raise RequestError for an option of a training that no ring can take. command: "train lda" or "train mf"."""
+    """Raise RequestError for an option of a training that no ring can take. command: a key of `_REFUSED`."""
     for name, (harmless, remedy) in _REFUSED[command].items():
         if parameters[name] not in harmless:
             raise RequestError(f"--{name} {parameters[name]} cannot be used on several machines", remedy)
@@ -144,12 +144,14 @@ def choose(arguments: Sequence[str]) -> Chosen:
     """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
     from typer.main import get_command
 
-    from cli import ingest, train
+    from cli import ingest, regression, train
     from cli.command import Command
 
     words, app = list(arguments), typer.Typer()
     app.command("train lda", cls=Command)(train.train_lda)
     app.command("train mf", cls=Command)(train.train_mf)
+    app.command("train lasso", cls=Command)(regression.train_lasso)
+    app.command("train logistic", cls=Command)(regression.train_logistic)
     app.command("resume", cls=Command)(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
         app.command(kind.__name__.replace("_", " "), cls=Command)(kind)

@@ -107,7 +107,7 @@ def train(
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
         begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
-        with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, _together(ring):
+        with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
@@ -284,7 +284,7 @@ class Training:
 
 
 @contextmanager
-def _together(ring: Ring | None) -> Iterator[None]:
+def together(ring: Ring | None) -> Iterator[None]:
     """Have the others hear of a failure before anything is waited for that they will not do any more."""
     try:
         yield

@@ -5,28 +5,66 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite.binding import get_host_cpu_name
 
 from blocks.errors import RequestError
 from blocks.kinds import open_any
 from blocks.store import Store
 from ooc.launch.roll_call import check_order
+from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.run import Run
 
 
-def check_same(ring: Ring, run: Run) -> None:
-    """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own."""
+def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
+    """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own.
+
+    options: those of the program, as far as they are the same at all ranks, if not all are.
+    """
     check_shards(ring, run.dataset(open_any))
     told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
+    told["options"] = told["options"] if options is None else options
     told["settings"] = told["settings"] | {"held_out": bool(told["settings"].get("held_out"))}  # each has its own
-    for rank, other in enumerate(ring.all_gather(json.dumps(told, sort_keys=True).encode())):
-        theirs = json.loads(other)
-        if different := [name for name, mine in told.items() if theirs[name] != mine]:
+    if found := _different(ring, told):
+        rank, names = found
+        raise RequestError(
+            f"{run.path} and the run of rank {rank} differ in {', '.join(names)}",
+            "Give --iterations, or each rank the run that it trained."
+            if names == ["iterations"]
+            else "Give each rank the run that it trained.",
+        )
+
+
+def check_alike(ring: Ring, options: dict[str, Any]) -> None:
+    """Raise RequestError, at all ranks, unless they were given the same options, by name."""
+    if found := _different(ring, options):
+        rank, names = found
+        raise RequestError(
+            f"rank {ring.rank} and rank {rank} were given different {', '.join(names)}",
+            "Give all ranks the same options, and files with the same in them.",
+        )
+
+
+def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None:
+    """The first rank that tells something else, and the names of that."""
+    mine = json.loads(json.dumps(told))
+    for rank, theirs in enumerate(gather_values(ring, told)):
+        if names := [name for name, value in mine.items() if theirs[name] != value]:
+            return rank, names
+    return None
+
+
+def check_processors(ring: Ring) -> None:
+    """Raise RequestError, at all ranks, unless what all of them compute alike comes to the same bits at each."""
+    kinds = gather_values(ring, f"{platform.machine()} {numba.config.CPU_NAME or get_host_cpu_name()}")  # type: ignore[attr-defined]
+    for rank, kind in enumerate(kinds):
+        if kind != kinds[0]:
             raise RequestError(
-                f"{run.path} and the run of rank {rank} differ in {', '.join(different)}",
-                "Give --iterations, or each rank the run that it trained."
-                if different == ["iterations"]
-                else "Give each rank the run that it trained.",
+                f"the processor of rank {rank} is a {kind}, that of rank 0 a {kinds[0]}",
+                "All ranks take the same decisions by the same numbers; use machines of one kind.",
             )
 
 

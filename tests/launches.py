@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
 from rings import in_all, tcp_rings
 
+from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.shards.splitting import make_shards
@@ -73,6 +75,19 @@ class Launch:
             assert self.process.poll() is None, self.done()
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+@contextmanager
+def serving(folder: Path, ranks: int) -> Iterator[None]:
+    """hosts.txt is there for so many ranks on this machine, behind a real sshd."""
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("NO LAUNCH IS TESTED: there is no sshd on this machine")
+    make_keys(folder)
+    port = free_port()
+    (folder / "hosts.txt").write_text("one\n" * ranks)
+    with serve(folder, "127.0.0.1", port), nobody_left(folder):
+        wait_for(client_config(folder, {"one": ("127.0.0.1", port)}), ["one"])
+        yield
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:

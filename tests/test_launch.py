@@ -17,12 +17,11 @@ import numpy as np
 import psutil
 import pytest
 from corpora import model_bytes, names_of_words, random_documents
-from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, shards_of
+from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
 from rings import mpiexec, until
 from test_factorization import planted, written
 from test_ring_factorization import new_runs, train_all
 
-from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import RequestError, WorkFailed, write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.ratings.matrix import Matrix
@@ -99,6 +98,7 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
         (["train", "lda", "data", "run", "--topics", "3", "--start", "scvb0"], "--start"),
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
+        (["train", "lasso", "data", "run", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),
         (["resume", "run", "--nonsense"], "--nonsense"),
     ],
@@ -261,16 +261,9 @@ def test_a_ward_does_not_outlive_its_guard(guarded):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A directory with two shards, and hosts.txt for two ranks behind a real sshd."""
-    if SSHD is None or shutil.which("ssh") is None:
-        pytest.skip("NO LAUNCH IS TESTED: there is no sshd on this machine")
     folder = tmp_path_factory.mktemp("launch")
-    make_keys(folder)
-    port = free_port()
     shards_of(folder, 2)
-    (folder / "hosts.txt").write_text("one\none\n")
-    with serve(folder, "127.0.0.1", port), nobody_left(folder):
-        config = client_config(folder, {"one": ("127.0.0.1", port)})
-        wait_for(config, ["one"])
+    with serving(folder, 2):
         yield folder
 
 

@@ -43,6 +43,12 @@ class RowShard(Design):
         self.y = whole["y"] if self.manifest["labels"] else None
 
 
+def shard_or_whole(path: str | Path) -> Design:
+    """The shard of a rank; or the design of a ring of one rank that is none."""
+    design = Design(path)
+    return RowShard(path) if "shard" in design.manifest else design
+
+
 def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
     """Write the shards of a design to their targets, complete. Raises RequestError if there are too few rows."""
     bounds = row_bounds(whole.rows, len(targets))

@@ -7,7 +7,6 @@ they rest with, or, if the program can, are made anew from the local state."""
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -18,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from blocks.arrays import Pieces
-from blocks.errors import WorkFailed
 from blocks.store import Store
 from ooc.cells import Pass
 from ooc.engine import StaticEngine, Told
 from ooc.plan import Plan
 from ooc.program import Phase
+from ooc.ring.generations import check_all_have, fall_back_together
 from ooc.ring.itinerary import Stop, itinerary, resting
 from ooc.ring.packets import SLOTS, Slots
-from ooc.ring.relay import Talk, collect, pack_arrays, unpack_arrays
+from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
 from ooc.ring.ring import Ring
 from ooc.ring.shelf import Shelf
 from ooc.ring.totals import Collective, Totals
@@ -91,8 +90,7 @@ class RingEngine(StaticEngine):
         return self._ring.rank == 0
 
     def gather(self, value: Any) -> list[Any]:
-        packed = json.dumps(value).encode()
-        return [json.loads(each) for each in self._together(lambda ring: ring.all_gather(packed))]
+        return self._together(lambda ring: gather_values(ring, value))
 
     def _together(self, work: Callable[[Ring], Any]) -> Any:
         """Do something together with all other ranks."""
@@ -101,23 +99,12 @@ class RingEngine(StaticEngine):
 
     def start(self, gives_up: Callable[[], object] = lambda: False) -> bool:
         have = self.gather(bool(self._generations))
-        if not all(have) and any(have):
-            missing = have.index(False)
-            raise WorkFailed(
-                f"rank {missing} has no state to go on with, but others have",
-                f"Give it the run directory of rank {missing} back, or train again with --overwrite.",
-            )
+        if any(have):
+            check_all_have(have)
         return super().start(gives_up)
 
     def _resume(self) -> None:
-        """Go to the newest generation that all ranks have."""
-        mine = self._generations.cursors
-        everywhere = self.gather([[cursor.iteration, cursor.phase] for cursor in mine])
-        common = [place for place in everywhere[0] if all(place in others for others in everywhere)]
-        if not common:
-            raise WorkFailed("the ranks have no state in common", "Train again from the start, with --overwrite.")
-        while [self._generations.cursor.iteration, self._generations.cursor.phase] != max(common):
-            self._generations.fall_back(WorkFailed("a generation that not all ranks have"))
+        fall_back_together(self._generations, self.gather)
         super()._resume()
 
     def _trips(self) -> int:

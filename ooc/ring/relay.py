@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,11 @@ _COUNT = struct.Struct("<q")  # of arrays
 _HEADER = struct.Struct("<cq")  # of each: the character of its type, how many numbers it has
 _PIECE = 1 << 20  # bytes
 _MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
+
+
+def gather_values(ring: Ring, value: Any) -> list[Any]:
+    """The value of each rank, of JSON types, in the order of ranks."""
+    return [json.loads(each) for each in ring.all_gather(json.dumps(value).encode())]
 
 
 def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from ooc.batch import node_directory
+from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.run import create_run
 from ooc.state import Layout
@@ -107,7 +107,7 @@ def train_lda_on_ring(
 
 def _told_by_first(ring: Ring, value: Any) -> Any:
     """What rank 0 has, of JSON types."""
-    return json.loads(ring.all_gather(json.dumps(value).encode())[0])
+    return gather_values(ring, value)[0]
 
 
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:

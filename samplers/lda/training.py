@@ -188,7 +188,9 @@ def resume(
     if is_regression(run):
         if iterations is not None:
             raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
-        return resume_regression(run, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
+        return resume_regression(
+            run, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet, ring=ring
+        )
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_rows)
     program = run.spec.build(dataset)

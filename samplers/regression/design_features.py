@@ -41,12 +41,7 @@ class DesignFeatures(BlockFeatures):
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
         entries = self._count(chosen)
-        if 8 * _COPIES * entries > self._room:
-            raise WorkFailed(
-                f"{chosen.size:,} columns are worked on at a time, which takes {8 * _COPIES * entries / 1e6:,.0f} MB,"
-                f" but there are {self._room / 1e6:,.0f} MB for them",
-                "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
-            )
+        check_room(chosen.size, 8 * _COPIES * entries, self._room)
         return super().gather(chosen)
 
     def _count(self, chosen: np.ndarray) -> int:
@@ -55,6 +50,16 @@ class DesignFeatures(BlockFeatures):
         self.samples += entries
         self.bytes_read += entries * self._bytes
         return entries
+
+
+def check_room(columns: int, needed: int, room: int) -> None:
+    """Raise WorkFailed unless there is room, in bytes, for some columns to be worked on."""
+    if needed > room:
+        raise WorkFailed(
+            f"{columns:,} columns are worked on at a time, which takes {needed / 1e6:,.0f} MB,"
+            f" but there are {room / 1e6:,.0f} MB for them",
+            "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
+        )
 
 
 def _sizes(design: Design) -> np.ndarray | None:

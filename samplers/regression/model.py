@@ -113,7 +113,7 @@ def write_regression(
         {
             "schema": SCHEMA,
             "kind": KIND,
-            "dataset": design.identity,
+            "dataset": design.whole_identity,
             "loss": loss,
             "classes": classes,
             "columns": design.columns,

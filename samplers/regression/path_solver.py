@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc.ring.ring import Ring
 from samplers.regression.correlations import REACH
 from samplers.regression.cross_validation import Validation, held_out_error, validate
 from samplers.regression.losses import Fit
@@ -135,16 +136,18 @@ class PathFit:
 
 
 class PathSolver:
-    """The regressions of a program. room: bytes for the columns that they work on. Attributes: `levels`, float64 (N,),
-    once it has begun; `found`, the models so far; `errors`, those of each fold's rows by the solutions without them."""
+    """The regressions of a program. room: bytes for the columns that they work on. ring: of ranks of which each has a
+    solver like this. Attributes: `levels`, float64 (N,), once it has begun; `found`, the models so far; `errors`, those
+    of each fold's rows by the solutions without them."""
 
-    def __init__(self, program: RegressionProgram, workers: int, room: int) -> None:
+    def __init__(self, program: RegressionProgram, workers: int, room: int, ring: Ring | None = None) -> None:
         self._program = program
-        self._features, regressions = program.build(workers, room)
+        self._features, regressions = program.build(workers, room, ring)
         total = program.design.rows if program.weights is None else program.weights.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
-        self._pool = ThreadPoolExecutor(min(workers, len(self._fits)))
+        # All ranks have to add up the same at a time.
+        self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
         self.levels = np.empty(0)
         self.found: list[Found] = []
         self.errors: list[list[float]] = [[] for _ in program.held_out]
@@ -176,13 +179,13 @@ class PathSolver:
 
     def begin(self) -> None:
         """Find the largest lambda, and be about to solve for the first."""
-        list(self._pool.map(lambda fit: fit.regression.nothing, self._fits))
+        list(self._map(lambda fit: fit.regression.nothing, self._fits))
         whole, asked = self._fits[0].regression, self._program.levels
         if "lambda" in asked:
             self.levels = np.array([asked["lambda"]])
         else:
             self.levels = whole.levels(self._program.length, asked["ratio"])
-        list(self._pool.map(lambda fit: fit.begin(float(self.levels[0])), self._fits))
+        list(self._map(lambda fit: fit.begin(float(self.levels[0])), self._fits))
 
     @property
     def largest(self) -> float:
@@ -191,7 +194,7 @@ class PathSolver:
 
     def step(self) -> None:
         """Make a step of each regression that has not come to the end."""
-        list(self._pool.map(self._step, [number for number, fit in enumerate(self._fits) if fit.attempt]))
+        list(self._map(self._step, [number for number, fit in enumerate(self._fits) if fit.attempt]))
 
     def _step(self, number: int) -> None:
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found

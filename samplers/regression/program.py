@@ -12,10 +12,14 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.design.row_files import draw_folds, read_rows, read_weights
+from blocks.design.row_shards import RowShard
 from blocks.errors import RequestError
 from blocks.files import checksum
 from ooc.program import LocalState
+from ooc.ring.ring import Ring
 from samplers.regression.design_features import DesignFeatures, design_moments
+from samplers.regression.ring_features import RingFeatures
+from samplers.regression.ring_moments import ring_moments
 from samplers.regression.sparse_regression import SparseRegression
 
 _OF_COLUMN = 260  # bytes that a regression holds for each column
@@ -144,18 +148,26 @@ class RegressionProgram:
         drawn[used] = draw_folds(used.size, self.folds, self._seed, classes)
         return [np.where(drawn == fold, every, 0.0) for fold in range(self.folds)]
 
-    def build(self, threads: int, room: int) -> tuple[list[DesignFeatures], list[SparseRegression]]:
+    def build(
+        self, threads: int, room: int, ring: Ring | None
+    ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
         """The regression of all rows, then that of each fold's others, each with features of its own.
 
-        room: bytes for the columns that all work on at a time.
+        room: bytes for the columns that all work on at a time. ring: of ranks that do this together, each with its
+        shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]
-        all_moments = design_moments(self.design, weights, threads)
-        at_once = min(threads, self.regressions)
         factors = np.ones(self.design.columns)
         factors[list(self._unpenalized)] = 0.0
-        features = [DesignFeatures(self.design, threads // at_once, room // at_once) for _ in weights]
+        features: list[DesignFeatures | RingFeatures]
+        if ring and isinstance(self.design, RowShard):
+            all_moments = ring_moments(self.design, weights, ring, threads)
+            features = [RingFeatures(self.design, ring, threads, room) for _ in weights]
+        else:
+            all_moments = design_moments(self.design, weights, threads)
+            at_once = min(threads, self.regressions)
+            features = [DesignFeatures(self.design, threads // at_once, room // at_once) for _ in weights]
         regressions = [
             SparseRegression(
                 own,

@@ -12,9 +12,9 @@ import numpy as np
 from blocks.design.row_shards import RowShard
 from ooc.ring.ring import Ring
 from samplers.regression.columns import DenseColumns, SparseColumns
-from samplers.regression.design_features import DesignFeatures
+from samplers.regression.design_features import DesignFeatures, check_room
 
-_ROW_BITS, _VALUE_BITS = np.uint64(32), np.uint64(0xFFFFFFFF)
+_COPIES = 3  # of the columns that are gathered, with a rank's own, held at a time
 
 
 class RingFeatures:
@@ -22,7 +22,7 @@ class RingFeatures:
 
     def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int) -> None:
         self.rows, self.count = shard.rows, shard.columns
-        self._own_rows, self._ring = shard.own, ring
+        self._own_rows, self._ring, self._room = shard.own, ring, room
         self._own = DesignFeatures(shard, threads, room)
 
     @property
@@ -43,6 +43,7 @@ class RingFeatures:
         return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        """Raises WorkFailed if there is no room for them."""
         own = self._own.gather(chosen)
         return self._gather_sparse(own) if isinstance(own, SparseColumns) else self._gather_dense(own)
 
@@ -52,16 +53,17 @@ class RingFeatures:
         sizes[self._ring.rank] = np.diff(own.offsets)
         self._sum(sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=0))])
+        check_room(offsets.size - 1, 8 * _COPIES * int(offsets[-1]), self._room)
         begins = offsets[:-1] + sizes[: self._ring.rank].sum(axis=0) - own.offsets[:-1]
         places = np.repeat(begins, sizes[self._ring.rank]) + np.arange(own.rows.size)
-        entries = np.zeros(offsets[-1], np.int64)
-        rows = own.rows.astype(np.uint64) + np.uint64(self._own_rows.start)
-        entries[places] = (rows << _ROW_BITS | own.values.view(np.uint32)).view(np.int64)
-        found = self._sum(entries).view(np.uint64)
-        values = (found & _VALUE_BITS).astype(np.uint32).view(np.float32)
-        return SparseColumns(offsets, (found >> _ROW_BITS).astype(np.uint32), values)
+        entries = np.zeros((offsets[-1], 2), np.uint32)
+        entries[places, 0] = own.rows + np.uint32(self._own_rows.start)
+        entries[places, 1] = own.values.view(np.uint32)
+        self._sum(entries.view(np.int64))
+        return SparseColumns(offsets, entries[:, 0].copy(), entries[:, 1].copy().view(np.float32))
 
     def _gather_dense(self, own: DenseColumns) -> DenseColumns:
+        check_room(len(own.values), 8 * _COPIES * len(own.values) * self.rows, self._room)
         whole = np.zeros((len(own.values), self.rows))
         whole[:, self._own_rows] = own.values
         precise = self._sum(np.array([own.values.dtype == np.float64], np.int64))[0]  # means of missing values

@@ -10,7 +10,6 @@ intercept a."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +73,7 @@ class SparseRegression:
         self._free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self._free)
         self.regression = Regression(features, self.loss, penalty, self._norms(features, moments))
+        self._nothing: Solution | None = None
 
     def _norms(self, features: Features, moments: Moments) -> np.ndarray:
         """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
@@ -85,13 +85,14 @@ class SparseRegression:
             left = left - features.correlations(every, axis if roots is None else axis * roots) ** 2
         return np.sqrt(np.where(left > _FLAT * moments.norms**2, left, 0.0))
 
-    @cached_property
+    @property
     def nothing(self) -> Solution:
         """That for the least lambda for which all coefficients with a penalty are 0; RequestError if that is 0."""
-        nothing = self.regression.nothing()
-        if nothing.level == 0:
+        if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
+            self._nothing = self.regression.nothing()
+        if self._nothing.level == 0:
             raise RequestError("y has nothing in it that the columns could explain", "Is it, or are they, constant?")
-        return nothing
+        return self._nothing
 
     @property
     def largest(self) -> float:

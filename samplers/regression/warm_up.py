@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from blocks.compiled import prepare
+from blocks.compiled import is_compiled, prepare
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
 from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.workers import Workers
 from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns
 from samplers.regression.features import BlockFeatures
 from samplers.regression.path_solver import PathFit
@@ -16,11 +20,25 @@ _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
 
 
-def prepare_regression(design: Design, loss: str, *, weighted: bool) -> None:
-    """Have the kernels for a design ready in this process, which must have no threads. weighted: rows have weights, or
-    some of the regressions are of folds."""
-    name = f"regression-{design.form}-{loss}-{bool(design.missing)}-{weighted}"
-    prepare(name, lambda: _warm_up(design.form, bool(design.missing), loss, weighted=weighted))
+def prepare_regression(design: Design, loss: str, *, weighted: bool, threaded: bool = False) -> None:
+    """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
+    of folds. threaded: the process may have threads, so that another one has to compile."""
+    kernels = design.form, bool(design.missing), loss, weighted
+    if threaded and not is_compiled(_name(*kernels)):
+        with Workers(f"{__name__}:have_ready", kernels, 1):
+            pass
+    have_ready(kernels)
+
+
+def have_ready(kernels: tuple[str, bool, str, bool]) -> Callable[[Any], None]:
+    """See `blocks.workers`; the handler has nothing to do."""
+    form, missing, loss, weighted = kernels
+    prepare(_name(*kernels), lambda: _warm_up(form, missing, loss, weighted=weighted))
+    return lambda _: None
+
+
+def _name(form: str, missing: bool, loss: str, weighted: bool) -> str:
+    return f"regression-{form}-{loss}-{missing}-{weighted}"
 
 
 def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:

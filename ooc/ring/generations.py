@@ -1,0 +1,37 @@
+"""The newest generation that all ranks of a ring have: where they go on together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blocks.errors import WorkFailed
+from ooc.state import Generations
+
+
+def check_all_have(have: Sequence[bool]) -> None:
+    """Raise WorkFailed unless all ranks have a state."""
+    if not all(have):
+        missing = have.index(False)
+        raise WorkFailed(
+            f"rank {missing} has no state to go on with, but others have",
+            f"Give it the run directory of rank {missing} back, or train again with --overwrite.",
+        )
+
+
+def fall_back_together(generations: Generations, gather: Callable[[Any], list[Any]]) -> bool:
+    """Give up generations until all ranks are at the same one; False if there is none, as nothing was done yet.
+
+    gather: what each rank gives, of JSON types, in the order of ranks. Raises WorkFailed, at all ranks.
+    """
+    everywhere = gather([[cursor.iteration, cursor.phase] for cursor in generations.cursors])
+    if not all(everywhere):
+        if any(newest != [0, 0] for newest, *_ in filter(None, everywhere)):
+            check_all_have(list(map(bool, everywhere)))
+        return False
+    common = [place for place in everywhere[0] if all(place in others for others in everywhere)]
+    if not common:
+        raise WorkFailed("the ranks have no state in common", "Train again from the start, with --overwrite.")
+    while [generations.cursor.iteration, generations.cursor.phase] != max(common):
+        generations.fall_back(WorkFailed("a generation that not all ranks have"))
+    return True

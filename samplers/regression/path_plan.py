@@ -1,0 +1,58 @@
+"""What a regression takes of memory and disk, and what is left for the columns that are worked on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from blocks import memory
+from blocks.design.row_shards import shard_or_whole
+from blocks.errors import RequestError
+from blocks.workers import cores
+from samplers.preparation import MEMORY_SHARE
+from samplers.regression.program import RegressionProgram
+
+_PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
+_ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
+
+_STATE_OF_COLUMN = 25  # bytes of a generation: what is known of it, and whether it is a candidate
+_STATE_OF_ROW = 208  # residuals
+_GENERATIONS = 3  # while the third replaces the first
+
+
+class PathPlan(NamedTuple):
+    """What a run keeps in memory. room: bytes of the columns that are worked on, besides all that is held for sure."""
+
+    workers: int
+    held: int
+    room: int
+
+    def told(self) -> str:
+        return (
+            f"plan: {self.workers} workers; {self.held / 1e6:,.0f} MB, and up to {self.room / 1e6:,.0f} MB for the"
+            " columns that are worked on; blocks are mapped, and only the columns that may matter are read"
+        )
+
+
+def plan_path(program: RegressionProgram, workers: int | None, memory_bytes: int | None) -> PathPlan:
+    """Raises RequestError if the budget will not do."""
+    available = memory.available()
+    if memory_bytes and memory_bytes > available:
+        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
+    budget = memory_bytes or int(MEMORY_SHARE * available)
+    held = _PROCESS + program.bytes()
+    if held + _ROOM > budget:
+        least = -(-(held + _ROOM) // 10**6)
+        raise RequestError(
+            f"--memory {budget / 1e6:,.0f} MB is too little: {program.design.columns:,} columns need at least"
+            f" {least:,} MB",
+            "Give more memory, or leave --cross-validate out." if program.folds else "Give more memory.",
+        )
+    return PathPlan(workers or cores(), held, budget - held)
+
+
+def disk_needed(data: Path, folds: int) -> int:
+    """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
+    design = shard_or_whole(data)
+    return (1 + folds) * _GENERATIONS * (_STATE_OF_COLUMN * design.columns + _STATE_OF_ROW * design.rows)
