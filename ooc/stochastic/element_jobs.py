@@ -20,6 +20,7 @@ from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
 from ooc.stochastic.tasks import Combine, HeldOut, Process
 from ooc.stochastic.variable_arrays import combined_of, make_queue, slots_of, unchanged_variable, variable_of
 from ooc.stochastic.variables import FULL, LOST, STATE, Queue, begin, combine, place_of
+from ooc.streams import stream_key
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
@@ -137,7 +138,7 @@ class ElementJobs:
             counts = {"element": elements, "entry": int(block.offsets[-1])}
             kept = {name: np.zeros(*x.spec(counts[x.per])) for name, x in program.locals.items() if x.per in counts}
             found = np.empty(elements)
-            visits = Visits(0, elements, 0, 0, program.seed)
+            visits = Visits(0, elements, 0, 0, stream_key(program.seed))
             getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)
             yield found
 
@@ -162,7 +163,7 @@ class ElementJobs:
         block = int(np.searchsorted(starts, first, side="right")) - 1
         while first < last:
             place, end = int(starts[block]), int(starts[block + 1])
-            visits = Visits(first - place, min(last, end) - place, place, passes, program.seed)
+            visits = Visits(first - place, min(last, end) - place, place, passes, stream_key(program.seed, passes))
             mine = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
             locals_ = program.locals.items()
             kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
@@ -214,7 +215,7 @@ class ElementJobs:
             for name, spec in program.shared_arrays().items()
         }
         kept = {name: arrays[f"local.{name}"][:0] for name, x in program.locals.items() if x.per != "work"}
-        stretch = Stretch(0, Visits(0, 0, 0, 0, program.seed), self._local(kept), self._delayed(arrays))
+        stretch = Stretch(0, Visits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays))
         variables = [
             variable_of(name, declared, arrays, number, 0, queue)
             for number, (name, declared) in enumerate(program.declared.items())

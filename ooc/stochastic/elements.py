@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined, inlined_kernel, kernel
+from blocks.compiled import inlined_kernel, kernel
 from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix, RowBlock
 from blocks.samples.samples import SampleBlock, Samples
 from blocks.store import Store
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from ooc import streams
 
 
 class Row(NamedTuple):
@@ -52,13 +51,13 @@ class Document(NamedTuple):
 
 class Visits(NamedTuple):
     """Which elements of a block are visited. first, last: numbered from the first of the block on. place: of the first
-    of the block among all. visit: how often they were before. seed: of the random streams."""
+    of the block among all. visit: how often they were before. key: uint64, of the stream that has their keys."""
 
     first: int
     last: int
     place: int
     visit: int
-    seed: int
+    key: np.uint64
 
 
 class Texts(NamedTuple):
@@ -74,22 +73,13 @@ KINDS: dict[type[Store], Any] = {Matrix: Row, Samples: Sample, Dataset: Document
 @inlined_kernel
 def key_of(visits, element):
     """The key of the random stream of an element's visit."""
-    key = mixed(np.uint64(visits.seed) * _GOLDEN + np.uint64(visits.visit))
-    return mixed(key ^ np.uint64(visits.place + element))
-
-
-@inlined
-def mixed(x):
-    """A hash of a uint64 (SplitMix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return streams.bits(visits.key, np.uint64(visits.place + element))
 
 
 @inlined_kernel
 def uniform(key, n):
-    """The n-th uniform number of the stream `key`, in [0, 1)."""
-    return (mixed(key + np.uint64(n) * _GOLDEN) >> np.uint64(11)) * 2.0**-53
+    """The n-th uniform number of the stream `key`, in [0, 1). n: any integer."""
+    return streams.uniform(key, np.uint64(n))
 
 
 @inlined_kernel
