@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,7 +79,7 @@ class ElementJobs:
         if isinstance(task, Combine):
             self._combine(task, job.shared, trial=trial)
         else:
-            with self._put_back(task, job.shared) if trial else _nothing():
+            with self._put_back(task, job.shared) if trial else nullcontext():
                 self._process(task, job.shared, choice.passes)
         return time.perf_counter() - began
 
@@ -237,11 +237,6 @@ class ElementJobs:
         """`local`, of all elements of a block, given what is kept of them."""
         arrays = {**kept, **self._work}
         return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def constant(value: Any) -> Any:
