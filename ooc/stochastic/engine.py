@@ -14,7 +14,7 @@ from blocks.store import Store
 from blocks.workers import cores
 from ooc.engine import StaticEngine
 from ooc.plan import make_plan
-from ooc.state import Generations, Layout
+from ooc.state import Generations, layout_of
 from ooc.stochastic.program import StochasticProgram
 from ooc.stochastic.variables import KEPT, SCALE, unpacked
 from ooc.worker import ProgramSpec
@@ -38,7 +38,7 @@ class StochasticEngine(StaticEngine):
         plan = make_plan(dataset, program, workers or cores(), budget)
         self._directory = tempfile.TemporaryDirectory(prefix="ooc-")
         try:
-            layout = Layout(dataset.index.cells, program.local_state())
+            layout = layout_of(dataset, program.local_state())
             super().__init__(dataset, spec, Generations(Path(self._directory.name) / "state", dataset, layout), plan)
             self.start()
         except BaseException:
