@@ -68,13 +68,10 @@ def combined_of(name: str, arrays: Arrays, into: np.ndarray, *, with_mean: bool)
     return Combined(arrays[f"{name}.sums"], into, arrays.get(f"{name}.mean", none) if with_mean else none)
 
 
-def variable_of(
-    name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, base: np.ndarray | None = None
-) -> Any:
-    """The variable of the worker in a slot, as `process` sees it; base: what it begins with, if not the present v."""
+def variable_of(name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue) -> Any:
+    """The variable of the worker in a slot, as `process` sees it."""
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
-    base = arrays[name] if base is None else base
-    places = math.prod(declared.shape)
+    base, places = arrays[name], math.prod(declared.shape)
     return KINDS[len(declared.shape)](Store(number, places, values, late, past, stamps, epochs, states, base, queue))
 
 
