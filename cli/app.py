@@ -30,12 +30,19 @@ from cli import (
     train,
     watch,
 )
-from cli.command import Command, Configured, Training
+from cli.command import Command, Commands, Configured, Training
 from cli.console import explained
 
 app = typer.Typer(
     name="ooc",
+    cls=Commands,
     help="Train models on data larger than memory.",
+    epilog="""\b
+Examples:
+  ooc ingest jsonl texts.jsonl corpus
+  ooc train lda corpus run --topics 100 --memory 2GB
+  ooc topics run --top 8
+  ooc report run -o report.html""",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -50,6 +57,7 @@ for command in (
     results.infer,
     results.evaluate,
     results.export,
+    results.import_,
     factors.recommend,
     factors.similar_items,
     predict.predict,
@@ -65,11 +73,10 @@ for command in (
     doctor.doctor,
     launch.launch,
 ):
-    app.command()(command)
-app.command("import")(results.import_)
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.command(hidden=True)(rank.rank)
 
-_KINDS: dict[str, type[Command]] = {"resume": Training, "plan": Configured}
+_KINDS: dict[str, type[Command]] = {"resume": Training, "plan": Configured, "launch": Configured}
 for registered in app.registered_commands:
     registered.cls = _KINDS.get(getattr(registered.callback, "__name__", ""), Command)
 for registered in ingest.app.registered_commands:

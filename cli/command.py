@@ -3,6 +3,7 @@
 Command     `--quiet`; a training notes its options in the run
 Configured  also `--config FILE.toml`, which holds options by their names
 Training    also `--watch`
+Commands    those that there are
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from cli import console
@@ -28,6 +29,9 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        for param in self.params:
+            if param.param_type_name == "argument" and param.metavar is None:
+                param.metavar = str(param.name).upper()
         if all(param.name != "quiet" for param in self.params):
             self.params += _parameters(_quiet)
 
@@ -39,7 +43,7 @@ class Command(TyperCommand):
 
         noted = {
             name: ctx.params[param.name]
-            for name, param in _options(self).items()
+            for name, param in options_of(self).items()
             if name not in _NOT_NOTED and param.name in ctx.params
         }
         with begun_by(" ".join(words[words.index("train") :]), noted):
@@ -76,6 +80,18 @@ class Training(Configured):
         return done
 
 
+class Commands(TyperGroup):
+    """Groups of commands come first: data and models are what all else is about."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: not hasattr(self.commands[name], "commands"))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:  # one that is hidden is not what was meant
+            self.commands = {name: command for name, command in self.commands.items() if not command.hidden}
+        return super().resolve_command(ctx, args)
+
+
 @cache
 def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
     """Those that a function declares, but for --help."""
@@ -84,7 +100,7 @@ def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
     return tuple(get_command(app).params)
 
 
-def _options(command: Any) -> dict[str, Any]:
+def options_of(command: Any) -> dict[str, Any]:
     """The options of a command by their names, as `evaluate-every`."""
     options = (param for param in command.params if param.param_type_name == "option")
     return {max(param.opts, key=len).lstrip("-"): param for param in options}
@@ -98,7 +114,7 @@ def _read_config(ctx: typer.Context, value: Path | None) -> None:
     if value is not None:
         from cli.config import read_config
 
-        ctx.default_map = read_config(value, _options(ctx.command))
+        ctx.default_map = read_config(value, options_of(ctx.command))
 
 
 def _quiet(

@@ -11,7 +11,8 @@ from blocks.errors import OocError
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes [default: all cores].")]
 Memory = Annotated[
-    str | None, typer.Option(help="Memory of all processes, as 2GB [default: a quarter of what is free].")
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory of all processes, as 2GB [default: a quarter of what is free]."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -11,7 +11,7 @@ from cli.console import Json, Overwrite, print_json
 
 
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs to compare.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs to compare.")],
     out: Annotated[Path, typer.Option("--output", "-o", help="A file to be made: .png, .svg or .pdf.")],
     value: Annotated[
         str | None, typer.Option(help="What of the metrics to draw [default: the objective, or likelihood].")
@@ -19,7 +19,7 @@ def curves(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Draw the objective against the data processed, and the data processed against time.
+    """Draw the objective against data, and data against time.
 
     Example: ooc curves run other-run -o curves.png
     """

@@ -23,7 +23,9 @@ def demo(
     ),
     memory: Annotated[str, typer.Option(help="Memory of all processes of each step.")] = "512MB",
 ) -> None:
-    """Find the topics of the Python sources on this machine: ingest, train, look, infer.
+    """Find the topics of the Python sources on this machine.
+
+    It shows the commands as it goes: ingest, train, topics, infer.
 
     Example: ooc demo
     """

@@ -20,7 +20,9 @@ ColumnsFrom = Annotated[
 Target = Annotated[
     str | None, typer.Option(metavar="FILE", help="Holds y: .npy, or a text file with a number on each line.")
 ]
-BlockSize = Annotated[str | None, typer.Option(help="Of the columns of a block, about [default: 32MiB].")]
+BlockSize = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Of the columns of a block, about [default: 32MiB].")
+]
 
 
 def svmlight(
@@ -37,9 +39,10 @@ def svmlight(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """A design matrix of svmlight (LIBSVM) files: lines `label index:value index:value ...`.
+    """A design matrix of svmlight (LIBSVM) files.
 
-    Indices count from 1 and ascend on a line. Labels are kept as y. By rows it is a set of labelled samples.
+    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels are kept as y. By rows
+    it is a set of labelled samples.
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
@@ -113,10 +116,10 @@ def plink(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """A design matrix of PLINK genotypes: how often individuals have allele A1 of each variant.
+    """A design matrix of PLINK genotypes.
 
-    A genotype that is missing counts as the mean of its variant. y is the phenotype of the .fam file, unless --target
-    is given. Needs bed-reader: pip install "ooc[plink]"
+    It holds how often individuals have allele A1 of each variant. A genotype that is missing counts as the mean of its
+    variant. y is the phenotype of the .fam file, unless --target is given. Needs bed-reader: pip install "ooc[plink]"
 
     Example: ooc ingest plink mice.bed mice --target bmi.txt
     """

@@ -17,7 +17,9 @@ def doctor(
     ] = Path(),
     json: Json = False,
 ) -> None:
-    """Say what this machine has - versions, cores, memory and its limits, huge pages, disk - and what would be faster.
+    """Say what this machine has, and what would be faster.
+
+    Versions, cores, memory and its limits, huge pages, speed of the disk.
 
     Examples: ooc doctor
 

@@ -32,7 +32,7 @@ def recommend(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The items with the highest predictions for users, as lines: user, item, prediction.
+    """Recommend items to users, as lines: user, item, prediction.
 
     Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
     """
@@ -60,7 +60,9 @@ def similar_items(
     top: Top = 10,
     json: Json = False,
 ) -> None:
-    """The items most like others, by the cosine of their factors, as lines: item, similar item, cosine.
+    """Find the items most like others, by their factors.
+
+    Lines: item, similar item, cosine of their factors.
 
     Example: ooc similar-items run --item 'Toy Story' --top 5
     """

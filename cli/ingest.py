@@ -33,9 +33,13 @@ Seed = Annotated[int, typer.Option(min=0, help="Shuffles the documents and deals
 Append = Annotated[bool, typer.Option("--append", help="Add the documents to OUT, keeping its vocabulary.")]
 VocabFrom = Annotated[str | None, typer.Option(metavar="DATASET", help="Use the vocabulary of this dataset.")]
 MinDf = Annotated[
-    str | None, typer.Option(help="Words in fewer documents are dropped: a number, or a fraction as 0.01.")
+    str | None,
+    typer.Option(metavar="N|SHARE", help="Words in fewer documents are dropped: a number, or a fraction as 0.01."),
 ]
-MaxDf = Annotated[str | None, typer.Option(help="Words in more documents are dropped: a number, or a fraction as 0.5.")]
+MaxDf = Annotated[
+    str | None,
+    typer.Option(metavar="N|SHARE", help="Words in more documents are dropped: a number, or a fraction as 0.5."),
+]
 MaxVocab = Annotated[int | None, typer.Option(min=1, help="Keep this many words, the most frequent.")]
 Shards = Annotated[
     int | None,
@@ -69,7 +73,9 @@ def ingest_uci(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Bags of words: lines of document, word and count below a header of three lines.
+    """Bags of words: lines of document, word and count.
+
+    Below a header of three lines, as in the collections of UCI.
 
     Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
     """
@@ -209,7 +215,9 @@ def ingest_ratings(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Ratings of items by users: MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating.
+    """Ratings of items by users.
+
+    MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating.
 
     Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
 

@@ -54,7 +54,9 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read all files again and compare them with their checksums and with each other.
+    """Check that all files are as they were written.
+
+    They are read again, and compared with their checksums and with each other.
 
     Example: ooc verify corpus --repair
     """

@@ -17,7 +17,7 @@ def launch(
     context: typer.Context,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="train lda ..., resume RUN, or ingest text ..."),
+        typer.Argument(metavar="COMMAND", help="train lda ..., resume RUN, or ingest text ..."),
     ],
     hosts: Annotated[Path, typer.Option(help="A file with a line for each rank: user@host:port dir=PATH cores=N ...")],
     patience: Annotated[
@@ -30,7 +30,7 @@ def launch(
         Path | None, typer.Option(help="For ssh, in place of ~/.ssh/config.", exists=True, dir_okay=False)
     ] = None,
 ) -> None:
-    """Run a command on several machines at the same time, over ssh, as one.
+    """Run a command on several machines at once, over ssh.
 
     {rank} in a path is replaced by the number of the machine's line in the file of hosts, from 0.
 
@@ -53,7 +53,7 @@ def launch(
     start(
         Request(
             hosts=places,
-            arguments=command,
+            arguments=chosen.arguments,
             resume="" if chosen.ingests else _resume(context.params, str(chosen.makes)),
             insecure=insecure,
             patience=patience,

@@ -24,18 +24,21 @@ def plan(
         int | None, typer.Option("--workers", "--cores", min=1, help="Of each machine [default: the cores of this].")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Of each machine, as 64GB [default: four fifths of what is free here].")
+        str | None,
+        typer.Option(metavar="SIZE", help="Of each machine, as 64GB [default: four fifths of what is free here]."),
     ] = None,
     speed: Annotated[
         float | None, typer.Option(help="Tokens a second of one worker, as 15e6 [default: the sampler tries here].")
     ] = None,
     disk: Annotated[
-        str | None, typer.Option(help="Speed of a machine's disk, as 500MB/s [default: measured here].")
+        str | None, typer.Option(metavar="RATE", help="Speed of a machine's disk, as 500MB/s [default: measured here].")
     ] = None,
-    network: Annotated[str | None, typer.Option(help="Speed of a machine's network, as 1Gbps.")] = None,
+    network: Annotated[str | None, typer.Option(metavar="RATE", help="Speed of a machine's network, as 1Gbps.")] = None,
     json: Json = False,
 ) -> None:
-    """Say what an iteration would take in memory, on the disk and in time, and why, without training.
+    """Say what a training of topics would take, and why.
+
+    That is memory, disk, and the time of an iteration; nothing is trained.
 
     Examples: ooc plan corpus --topics 1000 --memory 2GB
 

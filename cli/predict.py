@@ -25,7 +25,9 @@ def predict(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Predictions, in the order of the rows or lines: of y, or of the probability of its larger value; of ratings.
+    """Predict y of a design, or ratings of pairs.
+
+    Of a logistic regression it is the probability of the larger value. Lines are in the order of rows, or of pairs.
 
     For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
 

@@ -69,9 +69,10 @@ def train_lasso(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Least squares with an l1 penalty, or an elastic net: few columns explain y.
+    """Least squares with an l1 penalty, or an elastic net.
 
-    Minimises 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are those of the columns as they are.
+    Few columns explain y. Minimises 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are those of the columns as they
+    are.
 
     Example: ooc train lasso genes run --path 100 --cross-validate 5
     """
@@ -103,9 +104,10 @@ def train_logistic(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Logistic regression with an l1 penalty: few columns tell which of two values y has.
+    """Logistic regression with an l1 penalty.
 
-    Minimises sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a + X b, y being 1 for the larger value.
+    Few columns tell which of two values y has. Minimises sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a
+    + X b, y being 1 for the larger value.
 
     Example: ooc train logistic clicks run --path 100 --lambda-min-ratio 0.001
     """

@@ -18,7 +18,9 @@ def report(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Make one HTML page of a run, which needs no network: curves, and its topics or factors to walk through.
+    """Make one HTML page of a run, which needs no network.
+
+    Curves, and its topics or factors to walk through.
 
     Example: ooc report run -o report.html
     """

@@ -26,7 +26,9 @@ def topics(
     largest: Annotated[int | None, typer.Option(min=1, help="Only this many topics, the largest.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the topics, largest first: share of all tokens, top words with their weights, top documents.
+    """Show the topics, largest first.
+
+    Of each its share of all tokens, top words with their weights, and top documents.
 
     Example: ooc topics run --top 8 --documents 3 --largest 20
     """
@@ -46,7 +48,9 @@ def infer(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Topic mixtures of documents under a trained model, in the documents' original order.
+    """Find the topics of documents under a trained model.
+
+    Mixtures are written in the documents' original order.
 
     Example: ooc infer run new mixtures.csv --top 3
     """
@@ -84,9 +88,11 @@ def evaluate(
     workers: Workers = None,
     json: Json = False,
 ) -> None:
-    """How good a model is: held-out likelihood (completion, left-to-right), coherence and diversity of its topics; of a
-    factorization the errors of its predictions, or, with implicit feedback, how high it ranks what users did; of a
-    regression how well it predicts y of another design.
+    """Measure how good a model is on data that it has not seen.
+
+    Of topics: held-out likelihood (completion, left-to-right), coherence and diversity; of a factorization the errors
+    of its predictions, or, with implicit feedback, how high it ranks what users did; of a regression how well it
+    predicts y of another design.
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
@@ -128,7 +134,9 @@ def export(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write the model for other programs, in the original order of words and documents.
+    """Write a model for other programs.
+
+    Words and documents are in their original order.
 
     Example: ooc export run model --format gensim
     """

@@ -123,7 +123,8 @@ def refuse_on_ring(command: str, parameters: Mapping[str, Any]) -> None:
 
 
 class Chosen(NamedTuple):
-    """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments."""
+    """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments, with
+    those of a file of `--config`."""
 
     name: str
     command: Any
@@ -139,31 +140,39 @@ class Chosen(NamedTuple):
         """The run or dataset that it makes, or goes on with."""
         return Path(self.parameters["out" if self.ingests else "run"])
 
+    @property
+    def arguments(self) -> list[str]:
+        """What it is asked for by, on a machine without this one's files."""
+        return [*self.name.split(), *self.rest]
+
 
 def choose(arguments: Sequence[str]) -> Chosen:
     """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
     from typer.main import get_command
 
     from cli import ingest, regression, train
-    from cli.command import Command
+    from cli.command import Configured, Training, options_of
+    from cli.config import spelled_out
 
     words, app = list(arguments), typer.Typer()
-    app.command("train lda", cls=Command)(train.train_lda)
-    app.command("train mf", cls=Command)(train.train_mf)
-    app.command("train lasso", cls=Command)(regression.train_lasso)
-    app.command("train logistic", cls=Command)(regression.train_logistic)
-    app.command("resume", cls=Command)(train.resume)
+    app.command("train lda", cls=Training)(train.train_lda)
+    app.command("train mf", cls=Training)(train.train_mf)
+    app.command("train lasso", cls=Training)(regression.train_lasso)
+    app.command("train logistic", cls=Training)(regression.train_logistic)
+    app.command("resume", cls=Training)(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
-        app.command(kind.__name__.replace("_", " "), cls=Command)(kind)
+        app.command(kind.__name__.replace("_", " "), cls=Configured)(kind)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         if words[: len(name.split())] == name.split():
-            rest = words[len(name.split()) :]
+            rest = spelled_out(words[len(name.split()) :], options_of(command))
             parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
             if name in _REFUSED:
                 refuse_on_ring(name, parameters)
             if parameters.get("transport"):
                 raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
+            if parameters.get("watch"):
+                raise RequestError("--watch is for one machine", "Look at a rank's run, where it is: ooc watch RUN")
             return Chosen(name, command, rest, parameters)
     raise RequestError(
         f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(commands)}."

@@ -28,9 +28,11 @@ def shard(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Split a dataset: each shard has some of the documents (rows), all have the same words (columns).
+    """Split a dataset for several machines.
 
-    A shard is a dataset of its own. Example: ooc shard corpus corpus-in-4 --shards 4
+    Each shard is a dataset with some of the documents (rows); all have the same words (columns).
+
+    Example: ooc shard corpus corpus-in-4 --shards 4
     """
     from blocks.memory import parse_size
     from blocks.shards.splitting import make_shards

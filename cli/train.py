@@ -13,7 +13,8 @@ from cli.session import Transport, refuse_on_ring, session
 app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
 
 Memory = Annotated[
-    str | None, typer.Option(help="Memory of all processes, as 2GB [default: four fifths of what is free].")
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory of all processes, as 2GB [default: four fifths of what is free]."),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run: a directory.")]
 Iterations = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
@@ -305,7 +306,9 @@ def train_softmax(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Classes of samples: multi-class regression by stochastic gradient descent.
+    """Classes of samples: multi-class regression.
+
+    By stochastic gradient descent, on as many workers as serve it best.
 
     Example: ooc train softmax samples run --passes 5 --held-out others
     """
@@ -343,7 +346,7 @@ def resume(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped or killed, or train a finished one for more iterations.
+    """Go on with a run that was stopped or killed, or for longer.
 
     Example: ooc resume run --iterations 200
     """

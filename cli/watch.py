@@ -39,8 +39,9 @@ def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or several chains, that somebody trains.")],
     json: Json = False,
 ) -> None:
-    """Watch a training until it ends: progress, objective, memory, throughput, time left. Ctrl-C leaves it alone.
+    """Watch a training until it ends.
 
+    Progress, objective, memory, throughput, time left; Ctrl-C leaves the training alone.
     Where standard output is no terminal there is a line for each iteration; with --json it is JSON.
 
     Example: ooc watch run

@@ -107,6 +107,25 @@ def test_a_rank_of_several_machines_notes_its_options_too(corpus: Path, tmp_path
     assert {"topics = 2", "iterations = 1"} <= set(noted)
 
 
+def test_other_machines_need_not_have_the_file(tmp_path: Path) -> None:
+    """What they are asked for has the options of the file, which those of the command line come after."""
+    (tmp_path / "mine.toml").write_text("topics = 2\nalpha = [0.5, 0.25]\nstop-when-converged = true\nseed = 4\n")
+    words = ["train", "lda", "data", "run", "--seed", "3", "--config"]
+    for given in ([*words, str(tmp_path / "mine.toml")], [*words[:-1], f"--config={tmp_path}/mine.toml"]):
+        chosen = choose(given)
+        assert chosen.parameters["seed"] == 3
+        told = choose(chosen.arguments)
+        assert told == chosen._replace(command=told.command)
+        assert not any("config" in word or "mine.toml" in word for word in chosen.arguments)
+    assert {"topics": 2, "alpha": "0.5,0.25", "stop_when_converged": True}.items() <= chosen.parameters.items()
+
+
+def test_a_file_can_say_what_several_machines_ingest(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("lower = false\nngrams = 2\n")
+    chosen = choose(["ingest", "text", "a", "out", "--config", str(tmp_path / "mine.toml")])
+    assert chosen.arguments == ["ingest", "text", "--no-lower", "--ngrams=2", "a", "out"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -142,7 +161,8 @@ def test_lists_are_for_options_that_are_given_several_times(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("trian",), "Did you mean 'train'"),
+        (("trian",), "Did you mean 'train'?"),
+        (("tran",), "Did you mean 'train'?"),
         (("train", "ldo", "corpus", "run"), "Did you mean 'lda'"),
         (("train", "lda", "corpus", "run", "--topcs", 3), "did you mean --topics?"),
         (("info", "corpsu"), "Did you mean corpus?"),

@@ -100,6 +100,8 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
         (["train", "lasso", "data", "run", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),
+        (["train", "lda", "data", "run", "--topics", "3", "--watch"], "--watch is for one machine"),
+        (["train", "lda", "data", "run", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (["resume", "run", "--nonsense"], "--nonsense"),
     ],
 )
@@ -461,7 +463,7 @@ def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
     done = Launch(place, "--", *FACTORIZE, "rated-{rank}", "--method", "ccd", *held_out).done()
     assert done.returncode == 0, done.stderr
     assert "RMSE" in done.stdout
-    assert model_bytes(place / "rated-0") == factors(place, ratings, "CoordinateDescent")
+    assert model_bytes(place / "rated-0") == factors(place, ratings, "ccd")
     told = Run(place / "rated-0").metrics()[-1]["held_out_rmse"]
     ooc = ooc_in(place)
     evaluated = json.loads(ooc("evaluate", "rated-0", "others", "--json").stdout)
@@ -488,7 +490,7 @@ def test_a_factorization_goes_on_after_a_kill(place, ratings):
     iterations = max(len(Run(place / f"rating-{rank}").metrics()) for rank in range(2)) + 2
     done = Launch(place, "--", "resume", "rating-{rank}", "--iterations", iterations).done()
     assert done.returncode == 0, done.stderr
-    assert model_bytes(place / "rating-0") == factors(place, ratings, "AlternatingLeastSquares", iterations)
+    assert model_bytes(place / "rating-0") == factors(place, ratings, "als", iterations)
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
@@ -501,7 +503,7 @@ def test_ranks_that_mpi_starts_factorize(place, ratings, monkeypatch):
     done = subprocess.run([*command, "mpi-rated-{rank}", *options], check=False, **common)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("4 iterations") == 1
-    assert model_bytes(place / "mpi-rated-0") == factors(place, ratings, "StochasticGradient")
+    assert model_bytes(place / "mpi-rated-0") == factors(place, ratings, "sgd")
     assert not (place / "mpi-rated-0" / "slices").exists()
     refused = subprocess.run([*command, "refused-{rank}", *options, "--held-out", "others"], check=False, **common)
     assert refused.returncode != 0
