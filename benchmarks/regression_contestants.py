@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from benchmarks.regression_problems import Problem, read
 
 
 class Found(NamedTuple):
-    """coefficients: float (p,) for each level. gaps: as the contestant knows them, of the loss as a sum; or none."""
+    """For each level: coefficients float (p,), and what the contestant has found in the direction of a dual point,
+    float (n,), if it has more than the residual."""
 
     coefficients: list[np.ndarray]
-    gaps: list[float] | None = None
+    duals: list[np.ndarray] | None = None
 
 
 Solver = Callable[[Problem, np.ndarray, float, int], Found]
@@ -38,8 +40,7 @@ def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) ->
 
     features = features_of_matrix(problem.x, workers)
     regression = SparseRegression(features, problem.y, problem.loss, intercept=False)
-    found = list(regression.path(levels, tolerance))
-    return Found([solution.coefficients for solution in found], [solution.gap for solution in found])
+    return Found([solution.coefficients for solution in regression.path(levels, tolerance)])
 
 
 def scikit_learn(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
@@ -48,10 +49,8 @@ def scikit_learn(problem: Problem, levels: np.ndarray, tolerance: float, _: int)
     rows = problem.y.size
     if levels.size == 1:
         model = Lasso(alpha=levels[0] / rows, fit_intercept=False, tol=tolerance, max_iter=10**5, copy_X=False)
-        model.fit(problem.x, problem.y)
-        return Found([model.coef_], [rows * model.dual_gap_])
-    _, found, gaps = lasso_path(problem.x, problem.y, alphas=levels / rows, tol=tolerance, max_iter=10**5)
-    return Found(list(found.T), list(rows * gaps))
+        return Found([model.fit(problem.x, problem.y).coef_])
+    return Found(list(lasso_path(problem.x, problem.y, alphas=levels / rows, tol=tolerance, max_iter=10**5)[1].T))
 
 
 def liblinear(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
@@ -70,10 +69,11 @@ def celer(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Fou
     y = problem.y if squared else 2 * problem.y - 1
     alphas = levels / y.size if squared else levels
     kind = {"pb": "lasso"} if squared else {"pb": "logreg", "use_PN": True}
-    _, found, gaps = celer_path(
-        problem.x, y.astype(problem.x.dtype), alphas=alphas, tol=tolerance, max_iter=100, prune=1, **kind
+    y = y.astype(problem.x.dtype)
+    _, found, _, duals = celer_path(
+        problem.x, y, alphas=alphas, tol=tolerance, max_iter=100, prune=1, return_thetas=True, **kind
     )
-    return Found(list(found.T), list(gaps * (y.size if squared else 1)))
+    return Found(list(found.T), list(duals))
 
 
 def skglm(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
@@ -119,36 +119,58 @@ CONTESTANTS: dict[str, Solver] = {
 DOUBLE = "64"  # after the name of a contestant: it is given float64, as float32 does not take it far enough
 
 
-def residual_and_loss(problem: Problem, scores: np.ndarray) -> tuple[np.ndarray, float]:
-    y = problem.y
-    if problem.loss == "squared":
-        return y - scores, 0.5 * float((y - scores) @ (y - scores))
-    return y - 1 / (1 + np.exp(-scores)), float((np.logaddexp(0, scores) - y * scores).sum())
-
-
-def gap(problem: Problem, coefficients: np.ndarray, level: float) -> float:
-    """Between the objective, losses being summed, and that of the residual, scaled until it is a dual point."""
-    chosen = np.flatnonzero(coefficients)
-    scores = problem.x[:, chosen] @ coefficients[chosen].astype(np.float64)
-    residual, loss = residual_and_loss(problem, scores)
-    scaled = residual * min(1.0, level / largest_slope(problem, residual))
-    if problem.loss == "squared":
-        dual = scaled @ problem.y - 0.5 * scaled @ scaled
-    else:
-        q = np.clip(np.abs(scaled), 1e-300, 1 - 1e-16)
-        dual = -float((q * np.log(q) + (1 - q) * np.log1p(-q)).sum())
-    return loss + level * float(np.abs(coefficients).sum(dtype=np.float64)) - float(dual)
-
-
-def largest_slope(problem: Problem, residual: np.ndarray) -> float:
-    """max_j |x_j . residual|, in float64, some columns at a time if they are dense."""
-    if not isinstance(problem.x, np.ndarray):
-        return float(np.abs(problem.x.T @ residual).max())
-    columns = problem.x.T
-    return max(
-        float(np.abs(columns[k : k + 10_000].astype(np.float64) @ residual).max())
-        for k in range(0, len(columns), 10_000)
+def gaps(problem: Problem, found: Found, levels: np.ndarray) -> np.ndarray:
+    """float64 (k,): between the objective, losses being summed, and that of the better one of two dual points: the
+    residual, scaled until it is one, and what a contestant has found in the direction of another."""
+    coefficients = scipy.sparse.hstack(
+        [scipy.sparse.csc_array(b[:, None]) for b in found.coefficients], "csc", np.float64
     )
+    residuals, losses = residuals_and_losses(problem, scores(problem, coefficients))
+    scales = np.minimum(1.0, levels / largest_slopes(problem, residuals))
+    bounds = dual_objectives(problem, scales * residuals)
+    if found.duals:
+        directions = np.stack(found.duals, axis=1).astype(np.float64)
+        slopes = largest_slopes(problem, directions)
+        scales = np.divide(levels, slopes, out=np.zeros(levels.size), where=slopes > 0)
+        bounds = np.maximum(bounds, dual_objectives(problem, scales * directions))
+    return losses + levels * np.asarray(abs(coefficients).sum(axis=0)).ravel() - bounds
+
+
+def scores(problem: Problem, coefficients: scipy.sparse.csc_array) -> np.ndarray:
+    """float64 (n, k)."""
+    chosen = np.unique(coefficients.indices)
+    return np.asarray(problem.x[:, chosen].astype(np.float64) @ coefficients[chosen].toarray())
+
+
+def residuals_and_losses(problem: Problem, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float64 (n, k) and (k,)."""
+    y = problem.y[:, None]
+    if problem.loss == "squared":
+        return y - scores, 0.5 * ((y - scores) ** 2).sum(axis=0)
+    return y - 1 / (1 + np.exp(-scores)), (np.logaddexp(0, scores) - y * scores).sum(axis=0)
+
+
+def largest_slopes(problem: Problem, residuals: np.ndarray) -> np.ndarray:
+    """float64 (k,): max_j |x_j . residual|, in float64, some columns at a time."""
+    columns = problem.x.T
+    return np.max(
+        [
+            np.abs(columns[first : first + 10_000].astype(np.float64) @ residuals).max(axis=0)
+            for first in range(0, columns.shape[0], 10_000)
+        ],
+        axis=0,
+    )
+
+
+def dual_objectives(problem: Problem, points: np.ndarray) -> np.ndarray:
+    """float64 (k,): of points (n, k); -inf of those that are none of the dual problem."""
+    y = problem.y[:, None]
+    if problem.loss == "squared":
+        return (points * y).sum(axis=0) - 0.5 * (points**2).sum(axis=0)
+    away = np.where(y == 1, points, -points)
+    q = np.clip(away, 1e-300, 1 - 1e-16)
+    inside = (away.min(axis=0) >= 0) & (away.max(axis=0) <= 1)
+    return np.where(inside, -(q * np.log(q) + (1 - q) * np.log1p(-q)).sum(axis=0), -np.inf)
 
 
 def given_to(name: str, problem: Problem) -> Problem:
@@ -171,11 +193,10 @@ def main() -> None:
         began = time.perf_counter(), time.process_time()
         found = solver(given, levels, request["tolerance"], int(workers))
         seconds, processor = time.perf_counter() - began[0], time.process_time() - began[1]
-        gaps = [gap(problem, b, level) for b, level in zip(found.coefficients, levels, strict=True)]
         answer = {
             "seconds": seconds,
             "processor_seconds": processor,
-            "gaps": [min(pair) for pair in zip(gaps, found.gaps or gaps, strict=True)],
+            "gaps": gaps(problem, found, levels).tolist(),
             "nonzeros": [int(np.count_nonzero(b)) for b in found.coefficients],
         }
         print(json.dumps(answer), file=_ANSWERS, flush=True)

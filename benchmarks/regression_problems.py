@@ -41,12 +41,12 @@ class Problem:
 
 
 def read(directory: Path) -> Problem:
-    """Arrays are read-only maps."""
+    """Arrays are maps, copied where they are written to: celer takes no array that it could not write to."""
     facts = json.loads((directory / "problem.json").read_text())
     y = np.load(directory / "y.npy")
     if (directory / "x.npy").exists():
-        return Problem(np.load(directory / "x.npy", mmap_mode="r").T, y, facts["loss"])
-    arrays = tuple(np.load(directory / f"{name}.npy", mmap_mode="r") for name in _SPARSE)
+        return Problem(np.load(directory / "x.npy", mmap_mode="c").T, y, facts["loss"])
+    arrays = tuple(np.load(directory / f"{name}.npy", mmap_mode="c") for name in _SPARSE)
     x = scipy.sparse.csc_matrix(arrays, facts["shape"])
     x.has_canonical_format = True
     return Problem(x, y, facts["loss"])

@@ -24,6 +24,7 @@ from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import outside_sphere, safe_radius
 
 _FIRST = 100  # columns of the first working set, at least
+_SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
 _GROWTH = 2  # columns for each coefficient that is not 0
 _INNER = 0.3  # of the gap: what is left to the problem on the working set
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
@@ -181,7 +182,7 @@ class Attempt:
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
-        size = max(_FIRST, _GROWTH * self.support.size)
+        size = max(_FIRST, self.regression.features.count // _SHARE, _GROWTH * self.support.size)
         found = np.empty(self._seen.chosen.size, np.int64)
         return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
 
