@@ -28,6 +28,7 @@ from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
 from ooc.stochastic.engine import StochasticEngine
 from ooc.worker import ProgramSpec
+from samplers.programs import target
 from samplers.regression.softmax import class_of, turn_to_gradients
 
 PASSES = 12
@@ -124,7 +125,7 @@ def hand_written(train: Part, rate: float) -> float:
 
 def engine(train: Part, rate: float, **options: Any) -> StochasticEngine:
     given = {"rate": rate, "parallelism": 1} | options
-    return StochasticEngine(train.samples, ProgramSpec("samplers.regression.softmax:Softmax", given), workers=1)
+    return StochasticEngine(train.samples, ProgramSpec(target("softmax"), given), workers=1)
 
 
 def error_of(running: StochasticEngine, name: str, test: Part) -> float:

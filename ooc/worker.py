@@ -28,7 +28,7 @@ STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it ha
 
 
 class ProgramSpec(NamedTuple):
-    """How to build a program in any process: "module:Class" and its options (JSON values)."""
+    """How to build a program in any process: "module:Class", for models "samplers.programs:NAME", and JSON options."""
 
     target: str
     options: dict[str, Any]

@@ -24,6 +24,7 @@ from blocks.shards.splitting import make_shards
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.programs import target
 
 TOPICS, ITERATIONS, WORDS = 6, 60, 90
 LONG = 240.0  # seconds until something that must happen is taken not to
@@ -41,7 +42,7 @@ def shards_of(folder: Path, count: int) -> list[Dataset]:
 def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIONS) -> dict[str, bytes]:
     """The model that engines in one process come to, whose ranks are threads."""
     options = {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3}
-    spec = ProgramSpec("samplers.lda.ring_programs:RingTwoPhase", options)
+    spec = ProgramSpec(target("ring-lda-two-phase"), options)
     folder.mkdir()
     length = {"iterations": iterations, "evaluate_every": 10, "settings": {"staleness": 1}}
     runs = [create_run(folder / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]

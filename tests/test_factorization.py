@@ -20,14 +20,15 @@ from ooc.worker import ProgramSpec
 from samplers.factorization import als, ccd, sgd
 from samplers.factorization.lanes import LANE
 from samplers.factorization.rows import LEAST, Penalty
+from samplers.programs import target
 
 F = np.float32
-METHODS = ["CoordinateDescent", "AlternatingLeastSquares", "StochasticGradient"]
+METHODS = ["ccd", "als", "sgd"]
 
 
 def program_spec(method: str, **options: object) -> ProgramSpec:
     defaults = {"rank": 3, "regularization": 0.1, "seed": 7}
-    return ProgramSpec(f"samplers.factorization.programs:{method}", defaults | options)
+    return ProgramSpec(target(f"mf-{method}"), defaults | options)
 
 
 def written(path: Path, dense: np.ndarray, known: np.ndarray, **options: object) -> Matrix:
@@ -112,7 +113,7 @@ def test_coordinate_descent_never_raises_the_objective(rows, columns, seed, grid
     with ExitStack() as stack:
         matrix = stack.enter_context(small(rows, columns, seed, grid))
         assume("nonnegative" not in extra or matrix.high > 0)  # else it is refused
-        chain = stack.enter_context(InProcess(matrix, program_spec("CoordinateDescent", **options)))
+        chain = stack.enter_context(InProcess(matrix, program_spec("ccd", **options)))
         before = dense_objective(chain)
         for _ in range(3):
             for phase in chain.program.phases:
@@ -127,7 +128,7 @@ def test_coordinate_descent_never_raises_the_objective(rows, columns, seed, grid
 
 def test_coordinate_descent_takes_the_best_of_each_factor_in_turn(matrix):
     """One phase against equation 3, entry by entry in float64."""
-    with InProcess(matrix, program_spec("CoordinateDescent", rank=5, penalty="row")) as chain:
+    with InProcess(matrix, program_spec("ccd", rank=5, penalty="row")) as chain:
         values, known, rows, columns = dense_factors(chain)
         program = chain.program
         for i in range(len(rows)):
@@ -282,7 +283,7 @@ def test_the_implicit_objective_is_that_of_all_cells(tmp_path):
     known = random.random(counts.shape) < 0.2
     known[:, 0] = known[0] = True
     options = {"alpha": 3.0, "regularization": 0.5, "rank": 5}
-    spec = ProgramSpec("samplers.factorization.programs:ImplicitFeedback", {"seed": 7, **options})
+    spec = ProgramSpec(target("mf-implicit"), {"seed": 7, **options})
     with InProcess(written(tmp_path, counts, known, grid=4), spec) as chain:
         before = np.inf
         for _ in range(5):
@@ -303,7 +304,7 @@ def test_steps_go_against_the_gradient(matrix, method):
     with InProcess(matrix, program_spec(method, biases=True, regularization=0.2)) as chain:
         first = _gradient(chain)
         chain.iterate(300)
-        assert _gradient(chain) < (0.05 if method == "StochasticGradient" else 1e-3) * first
+        assert _gradient(chain) < (0.05 if method == "sgd" else 1e-3) * first
 
 
 def _gradient(chain: InProcess) -> float:
@@ -326,9 +327,7 @@ def test_a_matrix_and_its_transpose_have_the_same_objective(tmp_path):
     for name, values, has in (("m", dense, known), ("t", dense.T, known.T)):
         (tmp_path / name).mkdir()
         options = {"rank": 2, "regularization": 0.5, "penalty": "row"}
-        with InProcess(
-            written(tmp_path / name, values, has, grid=3), program_spec("AlternatingLeastSquares", **options)
-        ) as chain:
+        with InProcess(written(tmp_path / name, values, has, grid=3), program_spec("als", **options)) as chain:
             chain.iterate(300)
             ends.append(chain.objective()["objective"])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
@@ -337,7 +336,7 @@ def test_a_matrix_and_its_transpose_have_the_same_objective(tmp_path):
 def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
     """Block by block, each from all columns as the one before left them: plain descent over the rows."""
     options = {"rank": 5, "seed": 3}
-    with InProcess(matrix, program_spec("DataParallelGradient", replicas=1, **options)) as chain:
+    with InProcess(matrix, program_spec("bsp", replicas=1, **options)) as chain:
         program, shared = chain.program, {name: array.copy() for name, array in chain.shared.items()}
         for number in range(matrix.block_count):
             block, mine = matrix.block(number), slice(*matrix.index.block_bounds[number : number + 2])
@@ -350,7 +349,7 @@ def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
     """Of two blocks that begin with the same columns: each replica on its own, then put together."""
-    spec = program_spec("DataParallelGradient", replicas=2, combine=combine)
+    spec = program_spec("bsp", replicas=2, combine=combine)
     with InProcess(matrix, spec) as chain:
         before = {name: array.copy() for name, array in chain.shared.items()}
         changes = []
@@ -368,7 +367,7 @@ def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
 
 def test_steps_that_are_too_long_end_the_training_and_say_so(matrix):
     with (
-        InProcess(matrix, program_spec("StochasticGradient", rate=500.0)) as chain,
+        InProcess(matrix, program_spec("sgd", rate=500.0)) as chain,
         pytest.raises(WorkFailed, match="500 is too long"),
     ):
         chain.iterate(20)

@@ -69,6 +69,13 @@ def approximately(content: Any) -> Any:
     return pytest.approx(content, rel=1e-5, abs=1e-6) if isinstance(content, float) else content
 
 
+def test_programs_are_remembered_by_names_that_stay(unpacked: Path) -> None:
+    """Not by the modules that they were in."""
+    programs = [json.loads(path.read_text())["program"] for path in unpacked.glob("*/config.json")]
+    assert len(programs) >= len(ITERATIONS)
+    assert all(name.startswith("samplers.programs:") for name in programs)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("path", [*DATASETS, *ITERATIONS, "lasso", "logistic"])
 def test_all_files_are_as_they_were_written(path: str, unpacked: Path, old: Callable[..., str]) -> None:

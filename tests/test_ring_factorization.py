@@ -20,19 +20,15 @@ from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
+from samplers.factorization.programs import ON_RING
 from samplers.factorization.rating_errors import evaluate_ratings
+from samplers.programs import target
 
-PROGRAMS = {
-    "StochasticGradient": "samplers.factorization.ring_gradient:RingGradient",
-    "CoordinateDescent": "samplers.factorization.ring_columns:RingDescent",
-    "AlternatingLeastSquares": "samplers.factorization.ring_columns:RingLeastSquares",
-    "ImplicitFeedback": "samplers.factorization.ring_columns:RingImplicitFeedback",
-}
 OPTIONS = {"rank": 6, "regularization": 0.02, "seed": 7}
 
 
 def options_of(method: str) -> dict[str, object]:
-    return OPTIONS | ({"alpha": 2.0} if method == "ImplicitFeedback" else {"biases": True})
+    return OPTIONS | ({"alpha": 2.0} if method == "implicit" else {"biases": True})
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +72,7 @@ def new_runs(
     **options: object,
 ) -> list[Run]:
     root.mkdir(exist_ok=True)
-    spec = ProgramSpec(PROGRAMS[method], options_of(method) | options)
+    spec = ProgramSpec(target(f"ring-mf-{method}"), options_of(method) | options)
     length = {"iterations": iterations, "evaluate_every": 1}
     entries = list(map(dataset_entry, held_out)) or [None] * len(datasets)
     return [
@@ -86,7 +82,7 @@ def new_runs(
 
 
 def one_machine(path: Path, matrix: Matrix, method: str, iterations: int, **options: object) -> Run:
-    spec = ProgramSpec(f"samplers.factorization.programs:{method}", options_of(method) | options)
+    spec = ProgramSpec(target(f"mf-{method}"), options_of(method) | options)
     run = create_run(path, matrix, spec, iterations=iterations, evaluate_every=1)
     train(run, plan(), quiet=True)
     return run
@@ -96,7 +92,7 @@ def told(run: Run, name: str) -> list[float]:
     return [line[name] for line in run.metrics()]
 
 
-@pytest.mark.parametrize("method", PROGRAMS)
+@pytest.mark.parametrize("method", ON_RING)
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, whole, shards, ranks, method):
     """All users and items with their names, in the original order; the objective is of all, the same at every rank.
@@ -104,7 +100,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
     It is that of one machine but for the order of sums, whose rounding grows from iteration to iteration; stochastic
     gradients take their steps in another order.
     """
-    iterations = 8 if method == "StochasticGradient" else 4
+    iterations = 8 if method == "sgd" else 4
     runs = new_runs(tmp_path / "ring", shards(ranks), method, iterations=iterations)
     train_all(runs)
     model = FactorModel(runs[0].path / "model")
@@ -114,9 +110,9 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
         assert side.names == other.names
         assert np.array_equal(side.entries, other.entries)
     assert list(model.problems()) == []
-    if method != "ImplicitFeedback":
+    if method != "implicit":
         assert told(runs[0], "rmse")[-1] == pytest.approx(evaluate_ratings(model, whole)["rmse"], rel=1e-5)
-    if method == "StochasticGradient":
+    if method == "sgd":
         assert told(runs[0], "objective")[-1] == pytest.approx(told(one, "objective")[-1], rel=0.02)
     else:
         assert told(runs[0], "objective")[0] == pytest.approx(told(one, "objective")[0], rel=1e-6)
@@ -129,10 +125,10 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("CoordinateDescent", {"biases": False, "nonnegative": True}),
-        ("CoordinateDescent", {"rank": 35, "penalty": "row", "regularization": 1.0}),
-        ("AlternatingLeastSquares", {"biases": False, "penalty": "row", "steps": 1}),
-        ("ImplicitFeedback", {"rank": 20, "regularization": 1.0}),
+        ("ccd", {"biases": False, "nonnegative": True}),
+        ("ccd", {"rank": 35, "penalty": "row", "regularization": 1.0}),
+        ("als", {"biases": False, "penalty": "row", "steps": 1}),
+        ("implicit", {"rank": 20, "regularization": 1.0}),
     ],
 )
 def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
@@ -149,7 +145,7 @@ def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
         assert FactorModel(runs[0].path / "model").columns.factors.min() >= 0
 
 
-@pytest.mark.parametrize("method", PROGRAMS)
+@pytest.mark.parametrize("method", ON_RING)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, method):
     """On one rank a slice has several parts, which several workers have at the same time."""
@@ -161,7 +157,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, m
     assert models[0] == models[1] == models[2]
 
 
-@pytest.mark.parametrize("method", PROGRAMS)
+@pytest.mark.parametrize("method", ON_RING)
 def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     """After a stop, and where one rank has not made the last commit, or not told of it: the others go back."""
     whole = new_runs(tmp_path / "whole", shards(3), method, iterations=5)
@@ -183,7 +179,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     assert len({told(run, "objective")[-1] for run in (*runs, *whole)}) == 1
 
 
-@pytest.mark.parametrize("method", PROGRAMS)
+@pytest.mark.parametrize("method", ON_RING)
 def test_held_out_ratings_are_told_of_all_users(tmp_path, method):
     """Each rank has those of its own users, some of whom have no others; the error is that of the gathered model."""
     for name in ("all", "known", "held-out", "held-out-0", "held-out-1"):
@@ -205,6 +201,6 @@ def test_held_out_ratings_are_told_of_all_users(tmp_path, method):
     train_all(runs)
     whole = written(tmp_path / "held-out", dense, held_out, names_from=str(matrix.path))
     expected = evaluate_ratings(FactorModel(runs[0].path / "model"), whole)
-    name = "percentile_rank" if method == "ImplicitFeedback" else "rmse"
+    name = "percentile_rank" if method == "implicit" else "rmse"
     for run in runs:
         assert told(run, f"held_out_{name}")[-1] == pytest.approx(expected[name], rel=1e-5)

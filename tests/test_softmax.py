@@ -15,6 +15,7 @@ from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
 from ooc.run import Run
 from ooc.worker import ProgramSpec
+from samplers.programs import target
 from samplers.regression.softmax import turn_to_gradients
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -74,7 +75,7 @@ def plain(samples: Samples, passes: int, rate: float, penalty: float) -> np.ndar
 
 def test_one_worker_takes_the_steps_of_adagrad(samples):
     options = {"parallelism": 1, "rate": 0.3, "regularization": 0.01, "sync_per_pass": 2}
-    with InProcess(samples, ProgramSpec("samplers.regression.softmax:Softmax", options)) as chain:
+    with InProcess(samples, ProgramSpec(target("softmax"), options)) as chain:
         chain.iterate(2)
         assert np.allclose(chain.shared["weights"], plain(samples, 2, 0.3, 0.01), atol=2e-4)
         told = chain.objective()
@@ -87,7 +88,7 @@ def test_workers_learn_as_one_does(samples, loss):
     found = []
     for degree in (1, 8):
         options = {"parallelism": degree, "loss": loss, "rate": 0.3}
-        with InProcess(samples, ProgramSpec("samplers.regression.softmax:Softmax", options)) as chain:
+        with InProcess(samples, ProgramSpec(target("softmax"), options)) as chain:
             chain.iterate(4)
             found.append(chain.objective())
     assert found[1]["objective"] < 1.1 * found[0]["objective"]

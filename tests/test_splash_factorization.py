@@ -16,6 +16,7 @@ from blocks.ratings.matrix import Matrix
 from ooc.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.factorization.splash import solve
+from samplers.programs import target
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +28,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
 
 def chain_of(matrix: Matrix, **options: object) -> InProcess:
     defaults = {"rank": 3, "regularization": 0.02, "seed": 7, "parallelism": 1}
-    return InProcess(matrix, ProgramSpec("samplers.factorization.splash:SplashFactorization", defaults | options))
+    return InProcess(matrix, ProgramSpec(target("mf-splash"), defaults | options))
 
 
 def best_users(matrix: Matrix, items: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:

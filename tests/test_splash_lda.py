@@ -13,6 +13,7 @@ from corpora import InProcess, small_dataset
 
 from blocks import Dataset
 from ooc.worker import ProgramSpec
+from samplers.programs import target
 from samplers.topics.model import Model
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,7 +26,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def chain_of(corpus: Dataset, **options: object) -> InProcess:
     defaults = {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 3}
-    return InProcess(corpus, ProgramSpec("samplers.lda.splash:SplashLda", defaults | options))
+    return InProcess(corpus, ProgramSpec(target("lda-splash"), defaults | options))
 
 
 def recounted(chain: InProcess) -> np.ndarray:

@@ -18,11 +18,10 @@ from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
 from samplers.factorization import als, ccd
-from samplers.factorization.gradient_programs import DataParallelGradient, StochasticGradient
 from samplers.factorization.lanes import LANE
 from samplers.factorization.program import MatrixFactorization
 from samplers.factorization.rows import LEAST
-from samplers.factorization.splash import SplashFactorization
+from samplers.programs import target
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
 
@@ -189,20 +188,8 @@ def products(factors: np.ndarray) -> np.ndarray:
     return total
 
 
-METHODS = {
-    "sgd": StochasticGradient,
-    "bsp": DataParallelGradient,
-    "ccd": CoordinateDescent,
-    "als": AlternatingLeastSquares,
-    "implicit": ImplicitFeedback,
-    "splash": SplashFactorization,
-}
-ON_RING = {  # on several machines
-    "sgd": "samplers.factorization.ring_gradient:RingGradient",
-    "ccd": "samplers.factorization.ring_columns:RingDescent",
-    "als": "samplers.factorization.ring_columns:RingLeastSquares",
-    "implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
-}
+METHODS = ("sgd", "bsp", "ccd", "als", "implicit", "splash")
+ON_RING = ("sgd", "ccd", "als", "implicit")  # on several machines
 TAKES = {  # options that only some methods have
     "rate": ("sgd", "bsp", "splash"),
     "parallelism": ("splash",),
@@ -236,5 +223,4 @@ def factorization_spec(
     if on_ring and method not in ON_RING:
         known = ", ".join(_OPTIONS[name] for name in ON_RING)
         raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")
-    program = ON_RING[method] if on_ring else f"samplers.factorization.programs:{METHODS[method].__name__}"
-    return ProgramSpec(program, options | chosen)
+    return ProgramSpec(target(f"ring-mf-{method}" if on_ring else f"mf-{method}"), options | chosen)

@@ -1,4 +1,4 @@
-"""The samplers of LDA by name: adding one is a file of kernels and a class here."""
+"""The samplers of LDA by name: adding one is a file of kernels, a class here and its place in `samplers.programs`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from samplers.lda.doc_major import DocMajor, is_small
 from samplers.lda.documents import Cell
 from samplers.lda.program import Lda, tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMean
-from samplers.lda.splash import SplashLda
 from samplers.lda.table_major import TableMajor
 from samplers.lda.warm_start import WarmStart
+from samplers.programs import target
 
 
 class TwoPhase(Lda):
@@ -186,15 +186,7 @@ def check_steps(mh_steps: int) -> int:
     return mh_steps
 
 
-SAMPLERS: dict[str, type[Lda] | type[SplashLda]] = {
-    "two-phase": TwoPhase,
-    "gibbs": Gibbs,
-    "sparse-gibbs": SparseGibbs,
-    "sparselda": SparseLda,
-    "aliaslda": AliasLda,
-    "lightlda": LightLda,
-    "splash": SplashLda,
-}
+SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "splash")
 TAKES = {  # options that not every sampler has
     "mh_steps": ("two-phase", "aliaslda", "lightlda"),
     "proposal": ("lightlda",),
@@ -230,4 +222,4 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> P
                 takers = ", ".join(TAKES[option])
                 raise RequestError(f"--{option.replace('_', '-')} is not for --sampler {name}", f"It is for: {takers}.")
             options = {**options, option: value}
-    return ProgramSpec(f"{__name__}:{SAMPLERS[name].__name__}", options)
+    return ProgramSpec(target(f"lda-{name}"), options)

@@ -15,6 +15,7 @@ from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase, sampler_spec
 from samplers.lda.ring_doc_major import RingDocMajor
 from samplers.lda.ring_program import RingLda
+from samplers.programs import target
 
 
 class RingTwoPhase(RingLda, TwoPhase):
@@ -62,14 +63,7 @@ class RingLightLda(RingDocMajor, LightLda):
     """See `samplers.lda.lightlda`."""
 
 
-RING_SAMPLERS: dict[str, type[RingLda]] = {
-    "two-phase": RingTwoPhase,
-    "gibbs": RingGibbs,
-    "sparse-gibbs": RingSparseGibbs,
-    "sparselda": RingSparseLda,
-    "aliaslda": RingAliasLda,
-    "lightlda": RingLightLda,
-}
+RING_SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
 
 
 def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
@@ -78,4 +72,4 @@ def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> Prog
     settled = sampler_spec(name, options, given).options
     if name not in RING_SAMPLERS:
         raise RequestError(f"--sampler {name} cannot be used on several machines yet", "Leave it out.")
-    return ProgramSpec(f"{__name__}:{RING_SAMPLERS[name].__name__}", settled)
+    return ProgramSpec(target(f"ring-lda-{name}"), settled)

@@ -16,6 +16,7 @@ from ooc.stochastic.program import AUTO
 from ooc.training import publish_model
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.programs import target
 from samplers.regression.softmax import Softmax
 
 
@@ -54,7 +55,7 @@ def train_softmax(
         if parallelism != AUTO:
             raise RequestError("--most-parallelism is for --parallelism auto", "Leave one of them out.")
         options["most_parallelism"] = most_parallelism
-    spec = ProgramSpec("samplers.regression.softmax:Softmax", options)
+    spec = ProgramSpec(target("softmax"), options)
     check_limits(spec, workers, max_time)
     settings = {"held_out": _held_out(held_out, samples) if held_out else None}
     plan = plan_training(samples, spec, workers, memory_bytes)

@@ -19,13 +19,14 @@ from ooc.run import Run, create_run
 from ooc.training import Stop, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
+from samplers.programs import target
 from samplers.regression.path_plan import PathPlan, plan_path
 from samplers.regression.path_training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
 
-TARGET = "samplers.regression.program:RegressionProgram"
+TARGET = target("regression")
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
 
 
