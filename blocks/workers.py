@@ -27,7 +27,7 @@ from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from blocks.errors import OocError, WorkFailed
 
@@ -300,8 +300,7 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
             for other in (control.fileno(), *descriptors):
                 if other != descriptor:
                     os.close(other)
-            _work(Connection(descriptor), handler)
-            os._exit(0)
+            _work_and_exit(Connection(descriptor), handler)
         numbers[pid] = number
     for descriptor in descriptors:
         os.close(descriptor)
@@ -312,6 +311,18 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
         if pid in numbers:
             with contextlib.suppress(OSError):
                 control.send((numbers.pop(pid), _ending(status)))
+
+
+def _work_and_exit(connection: Connection, handler: Callable[[Any], Any]) -> NoReturn:
+    """What the interpreter does at its exit is for the process that was forked from."""
+    code = 1
+    try:
+        _work(connection, handler)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
