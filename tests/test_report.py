@@ -19,6 +19,8 @@ from corpora import trained_model
 from ooc.run import Run
 from samplers.models import open_model
 from samplers.regression.model import RegressionModel
+from samplers.report.page import write_report
+from samplers.report.topic_charts import charts
 from samplers.report.topics import section
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -96,6 +98,39 @@ def test_few_topics_have_a_section_too(tmp_path: Path, topics: int) -> None:
     assert len(made.data["topics"]) == topics
     assert set(made.charts) == {"map", "sizes", "largest"}
     assert sum(topic["share"] for topic in made.data["topics"]) == pytest.approx(1)
+
+
+def test_labels_on_the_map_have_room() -> None:
+    """None is on another, those of the largest topics are there, and a map that is a point has one."""
+    rng = np.random.default_rng(3)
+    topics = [
+        {"topic": slot, "top": ["a"], "share": 1 / 400, "largest": 1, "x": x, "y": y}
+        for slot, (x, y) in enumerate(rng.normal(size=(400, 2)).tolist())
+    ]
+    rows = charts(topics, np.eye(400))["map"]["data"]["values"]
+    labelled = np.array([(row["x"], row["y"]) for row in rows if row["labelled"]])
+    assert rows[0]["labelled"]
+    assert 30 <= len(labelled) <= 60
+    extent = np.ptp([(row["x"], row["y"]) for row in rows], axis=0)
+    apart = np.abs(labelled[:, None] - labelled) / extent >= [28 / 300, 13 / 380]
+    assert (apart.any(axis=2) | np.eye(len(labelled), dtype=bool)).all()
+    point = charts([topic | {"x": 0.0, "y": 0.0} for topic in topics], np.eye(400))["map"]["data"]["values"]
+    assert [row["labelled"] for row in point].count(True) == 1
+
+
+def test_a_topic_that_is_too_small_to_be_shown_is_told(
+    folder: Path, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are more topics than are listed."""
+    monkeypatch.setattr("samplers.report.topics.MOST_TOPICS", 3)
+    write_report(folder / "run", tmp_path / "three.html")
+    page, problems = opened(browser, tmp_path / "three.html")
+    smallest = int(np.argmin(open_model(folder / "run").topic_counts))
+    assert "The 3 largest of 4 topics" in page.inner_text("#topics")
+    page.get_by_label("Find a word").fill(str(smallest))
+    assert f"Topic {smallest} is not among the 3 largest." in page.inner_text("#found")
+    assert problems == []
+    page.close()
 
 
 def chosen(page: Any) -> int:

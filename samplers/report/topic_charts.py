@@ -10,6 +10,8 @@ from samplers.report.charts import category, drawn, quantity, values
 
 MOST_CORRELATED = 40  # topics in the picture of the correlations
 MOST_NAMED = 60  # on the map
+_MAP, _LABEL = (300, 380), (28, 13)  # pixels: of a narrow map, and of a label on it
+_LARGEST, _ALL = 1400, 100_000  # square pixels of the largest circle on the map, and of all if they were as large
 
 
 def charts(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -32,8 +34,10 @@ def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     """chosen and weights are set by the page: a topic's place, and the shares of a word's tokens by place."""
-    named = zip(_named(topics), topics, strict=True)
-    rows = [row | {name: topic[name] for name in ("x", "y", "share")} for row, topic in named]
+    named = zip(_named(topics), topics, _labelled(topics), strict=True)
+    rows = [row | {name: topic[name] for name in ("x", "y", "share")} | {"labelled": it} for row, topic, it in named]
+    largest = min(_LARGEST, _ALL / len(topics))
+    above = 0 if largest == _LARGEST else -9  # small circles are not to be hidden
     plain = {"axis": {"labels": False, "ticks": False, "title": None, "tickCount": 4}, "scale": {"zero": False}}
     chosen = "datum.slot === chosen"
     encoding = {
@@ -45,14 +49,14 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     points = {
         "mark": {"type": "circle", "opacity": 1, "fillOpacity": {"expr": weight}, "cursor": "pointer"},
         "encoding": {
-            "size": quantity("share", "", scale={"range": [20, 1400], "zero": True}, legend=None),
+            "size": quantity("share", "", scale={"range": [min(20, largest / 6), largest], "zero": True}, legend=None),
             "color": {"condition": {"test": chosen, "value": "var(--series-2)"}, "value": "var(--series-1)"},
             "stroke": {"condition": {"test": chosen, "value": "var(--text)"}, "value": "var(--background)"},
         },
     }
     labels = {
-        "mark": {"type": "text", "fontSize": 10, "color": "var(--text)", "tooltip": None},
-        "transform": [{"filter": f"datum.slot < {MOST_NAMED} || {chosen}"}],
+        "mark": {"type": "text", "fontSize": 10, "color": "var(--text)", "tooltip": None, "dy": above},
+        "transform": [{"filter": f"datum.labelled || {chosen}"}],
         "encoding": {"text": {"field": "topic"}},
     }
     return drawn(
@@ -63,6 +67,17 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
         encoding=encoding,
         layer=[points, labels],
     )
+
+
+def _labelled(topics: list[dict[str, Any]]) -> list[bool]:
+    """Which topics, the largest first, have a label on the map: those whose label is not on one of a larger topic."""
+    places = np.array([(topic["x"], topic["y"]) for topic in topics])
+    pixels = (places - places.min(axis=0)) / np.maximum(np.ptp(places, axis=0), 1e-12) * _MAP
+    taken: list[int] = []
+    for slot, place in enumerate(pixels):
+        if len(taken) < MOST_NAMED and (np.abs(pixels[taken] - place) >= _LABEL).any(axis=1).all():
+            taken.append(slot)
+    return [slot in taken for slot in range(len(topics))]
 
 
 def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) -> dict[str, Any]:

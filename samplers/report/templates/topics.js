@@ -75,8 +75,10 @@ draw("topics").then(views => {
     const rank = place => [vocabulary[place].toLowerCase() === text, vocabulary[place].toLowerCase().startsWith(text)];
     places.sort((a, b) => rank(b)[0] - rank(a)[0] || rank(b)[1] - rank(a)[1] || data.totals[b] - data.totals[a]);
     const slot = topics.findIndex(topic => String(topic.topic) === text);
+    const small = slot < 0 && /^\d+$/.test(text) && Number(text) < data.all;
     const found = [
       ...(slot < 0 ? [] : [topicButton(slot, `topic ${text}`)]),
+      ...(small ? [made("span", { className: "note", textContent: `Topic ${Number(text)} is not among the ${topics.length} largest.` })] : []),
       ...places.slice(0, 12).map(place => made("button", { textContent: vocabulary[place], onclick: () => (word = null, chooseWord(place)) })),
     ];
     element("found").replaceChildren(...found.length ? found
