@@ -79,7 +79,7 @@ def plan_regression(
         "memory_bytes": plan.held - _SPARE + _COPIES * largest * at_once,
         "held_bytes": plan.held,
         "room_bytes": plan.room,
-        "fitting_columns": plan.room // at_once // max(_COPIES * cells // design.columns, 1),
+        "fitting_columns": min(plan.room // at_once // max(_COPIES * cells // design.columns, 1), design.columns),
         "dataset_bytes": design.data_bytes,
         "state_bytes": disk_needed(design.path, folds),
         "passes": passes,
@@ -132,7 +132,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"path       {facts['lambdas']:,} values of lambda{folds}, to {facts['assumed_nonzeros']:,} coefficients"
     yield f"memory     about {_size(facts['memory_bytes'])}, to {WITHIN:.0%}, {facts['workers']} workers"
     yield f"           a budget has to hold {_size(facts['held_bytes'])} and the columns that are worked on: here"
-    yield f"           {_size(facts['room_bytes'])} are left for these, which is room for {facts['fitting_columns']:,}"
+    fitting = f"room for {facts['fitting_columns']:,} at a time"
+    yield f"           {_size(facts['room_bytes'])} are left for these, which is {fitting}"
     state = f"state, in up to three generations, {_size(facts['state_bytes'])}"
     yield f"disk       dataset {_size(facts['dataset_bytes'])}; {state}"
     yield (
