@@ -10,7 +10,7 @@ import typer
 from blocks.errors import RequestError
 from cli.console import Json, Overwrite, Workers
 from cli.session import Transport, session
-from cli.train import MaxTime, Memory, Quiet, RunPath, Scratch, Seed, bytes_of, tell
+from cli.train import MaxTime, Memory, Quiet, RunPath, Scratch, Seed, bytes_of, one_of, tell
 
 Data = Annotated[Path, typer.Argument(help="A design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`.")]
 Level = Annotated[
@@ -43,6 +43,16 @@ Folds = Annotated[
     typer.Option("--cross-validate", metavar="K", help="Choose lambda by K folds, within one standard error."),
 ]
 
+Schedule = Annotated[
+    str | None,
+    one_of("priority|random|cyclic", "Solve for one lambda by rounds of updates at once, in place of working sets."),
+]
+Parallelism = Annotated[int | None, typer.Option(help="Of --schedule: updates of a round [default: 64].")]
+Rho = Annotated[
+    float | None,
+    typer.Option(help="Of --schedule: what two columns of a round may correlate [default: 0.2, or any]."),
+]
+
 
 def train_lasso(
     data: Data,
@@ -59,6 +69,9 @@ def train_lasso(
     intercept: Intercept = True,
     standardize: Standardize = True,
     folds: Folds = None,
+    schedule: Schedule = None,
+    parallelism: Parallelism = None,
+    rho: Rho = None,
     transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
@@ -94,6 +107,9 @@ def train_logistic(
     intercept: Intercept = True,
     standardize: Standardize = True,
     folds: Folds = None,
+    schedule: Schedule = None,
+    parallelism: Parallelism = None,
+    rho: Rho = None,
     transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,

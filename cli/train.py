@@ -407,6 +407,7 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
         print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
     of = "values of lambda, the last with {nonzeros:,} columns," if "lambda" in last else "iterations"
+    of = "passes of rounds, to {nonzeros:,} columns," if "schedule" in last else of
     told = [
         f"{'converged after ' if last.get('converged') else ''}{last['iteration']} {of.format(**last)}"
         f" in {last['elapsed_s']:.1f} s",

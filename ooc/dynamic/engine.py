@@ -7,8 +7,9 @@ What the workers do within rounds they do without the coordinator: see `ooc.dyna
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -27,6 +28,14 @@ from ooc.worker import ProgramSpec
 
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found
+
+
+def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> int:
+    """What the processes of an engine that has room for all columns share."""
+    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+    attachment = DynamicAttachment(str(design.path), spec, rule, whole_room(design), workers, -1)
+    specs = all_specs(design, program, attachment)
+    return sum(math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in specs.values())
 
 
 class DynamicEngine:
@@ -125,6 +134,19 @@ class DynamicEngine:
         stretch = Stretch(self.round, self.round + rounds, self.columns.size)
         self.samples += sum(self._ask_all([stretch] * self._count))
         self.round += rounds
+
+    def committed(self) -> dict[str, np.ndarray]:
+        """What it goes on from, between runs of rounds; all one-dimensional."""
+        arrays = {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
+        done = {"round": np.array([self.round]), "surveyed": np.array([self._surveyed])}
+        return arrays | done | {"priorities": self.priorities}
+
+    def restore(self, committed: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `committed` was, with the same columns held."""
+        for name in self.program.primary_arrays():
+            self.arrays[name].reshape(-1)[:] = committed[name]
+        self.round, self._surveyed = int(committed["round"][0]), float(committed["surveyed"][0])
+        self.priorities = committed["priorities"]
 
     def scan(self, blocks: Iterable[int]) -> Iterator[Any]:
         """Have blocks scanned, and no others read; yields the program's answers in the order of the blocks."""

@@ -37,8 +37,11 @@ class LassoRounds(DynamicProgram):
         rows = {"residual": ArraySpec((self.design.rows,), "float64"), "totals": ArraySpec((bands,), "float64")}
         return of_parameters | rows
 
-    def begin(self, shared: Arrays, columns: np.ndarray, penalty: float, ridge: float = 0.0) -> None:
-        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design, all with the same penalty."""
+    def begin(
+        self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, ridge: float | np.ndarray = 0.0
+    ) -> None:
+        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design. penalty, ridge: of all, or of
+        each, float64 (m,)."""
         design, held = self.design, slice(columns.size)
         assert design.y is not None
         norms = (design.deviations * np.sqrt(design.rows) if self._intercept else design.norms)[columns]

@@ -41,14 +41,18 @@ class LogisticRounds(DynamicProgram):
         of_rows = dict.fromkeys(("labels", "margins", "pulls"), ArraySpec((self.design.rows,), "float64"))
         return of_parameters | of_rows
 
-    def begin(self, shared: Arrays, columns: np.ndarray, penalty: float) -> None:
-        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design, all with the same penalty."""
-        assert self.design.y is not None
+    def begin(
+        self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, labels: np.ndarray | None = None
+    ) -> None:
+        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design. penalty: of all, or of each,
+        float64 (m,). labels: -1 and 1, float64 (n,), if those of the design are others."""
+        labels = self.design.y if labels is None else labels
+        assert labels is not None
         held, norms = slice(columns.size), self.design.norms[columns]
         shared["coefficients"][held], shared["penalties"][held] = 0.0, penalty
         shared["scales"][held] = np.where(norms > 0, norms, 1.0)
-        shared["labels"][:], shared["margins"][:] = self.design.y, 0.0
-        shared["pulls"][:] = self.design.y / 2
+        shared["labels"][:], shared["margins"][:] = labels, 0.0
+        shared["pulls"][:] = labels / 2
 
     def objective(self, shared: Arrays, parameters: int) -> float:
         """In the coordinator, between rounds: the objective, over so many parameters that are held."""

@@ -10,8 +10,10 @@ from blocks import memory
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.workers import cores
+from ooc.dynamic.schedules import Rule
 from samplers.preparation import MEMORY_SHARE
 from samplers.regression.program import RegressionProgram
+from samplers.regression.round_solver import round_bytes
 
 _PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
 _ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
@@ -35,21 +37,25 @@ class PathPlan(NamedTuple):
         )
 
 
-def plan_path(program: RegressionProgram, workers: int | None, memory_bytes: int | None) -> PathPlan:
-    """Raises RequestError if the budget will not do."""
+def plan_path(
+    program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
+) -> PathPlan:
+    """rule: of rounds, if there are any. Raises RequestError if the budget will not do."""
+    workers = workers or cores()
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    held = _PROCESS + program.bytes()
+    held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + _ROOM > budget:
+        left_out = "--schedule, for which all are held," if rule else "--cross-validate" if program.folds else ""
         least = -(-(held + _ROOM) // 10**6)
         raise RequestError(
             f"--memory {budget / 1e6:,.0f} MB is too little: {program.design.columns:,} columns need at least"
             f" {least:,} MB",
-            "Give more memory, or leave --cross-validate out." if program.folds else "Give more memory.",
+            f"Give more memory, or leave {left_out} out." if left_out else "Give more memory.",
         )
-    return PathPlan(workers or cores(), held, budget - held)
+    return PathPlan(workers, held, budget - held)
 
 
 def disk_needed(data: Path, folds: int) -> int:

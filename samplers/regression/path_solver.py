@@ -7,6 +7,7 @@ not depend on the threads that they are shared out to.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -174,8 +175,21 @@ class PathSolver:
         return min(len(self.found), *map(len, self.errors)) if self.errors else len(self.found)
 
     @property
+    def models(self) -> list[Found]:
+        """Those to publish when all is done."""
+        return self.found
+
+    @property
     def done(self) -> bool:
         return self.solved == self.levels.size
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that it works in."""
+        return [os.getpid()]
+
+    def close(self) -> None:
+        """Nothing is left to be done by threads."""
 
     def begin(self) -> None:
         """Find the largest lambda, and be about to solve for the first."""
@@ -200,7 +214,7 @@ class PathSolver:
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         for solution in fit.step(self.levels[len(done) :]):
             if number == 0:
-                self.found.append(_model(fit.regression, solution))
+                self.found.append(found_model(fit.regression, solution))
             else:
                 self.errors[number - 1].append(self._error(number - 1, fit.regression.scores(solution)))
 
@@ -233,7 +247,8 @@ class PathSolver:
             fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
 
 
-def _model(regression: SparseRegression, solution: Solution) -> Found:
+def found_model(regression: SparseRegression, solution: Solution) -> Found:
+    """Of a solution, for the columns as they are."""
     model = regression.model(solution)
     columns = np.flatnonzero(model.coefficients)
     values = model.coefficients[columns]

@@ -3,7 +3,6 @@ has them; on one machine, or at each rank of a ring."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Any
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from blocks import memory
 from blocks.errors import OocError
 from blocks.files import publish_directory
+from ooc.dynamic.schedules import Rule
 from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import LocalRing, Ring
@@ -24,18 +24,27 @@ from samplers.regression.model import write_regression
 from samplers.regression.path_plan import PathPlan
 from samplers.regression.path_solver import Found, PathSolver, path_arrays
 from samplers.regression.program import RegressionProgram
+from samplers.regression.round_solver import RoundSolver
 
 
 class PathTraining:
     """The way of one run in one process, and what is told of it. Attributes: `cursor`, of which an iteration is a value
     of lambda, and a phase a step towards the next.
 
+    rule: of rounds, if they are what solves it; an iteration is then a step of these.
     ring: of ranks that go together. All of them have the same state, which each commits to a run of its own; the first
     publishes the model.
     """
 
     def __init__(
-        self, run: Run, program: RegressionProgram, plan: PathPlan, ring: Ring | None = None, *, quiet: bool
+        self,
+        run: Run,
+        program: RegressionProgram,
+        plan: PathPlan,
+        ring: Ring | None = None,
+        rule: Rule | None = None,
+        *,
+        quiet: bool,
     ) -> None:
         self._run, self._program, self._design, self._quiet = run, program, program.design, quiet
         layout = layout_of(self._design, program.local_state())
@@ -43,7 +52,12 @@ class PathTraining:
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
         self._sent = self._ring.bytes_summed
-        self._solver = PathSolver(self._program, plan.workers, plan.room, ring)
+        self._rule = rule
+        self._solver: PathSolver | RoundSolver
+        if rule:
+            self._solver = RoundSolver(program, rule, plan.workers, plan.room)
+        else:
+            self._solver = PathSolver(program, plan.workers, plan.room, ring)
         self._budget = plan.held + plan.room
         self.cursor, self._start = Cursor(), Cursor()
         self._goes_on = self._restore()
@@ -77,9 +91,9 @@ class PathTraining:
         """Solve for what is left; returns why it stopped before that was done, or None."""
         solver, checkpoints, reason = self._solver, Checkpoints(), None
         with tqdm(
-            total=self._program.length,
+            total=None if self._rule else self._program.length,
             initial=self.cursor.iteration,
-            unit="lambda",
+            unit="pass" if self._rule else "lambda",
             disable=True if self._quiet else None,
             file=sys.stderr,
         ) as progress:
@@ -173,11 +187,23 @@ class PathTraining:
             cursor.bytes_sent,
             cursor.elapsed_s,
             cursor.elapsed_s - start.elapsed_s,
-            memory.held([os.getpid()]),
+            memory.held(self._solver.pids),
         ]
 
+    def close(self) -> None:
+        """End what it has started."""
+        self._solver.close()
+
+    @property
+    def done(self) -> str:
+        """How far it has come."""
+        number = self.cursor.iteration
+        return f"{number} passes of rounds" if self._rule else f"{number} of {self._program.length} values of lambda"
+
     def choice(self) -> dict[str, Any]:
-        """What the folds, if there are any, say of lambda."""
+        """What the folds, if there are any, say of lambda; by what schedule its rounds, if there are any, were."""
+        if self._rule:
+            return {"schedule": self._rule.schedule}
         validation, found = self._solver.validation(), self._solver.found
         if not validation:
             return {}
@@ -195,6 +221,6 @@ class PathTraining:
                 self._design,
                 loss=self._program.loss,
                 classes=self._program.classes.tolist(),
-                arrays=path_arrays(self._solver.found),
+                arrays=path_arrays(self._solver.models),
                 validation=self._solver.validation(),
             )

@@ -66,8 +66,8 @@ class RegressionProgram:
     ) -> None:
         self.design, self.loss, self.levels, self.tolerance = design, loss, levels, tolerance
         self.folds = folds
-        self._share, self._intercept, self._standardize = share, intercept, standardize
-        self._unpenalized, self._weights, self._rows, self._seed = unpenalized, weights, rows, seed
+        self.share, self.intercept, self._standardize = share, intercept, standardize
+        self.unpenalized, self._weights, self._rows, self.seed = unpenalized, weights, rows, seed
 
     def local_state(self) -> LocalState:
         """There is none: blocks are only read."""
@@ -84,7 +84,7 @@ class RegressionProgram:
 
     def bytes(self) -> int:
         """What the regressions hold, but for the columns that they work on."""
-        free = 16 * (len(self._unpenalized) + 1) * self.design.rows
+        free = 16 * (len(self.unpenalized) + 1) * self.design.rows
         each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
         return self.regressions * each
 
@@ -113,7 +113,7 @@ class RegressionProgram:
                 f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave it out by --rows."
             )
         if self.loss == "squared":
-            if np.ptp(y[used]) == 0 and (self._intercept or y[used][0] == 0):
+            if np.ptp(y[used]) == 0 and (self.intercept or y[used][0] == 0):
                 raise RequestError(f"y is {y[used][0]:g} in all rows", "There is nothing to explain.")
             return np.where(used, y, 0.0), np.empty(0)
         classes, counts = np.unique(y[used], return_counts=True)
@@ -145,7 +145,7 @@ class RegressionProgram:
         used = np.flatnonzero(every)
         drawn = np.full(every.size, -1)
         classes = self.y[used] if self.loss == "logistic" else None
-        drawn[used] = draw_folds(used.size, self.folds, self._seed, classes)
+        drawn[used] = draw_folds(used.size, self.folds, self.seed, classes)
         return [np.where(drawn == fold, every, 0.0) for fold in range(self.folds)]
 
     def build(
@@ -159,7 +159,7 @@ class RegressionProgram:
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]
         factors = np.ones(self.design.columns)
-        factors[list(self._unpenalized)] = 0.0
+        factors[list(self.unpenalized)] = 0.0
         features: list[DesignFeatures | RingFeatures]
         if ring and isinstance(self.design, RowShard):
             all_moments = ring_moments(self.design, weights, ring, threads)
@@ -174,9 +174,9 @@ class RegressionProgram:
                 self.y,
                 self.loss,
                 weights=of_rows,
-                intercept=self._intercept,
+                intercept=self.intercept,
                 standardize=self._standardize,
-                share=self._share,
+                share=self.share,
                 factors=factors,
                 moments=moments,
             )

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import Interrupted, RequestError
 from blocks.files import disk_errors
+from ooc.dynamic.schedules import Rule, check
 from ooc.ring.ring import Ring
 from ooc.run import Run, create_run
 from ooc.training import Stop, noted_signals, resumable, together
@@ -23,9 +25,11 @@ from samplers.programs import target
 from samplers.regression.path_plan import PathPlan, plan_path
 from samplers.regression.path_training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
+from samplers.regression.round_solver import MOST_STEPS, rule_of
 from samplers.regression.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
 
+RHO, PARALLELISM = 0.2, 64  # of rounds, by default
 TARGET = target("regression")
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
 
@@ -47,6 +51,9 @@ def train_regression(
     weights: Path | None = None,
     rows: Path | None = None,
     folds: int | None = None,
+    schedule: str | None = None,
+    parallelism: int | None = None,
+    rho: float | None = None,
     seed: int = 0,
     workers: int | None = None,
     memory_bytes: int | None = None,
@@ -60,10 +67,11 @@ def train_regression(
 
     loss: "squared" or "logistic". level: lambda; or ratio: of lambda to the largest; or length and least: of a path,
     and the ratio of its last value. unpenalized: names of columns, or numbers if they have no names. weights, rows: see
-    `blocks.design.row_files`. folds: of a cross-validation. The others are as in `SparseRegression` and
-    `samplers.lda.training.train_lda`. ring: of machines that do it together, each with its shard and a run of its own;
-    weights and rows are of the rows of the whole. Returns the last line of the metrics. Raises RequestError, before
-    anything is written, if an option is wrong.
+    `blocks.design.row_files`. folds: of a cross-validation. schedule, parallelism, rho: of rounds of the dynamic engine
+    that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver of working sets. The others are as in
+    `SparseRegression` and `samplers.lda.training.train_lda`. ring: of machines that do it together, each with its shard
+    and a run of its own; weights and rows are of the rows of the whole. Returns the last line of the metrics. Raises
+    RequestError, before anything is written, if an option is wrong.
     """
     if not 0 < tolerance < 1:
         raise RequestError(f"--tolerance {tolerance:g}: a number between 0 and 1 is needed")
@@ -94,15 +102,16 @@ def train_regression(
         check_apart(ring, path)
     program = program_of(spec, design)
     _ = program.y, program.held_out
-    plan = plan_path(program, workers, memory_bytes)
+    rounds = _rounds(program, schedule, parallelism, rho, ring)
+    plan = plan_path(program, workers, memory_bytes, _rule(program, rounds))
     check_dataset(design)
     run = create_run(
         path,
         design,
         spec,
-        iterations=program.length,
+        iterations=MOST_STEPS if rounds else program.length,
         evaluate_every=1,
-        settings={"staleness": 0} if ring else None,  # nothing is stale
+        settings=({"rounds": rounds} if rounds else {}) | ({"staleness": 0} if ring else {}),  # nothing is stale
         scratch=scratch,
         overwrite=overwrite,
     )
@@ -124,7 +133,7 @@ def resume_regression(
         check_same(ring, run, _shared(run.config["options"]))
         check_processors(ring)
     design = run.dataset(shard_or_whole if ring else Design)
-    plan = plan_path(program_of(run.spec, design), workers, memory_bytes)
+    plan = plan_path(program_of(run.spec, design), workers, memory_bytes, rule_of_run(run, design))
     check_dataset(design)
     return follow_path(run, plan, ring, max_time=max_time, quiet=quiet)
 
@@ -132,6 +141,44 @@ def resume_regression(
 def _shared(options: dict[str, Any]) -> dict[str, Any]:
     """What all ranks have of the options: files are where they are on each machine, with the same in them."""
     return options | {name: options[name] and options[name][1] for name in ("weights", "rows")}
+
+
+def _rounds(
+    program: RegressionProgram, schedule: str | None, parallelism: int | None, rho: float | None, ring: Ring | None
+) -> dict[str, Any] | None:
+    """What a run remembers of its rounds, if it has any; RequestError if they cannot do what is asked."""
+    if schedule is None:
+        if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
+            raise RequestError(f"--{given[0]} is for --schedule", "Leave it out, or add --schedule priority.")
+        return None
+    unable = {
+        "a path": program.length > 1,
+        "--cross-validate": program.folds > 0,
+        "--weights and --rows": program.weights is not None,
+        "--unpenalized": bool(program.unpenalized),
+        "several machines": ring is not None,
+        "an intercept of a logistic regression": program.loss == "logistic" and program.intercept,
+        "--l1-ratio of a logistic regression": program.loss == "logistic" and program.share < 1,
+    }
+    for what in (what for what, asked in unable.items() if asked):
+        raise RequestError(
+            f"--schedule {schedule} cannot be used with {what}",
+            "Rounds are for one --lambda or --lambda-ratio, for `lasso`, or `logistic --no-intercept`; or leave"
+            " --schedule out.",
+        )
+    rho = RHO if rho is None and schedule == "priority" else rho
+    rounds = {"schedule": schedule, "parallelism": PARALLELISM if parallelism is None else parallelism, "rho": rho}
+    check(_rule(program, rounds))  # type: ignore[arg-type]
+    return rounds
+
+
+def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> Rule | None:
+    return rule_of(program.design, **rounds, seed=program.seed, centred=program.intercept) if rounds else None
+
+
+def rule_of_run(run: Run, design: Design) -> Rule | None:
+    """That of the rounds of a run, if it has any."""
+    return _rule(program_of(run.spec, design), run.config["settings"].get("rounds"))
 
 
 def is_regression(run: Run) -> bool:
@@ -196,14 +243,19 @@ def follow_path(
     program = program_of(run.spec, design)
     weighted = program.weights is not None or program.folds > 0
     prepare_regression(design, program.loss, weighted=weighted, threaded=ring is not None)
-    with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring):
-        path = PathTraining(run, program, plan, ring, quiet=quiet)
+    with ExitStack() as stack:
+        for context in (run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring)):
+            stack.enter_context(context)
+        path = stack.enter_context(
+            closing(PathTraining(run, program, plan, ring, rule_of_run(run, design), quiet=quiet))
+        )
         reason = path.follow(stop)
         if reason is None:
             path.publish()
+            run.set_iterations(path.cursor.iteration)  # of rounds it was not known
             run.set_finished()
-    done = f"after {path.cursor.iteration} of {run.config['iterations']} values of lambda"
-    run.log(f"{f'stopped by {reason}' if reason else 'done'} {done}")
+    run.log(f"{f'stopped by {reason}' if reason else 'done'} after {path.done}")
     if reason:
-        raise Interrupted(f"stopped by {reason} {done}; everything is saved", f"Go on with: ooc resume {run.path}")
+        told = f"stopped by {reason} after {path.done}; everything is saved"
+        raise Interrupted(told, f"Go on with: ooc resume {run.path}")
     return run.metrics()[-1] | path.choice()
