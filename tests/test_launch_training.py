@@ -1,0 +1,203 @@
+"""Topic models trained, and documents ingested, by ranks on this machine: behind a real sshd, and by MPI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import model_bytes, names_of_words, random_documents
+from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
+from rings import mpiexec
+
+from blocks import write_corpus
+from blocks.corpus.dataset import Dataset
+from ooc.run import Run
+from samplers.lda.held_out import FIELD
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with two shards, and hosts.txt for two ranks behind a real sshd."""
+    folder = tmp_path_factory.mktemp("launch")
+    shards_of(folder, 2)
+    with serving(folder, 2):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(place) -> dict[str, bytes]:
+    return expected(place / "expected", [Dataset(place / f"shard-{rank}") for rank in range(2)])
+
+
+def train(place: Path, run: str, *options: object) -> Launch:
+    return Launch(place, "--", "train", "lda", "shard-{rank}", run, *OPTIONS, *options)
+
+
+def test_a_launch_trains_the_model_that_one_process_does(place, model):
+    done = train(place, "run-{rank}").done()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
+    assert "[0] plan: 1 workers" in done.stderr
+    assert "[1] plan: 1 workers" in done.stderr
+    assert model_bytes(place / "run-0") == model
+    assert not (place / "run-1" / "model").exists()
+    again = train(place, "run-{rank}").done()
+    assert again.returncode == 2
+    assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
+    assert "-- resume run-{rank}" in again.stderr
+    assert "ranks 0 and 1 would be in the same directory" in train(place, "run").done().stderr
+
+
+def test_ctrl_c_stops_all_and_resume_goes_on(place, model):
+    with nobody_left(place):
+        launch = train(place, "stopped-{rank}")
+        launch.until_trained(place / "stopped-1")
+        interrupt(launch)
+        done = launch.done()
+    assert done.returncode == 130, done.stderr
+    assert "everything is saved" in done.stderr
+    assert "-- resume stopped-{rank}" in done.stderr
+    assert Launch(place, "--", "resume", "stopped-{rank}", "--workers", 2).done().returncode == 0
+    assert model_bytes(place / "stopped-0") == model
+
+
+def test_nobody_outlives_the_launcher(place):
+    with nobody_left(place):
+        launch = train(place, "left-{rank}")
+        launch.until_trained(place / "left-1")
+        launch.process.kill()
+        launch.process.communicate()
+
+
+def test_a_killed_rank_is_named(place, model):
+    with nobody_left(place):
+        launch = train(place, "killed-{rank}")
+        launch.until_trained(place / "killed-0")
+        began = time.monotonic()
+        rank_in(place).kill()
+        done = launch.done()
+    assert done.returncode == 1
+    assert "(one) was killed by SIGKILL" in done.stderr
+    assert "-- resume killed-{rank}" in done.stderr
+    assert time.monotonic() - began < 30
+    assert Launch(place, "--", "resume", "killed-{rank}").done().returncode == 0
+    assert model_bytes(place / "killed-0") == model
+
+
+@pytest.mark.long
+def test_a_killed_rank_goes_on_to_the_same_average(place):
+    """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""
+    offsets, words = random_documents(np.random.default_rng(3), 40, WORDS, 60)
+    write_corpus(place / "held-out", offsets, words, names_of_words(WORDS))
+    more = ("--held-out", "held-out", "--average", 3, "--optimize-every", 7, "--burn-in", 5)
+    assert train(place, "average-{rank}", *more).done().returncode == 0
+    with nobody_left(place):
+        launch = train(place, "cut-{rank}", *more)
+        launch.until_trained(place / "cut-0", 25)
+        rank_in(place).kill()
+        assert launch.done().returncode == 1
+    assert Launch(place, "--", "resume", "cut-{rank}").done().returncode == 0
+    assert model_bytes(place / "cut-0") == model_bytes(place / "average-0")
+    names = "iteration", FIELD, "alpha_sum", "beta", "log_likelihood_per_token", "s_error"
+    told = [
+        [[line.get(name) for name in names] for line in Run(place / run).metrics()]
+        for run in ("average-0", "average-1", "cut-0", "cut-1")
+    ]
+    assert told[0] == told[1] == told[2] == told[3]
+    assert [line[0] for line in told[0] if line[1]] == [*range(10, ITERATIONS + 1, 10)]
+
+
+def test_the_ranks_of_a_run_go_on_together(place, model):
+    """Runs of other trainings are refused; with more iterations all have more."""
+    short = train(place, "short-{rank}", "--iterations", 2)
+    other = train(place, "other-{rank}", "--iterations", 2, "--seed", 4)
+    assert [short.done().returncode, other.done().returncode] == [0, 0]
+    (place / "other-0").rename(place / "mixed-0")
+    (place / "short-1").rename(place / "mixed-1")
+    mixed = Launch(place, "--", "resume", "mixed-{rank}").done()
+    assert mixed.returncode == 2
+    assert "differ in options" in mixed.stderr
+    (place / "mixed-1").rename(place / "short-1")
+    done = Launch(place, "--", "resume", "short-{rank}", "--iterations", ITERATIONS).done()
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(place / "short-0") == model
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+def test_ranks_that_mpi_starts(place, model):
+    """The same command at all ranks trains the same model; only the first tells it."""
+    pytest.importorskip("mpi4py")
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", "train", "lda", "shard-{rank}", "mpi-{rank}"]
+    options = [*map(str, OPTIONS), "--transport", "mpi"]
+    common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run([*command, *options], check=False, **common)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
+    assert model_bytes(place / "mpi-0") == model
+    refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
+    assert refused.returncode != 0
+    assert "--chains 2 cannot be used on several machines" in refused.stderr
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+@pytest.mark.long
+def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
+    """Its slices are on the disk of the node, which the next job has elsewhere."""
+    pytest.importorskip("mpi4py")
+
+    def job(disk: str, *words: object) -> subprocess.CompletedProcess[str]:
+        (place / disk).mkdir()
+        monkeypatch.setenv("TMPDIR", str(place / disk))
+        command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *map(str, words), "--transport", "mpi"]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
+
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 90)))  # saving is given 60 s of them
+    long = ("train", "lda", "shard-{rank}", "job-{rank}", *OPTIONS, "--iterations", 9**6)
+    stopped = job("disk-0", *long, "--scratch", "node")
+    assert stopped.returncode == 130, stopped.stderr
+    assert "training stops after" in stopped.stderr
+    assert "everything is saved" in stopped.stderr
+    assert not (place / "job-0" / "slices").exists()
+    monkeypatch.delenv("SLURM_JOB_END_TIME")
+    more = len(Run(place / "job-0").metrics()) + 5
+    went_on = job("disk-1", "resume", "job-{rank}", "--iterations", more)
+    assert went_on.returncode == 0, went_on.stderr
+    assert len(Run(place / "job-1").metrics()) == more
+
+
+def test_each_rank_ingests_files_of_its_own(place):
+    for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
+        (place / f"in-{rank}.txt").write_text(lines)
+    ingest = ("--", "ingest", "text", "--lines", "in-{rank}.txt")
+    done = Launch(place, *ingest, "mine-{rank}").done()
+    assert done.returncode == 0, done.stderr
+    assert "mine-0: 40 documents (0 empty), 80 tokens, vocabulary 5" in done.stdout
+    assert "[1] mine-1: 60 documents (0 empty), 120 tokens, vocabulary 5" in done.stderr
+    assert [Dataset(place / f"mine-{rank}").whole[:2] for rank in range(2)] == [(100, 200)] * 2
+    options = ("--topics", 2, "--iterations", 2, "--workers", 1)
+    trained = Launch(place, "--", "train", "lda", "mine-{rank}", "run-of-mine-{rank}", *options).done()
+    assert trained.returncode == 0, trained.stderr
+    refused = Launch(place, *ingest, "together").done()
+    assert refused.returncode == 2
+    assert "ranks 0 and 1 would be in the same directory" in refused.stderr
+    (place / "in-1.txt").unlink()
+    failed = Launch(place, *ingest, "lost-{rank}").done()
+    assert failed.returncode == 2
+    assert "rank 1 (one): in-1.txt" in failed.stderr
+    assert not list(place.glob("*lost-*"))
+
+
+def test_who_cannot_be_reached_is_named(place):
+    (place / "bad.txt").write_text("one\none dir=/nowhere\n")
+    command = [sys.executable, "-m", "cli", "launch", "--ssh-config", "config", "--hosts", "bad.txt"]
+    refused = subprocess.run(
+        [*command, "--", "resume", "run-{rank}"], cwd=place, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert refused.returncode == 1
+    assert "rank 1 (one) ended with exit code" in refused.stderr
+    assert "/nowhere" in refused.stderr
