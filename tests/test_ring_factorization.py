@@ -24,6 +24,9 @@ from samplers.factorization.programs import ON_RING
 from samplers.factorization.rating_errors import evaluate_ratings
 from samplers.programs import target
 
+# Of the methods that gather columns the first shows that nothing depends on workers or stops: the others take long.
+FEW = ("sgd", "ccd")
+METHODS = [*FEW, *(pytest.param(method, marks=pytest.mark.long) for method in ON_RING if method not in FEW)]
 OPTIONS = {"rank": 6, "regularization": 0.02, "seed": 7}
 
 
@@ -145,7 +148,7 @@ def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
         assert FactorModel(runs[0].path / "model").columns.factors.min() >= 0
 
 
-@pytest.mark.parametrize("method", ON_RING)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, method):
     """On one rank a slice has several parts, which several workers have at the same time."""
@@ -157,7 +160,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, m
     assert models[0] == models[1] == models[2]
 
 
-@pytest.mark.parametrize("method", ON_RING)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     """After a stop, and where one rank has not made the last commit, or not told of it: the others go back."""
     whole = new_runs(tmp_path / "whole", shards(3), method, iterations=5)
