@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from nursery import SELDOM, nursery, will_do
 
-from blocks import Dataset
+from blocks import Dataset, workers
 
 settings.register_profile("compiled", deadline=None)  # the first example of a test may compile a kernel
 settings.load_profile("compiled")
@@ -31,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+
+
+def pytest_collection_finish() -> None:
+    """What stands now stays: it need not be looked through for garbage."""
+    gc.freeze()
+    gc.set_threshold(*SELDOM)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +66,31 @@ def preloaded(tmp_path_factory) -> Callable[[str], Path]:
     return compile_
 
 
+start_interpreter = workers._start_interpreter
+
+
+def fork_interpreter(inherit: Collection[int] = ()) -> Any:
+    return (nursery().interpreter if will_do() else start_interpreter)(inherit)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_interpreters() -> Iterator[None]:
+    """Workers have forked interpreters, except where others would be something else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "_start_interpreter", fork_interpreter)
+        yield
+    if nursery.cache_info().currsize:
+        nursery().close()
+
+
+@pytest.fixture(scope="module")
+def fresh_interpreters() -> Iterator[None]:
+    """In a module that asks for it workers have interpreters of their own, as they have outside of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "_start_interpreter", start_interpreter)
+        yield
+
+
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -66,10 +99,12 @@ def ooc_in() -> Callable[[Path], Ooc]:
     """The command line in a directory: `ooc_in(directory)("info", path)` returns the finished process."""
 
     def bind(directory: Path) -> Ooc:
-        def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "cli", *map(str, arguments)]
-            settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": directory, "timeout": 900}
-            return subprocess.run(command, check=False, **{**settings, **options})
+        def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+            words = list(map(str, arguments))
+            if will_do() and options.keys() <= {"input", "text"}:
+                return nursery().run(words, directory, LONG_TIMEOUT / 2, **options)
+            settings = {"capture_output": True, "text": True, "cwd": directory, "timeout": LONG_TIMEOUT / 2}
+            return subprocess.run([sys.executable, "-m", "cli", *words], check=False, **{**settings, **options})
 
         return run
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import psutil
+from nursery import nursery
 
 PATIENCE = 300.0  # seconds until something that must happen is taken not to
 
@@ -20,6 +21,12 @@ def gone(pids: list[int]) -> bool:
             return True
 
     return all(map(ended, pids))
+
+
+def children() -> list[psutil.Process]:
+    """What runs that this process has started, or had started; the nursery itself is none of that."""
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if child.pid != nursery().process.pid and not gone([child.pid])]
 
 
 def until(happens: Callable[[], bool]) -> None:

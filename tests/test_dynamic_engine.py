@@ -10,10 +10,9 @@ import threading
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from designs import ingested, read_back, write
-from processes import gone, until
+from processes import children, gone, until
 from sklearn.linear_model import Lasso, LogisticRegression
 
 from blocks import Design, RequestError, WorkFailed
@@ -134,7 +133,7 @@ def test_the_same_bits_whatever_the_workers(design, schedule):
         assert {name: array.tobytes() for name, array in arrays.items()} == {
             name: array.tobytes() for name, array in found[0][2].items()
         }
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_blocks_that_are_not_asked_for_are_not_read(design):
@@ -159,7 +158,7 @@ def test_a_program_that_fails_is_told(design):
         engine.hold()
         with pytest.raises(WorkFailed, match="a worker failed: ValueError"):
             engine.run(1000)
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
@@ -169,7 +168,7 @@ def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
         threading.Timer(0.3, os.kill, (engine.pids[2], signal.SIGKILL)).start()
         with pytest.raises(WorkFailed, match="died: killed by SIGKILL; it was at Stretch"):
             engine.run(1_000_000)
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_workers_that_wait_end_with_their_coordinator(design, tmp_path):

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from corpora import (
     InProcess,
@@ -23,6 +22,7 @@ from corpora import (
     small_dataset,
     tiny_dataset,
 )
+from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
@@ -98,7 +98,7 @@ def test_the_model_is_the_same_to_the_byte(dataset, in_process, tmp_path, sample
     train(run, plan(workers, buffers), quiet=True)
     assert model_bytes(run.path) == in_process[sampler]
     assert leftovers(run.path) == []
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def train_in_halves(run, first, second):
@@ -238,7 +238,7 @@ def test_an_error_in_a_worker_stops_the_run_and_leaves_nobody(dataset, tmp_path,
     threads = threading.active_count()
     with pytest.raises(WorkFailed, match="slice 2 is cursed"):
         train(run, plan(2, buffers), quiet=True)
-    assert psutil.Process().children() == []
+    assert children() == []
     assert threading.active_count() == threads
     assert leftovers(run.path) == []
     with pytest.raises(WorkFailed, match="slice 2 is cursed"):  # not locked, not damaged: the same again
@@ -261,7 +261,7 @@ def test_state_damaged_while_the_engine_runs_stops_it(dataset, tmp_path):
         with pytest.raises(WorkFailed, match="damaged at block"):
             engine.step()
     assert threading.active_count() == threads
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, plan
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import children
 from test_factorization import planted, program_spec, written
 from test_slices import Watch, dirty, on_disk
 
@@ -53,7 +53,7 @@ def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     expected = trained(tmp_path / "memory", matrix, method, plan())
     for workers in (1, 3):
         assert trained(tmp_path / f"{workers}", matrix, method, plan(workers, mapped=True)) == expected
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 @pytest.mark.parametrize("method", PROGRAMS)

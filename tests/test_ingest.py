@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from corpora import tree
+from processes import children
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
@@ -54,7 +54,7 @@ def test_the_same_bytes_for_any_workers_and_memory(tmp_path, monkeypatch):
     assert trees[0] == trees[1]
     assert sum(name.startswith("blocks/") for name in trees[0]) > 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out0", "out1"]
-    assert psutil.Process().children(recursive=True) == []
+    assert children() == []
 
 
 def test_kinds_agree_with_each_other(tmp_path, bags):

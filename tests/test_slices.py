@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from corpora import leftovers, model_bytes, names_of_words, new_run, plan, program_spec, small_dataset
+from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.memory import held, parse_size
@@ -124,7 +125,7 @@ def test_the_model_is_the_same_to_the_byte(dataset, in_memory, tmp_path, sampler
     train(run, plan(workers, buffers, mapped=True), quiet=True)
     assert model_bytes(run.path) == in_memory[sampler, update]
     assert leftovers(run.path) == []
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_a_full_disk_is_told_before_anything_is_done_and_the_run_can_go_on(dataset, in_memory, tmp_path, monkeypatch):
@@ -144,7 +145,7 @@ def test_a_full_disk_is_told_before_anything_is_done_and_the_run_can_go_on(datas
         with pytest.raises(WorkFailed, match="slices/arrays: the disk is full"):
             train(run, plan(mapped=True), quiet=True)
     assert leftovers(run.path) == []
-    assert psutil.Process().children() == []
+    assert children() == []
     train(run, plan(2, mapped=True), quiet=True)
     assert model_bytes(run.path) == in_memory["LightLda", "delayed"]
 

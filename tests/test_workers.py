@@ -17,9 +17,11 @@ from processes import PATIENCE, gone, until
 from blocks import RequestError, WorkFailed, workers
 from blocks.workers import WorkerDied, Workers
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
+
 
 @pytest.fixture(scope="module")
-def pair():
+def pair(fresh_interpreters):
     """Two workers that do what messages say; tests that spoil them make their own."""
     with Workers("handlers:deeds", None, 2) as two:
         yield two
