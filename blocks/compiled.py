@@ -6,11 +6,12 @@ is named by a hash of all kernel sources. It is set here, before numba is import
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,9 @@ def prepare(name: str, run: Callable[[], object]) -> None:
     """
     if not is_compiled(name):
         print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
-        child = os.fork()
-        if child == 0:
-            try:
-                run()
-                _marker(name).touch()
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
+        with _alone(name):
+            if not is_compiled(name):
+                _compile(name, run)
     run()
 
 
@@ -69,6 +65,26 @@ def is_compiled(name: str) -> bool:
 
 def _marker(name: str) -> Path:
     return cache_directory() / f"{name}.compiled"
+
+
+def _compile(name: str, run: Callable[[], object]) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            run()
+            _marker(name).touch()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Others wait meanwhile who would compile the same: ranks on one machine all start at once."""
+    with _marker(name).with_suffix(".lock").open("w") as file:
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

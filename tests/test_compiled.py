@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import until
+
 SCRIPT = """
 import numba
 from blocks.compiled import cache_directory
@@ -45,3 +47,33 @@ def test_kernels_that_users_write_may_multiply_matrices(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+COMPILING = """
+import os, time
+from pathlib import Path
+from blocks.compiled import prepare
+def run():
+    with open("told", "a") as file:
+        print(os.getpid(), file=file)
+    while not Path("go").exists():
+        time.sleep(0.01)
+prepare("waiting", run)
+"""
+
+
+def test_processes_that_start_together_compile_once(tmp_path):
+    """The second begins while the child of the first compiles: each runs the kernels itself, and nobody else does."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
+    pipes = {"cwd": tmp_path, "env": environment, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", COMPILING]
+    told = tmp_path / "told"
+    with subprocess.Popen(command, **pipes) as first:  # type: ignore[call-overload]
+        until(told.exists)
+        with subprocess.Popen(command, **pipes) as second:  # type: ignore[call-overload]
+            assert second.stderr.readline().startswith("compiling kernels")
+            (tmp_path / "go").touch()
+    assert [first.returncode, second.returncode] == [0, 0]
+    ran = told.read_text().split()
+    assert len(ran) == 3
+    assert {str(first.pid), str(second.pid)} < set(ran)
