@@ -102,6 +102,6 @@ def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) 
     if streamed and hasattr(mmap, "MADV_SEQUENTIAL"):
         whole.madvise(mmap.MADV_SEQUENTIAL)
     return {
-        name: np.frombuffer(whole, dtype, count=size, offset=offset) if size else np.empty(0, dtype)
+        name: np.frombuffer(whole if size else b"", dtype, count=size, offset=offset if size else 0)
         for name, (offset, dtype, size) in where.items()
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import tree
+from corpora import tiny_dataset, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +26,14 @@ def no_bar(*_):
     from tqdm import tqdm
 
     return tqdm(disable=True)
+
+
+def test_what_is_mapped_cannot_be_written_to_and_neither_can_what_is_empty(tmp_path):
+    """To Numba an array that can be is of another type, for which it would compile its kernels again."""
+    dataset = tiny_dataset(tmp_path / "data", [[0]], 3, slices=3)
+    slices = [dataset.slice(number) for number in range(dataset.slice_count)]
+    assert any(slice_.blocks.size == 0 for slice_ in slices)
+    assert not any(array.flags.writeable for slice_ in slices for array in slice_)
 
 
 @given(documents, st.integers(1, 40), st.integers(1, 5), st.integers(0, 3))
