@@ -146,9 +146,9 @@ def nursery() -> Nursery:
 
 
 def will_do() -> bool:
-    """Whether a fresh interpreter would be what the nursery is, in the environment as it is now."""
+    """Whether a fresh interpreter would be what the nursery is, in the environment as it is now; on Linux only."""
     changed = {key for key, _ in os.environ.items() ^ _ENVIRONMENT.items()}
-    return not any(key.startswith(_COUNTS_EARLY) for key in changed - {_FOLLOWS})
+    return hasattr(os, "pidfd_open") and not any(key.startswith(_COUNTS_EARLY) for key in changed - {_FOLLOWS})
 
 
 def _serve(requests: socket.socket, until: Collection[int] = ()) -> Callable[[], int] | None:

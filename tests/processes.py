@@ -26,7 +26,8 @@ def gone(pids: list[int]) -> bool:
 def children() -> list[psutil.Process]:
     """What runs that this process has started, or had started; the nursery itself is none of that."""
     found = psutil.Process().children(recursive=True)
-    return [child for child in found if child.pid != nursery().process.pid and not gone([child.pid])]
+    itself = nursery().process.pid if nursery.cache_info().currsize else None
+    return [child for child in found if child.pid != itself and not gone([child.pid])]
 
 
 def until(happens: Callable[[], bool]) -> None:
