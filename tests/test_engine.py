@@ -42,8 +42,8 @@ SPECS = {
     "hash rows": program_spec(topics=70_000),
     "gibbs": program_spec("Gibbs", topics=12, alpha=[0.1 * k for k in range(1, 13)]),
 }
-DOC_MAJOR = {
-    f"{sampler} {update}": program_spec(sampler, topics=300, update=update)
+DOC_MAJOR = {  # topics of two bytes and of one
+    f"{sampler} {update}": program_spec(sampler, topics=300 if sampler == "Gibbs" else 256, update=update)
     for sampler in ("Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
     for update in UPDATES
 }

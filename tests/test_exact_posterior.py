@@ -134,7 +134,7 @@ def test_another_prior_is_found_out(tmp_path):
 
 def small_scratch() -> Scratch:
     """Working memory for groups of up to 16 tokens and as many topics."""
-    return Scratch(*(np.zeros(16, dtype) for dtype in (np.int64, np.uint16, np.int32)))
+    return Scratch(*(np.zeros(16, dtype) for dtype in (np.int64, np.uint8, np.int32)))
 
 
 @numba.njit

@@ -163,13 +163,16 @@ def test_the_result_does_not_depend_on_where_memory_lies(width: int, used: int) 
 def test_a_model_without_counts_predicts_uniformly() -> None:
     """Every word then has probability 1 / V, whatever is observed: perplexity V exactly."""
     vocabulary, alpha = 50, np.array([0.2, 0.3, 0.5])
-    none = (np.zeros(vocabulary + 1, np.int64), np.empty(0, np.uint16), np.empty(0, np.uint32))
+    none = (np.zeros(vocabulary + 1, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint32))
+    word_ids, numbers = np.arange(vocabulary, dtype=np.uint32), np.zeros(1, np.uint64)
+    for array in (*none, word_ids, numbers):
+        array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
     scale = np.full(3, 1 / (vocabulary * 0.1))
     prior = fold_in.prior_of_words(*none, scale, alpha, 0.1)
     topics = fold_in.Topics(*none, scale, alpha, 0.1, prior)
     ranks = np.arange(20, dtype=np.uint32)
     likelihood, predicted = fold_in.completion_likelihood(
-        np.array([0, 20]), ranks, np.arange(vocabulary, dtype=np.uint32), topics, np.zeros(1, np.uint64), np.uint64(1)
+        np.array([0, 20]), ranks, word_ids, topics, numbers, np.uint64(1)
     )
     assert predicted == 10
     assert likelihood / predicted == pytest.approx(-math.log(vocabulary), rel=1e-12)

@@ -71,7 +71,7 @@ def urn(weights, u):
 def forward(documents, alpha, beta, vocabulary, batches, draws, key):
     """Means of the functions over independent draws, float64 (batches, 10)."""
     topics, tokens = alpha.size, documents.size
-    state, words = np.zeros((tokens, 2), np.uint16), np.zeros(tokens, np.uint32)
+    state, words = np.zeros((tokens, 2), np.uint8), np.zeros(tokens, np.uint32)
     means = np.zeros((batches, 10))
     n = np.uint64(0)
     for batch in range(batches):

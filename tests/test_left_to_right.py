@@ -33,7 +33,9 @@ def topics_of(counts: np.ndarray, alpha: np.ndarray) -> fold_in.Topics:
     offsets = np.concatenate(([0], np.cumsum((counts > 0).sum(axis=1)))).astype(np.int64)
     words, topics = np.nonzero(counts)
     scale = 1 / (counts.sum(axis=0) + len(counts) * BETA)
-    rows = (offsets, topics.astype(np.uint16), counts[words, topics].astype(np.uint32))
+    rows = (offsets, topics.astype(np.uint8), counts[words, topics].astype(np.uint32))
+    for array in rows:
+        array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
     return fold_in.Topics(*rows, scale, alpha, BETA, fold_in.prior_of_words(*rows, scale, alpha, BETA))
 
 
@@ -52,12 +54,15 @@ def exact_probability(counts: np.ndarray, alpha: np.ndarray, words: list[int]) -
 
 def estimates(model: fold_in.Topics, words: list[int], particles: int, times: int) -> np.ndarray:
     """Estimates of log p(w) of one document, with `times` different streams."""
+    word_ids, numbers = np.arange(model.offsets.size - 1, dtype=np.uint32), np.arange(times, dtype=np.uint64)
+    for array in (word_ids, numbers):
+        array.setflags(write=False)
     return left_to_right_likelihood(
         np.arange(times + 1) * len(words),
         np.tile(np.array(words, np.uint32), times),
-        np.arange(model.offsets.size - 1, dtype=np.uint32),
+        word_ids,
         model,
-        np.arange(times, dtype=np.uint64),
+        numbers,
         particles,
         stream_key(11),
     )

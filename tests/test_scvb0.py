@@ -44,7 +44,7 @@ class Minibatch:
         self.estimate = scvb0.Estimate(self.rows.reshape(-1), SCALE, *kinds, BETA, sweeps)
         self.mixtures = scvb0.Mixtures(
             np.zeros(documents, np.uint32),
-            np.zeros(tokens, np.uint16),
+            np.zeros(tokens, np.uint8),
             np.zeros(tokens, np.float32),
             np.full(tokens, 99_999, np.uint32),
         )
@@ -153,7 +153,7 @@ def test_topics_are_drawn_by_gamma(dataset, topics):
     gammas = batch.gammas()[mine]
     counts = np.zeros((mine.size, topics))
     for n in range(2000):
-        state = np.full((batch.words_at.size, 2), topics, np.uint16)
+        state = np.full((batch.words_at.size, 2), topics, np.uint8)
         drawn = batch.draw(state, stream_key(4, n))
         counts[np.arange(mine.size), state[mine, 0]] += 1
         assert np.array_equal(drawn, np.bincount(state[mine, 0], minlength=topics))

@@ -112,7 +112,7 @@ def in_memory(dataset, tmp_path_factory) -> dict[tuple[str, str], dict[str, byte
     found = {}
     for number, (sampler, update) in enumerate(SAMPLED):
         path = tmp_path_factory.mktemp("in-memory") / str(number)
-        run = new_run(path, dataset, program_spec(sampler, topics=300, update=update), ITERATIONS)
+        run = new_run(path, dataset, program_spec(sampler, topics=256, update=update), ITERATIONS)
         train(run, plan(), quiet=True)
         found[sampler, update] = model_bytes(path)
     return found
@@ -121,7 +121,7 @@ def in_memory(dataset, tmp_path_factory) -> dict[tuple[str, str], dict[str, byte
 @pytest.mark.parametrize(("workers", "buffers"), [(1, 0), (2, 2)])
 @pytest.mark.parametrize(("sampler", "update"), SAMPLED)
 def test_the_model_is_the_same_to_the_byte(dataset, in_memory, tmp_path, sampler, update, workers, buffers):
-    run = new_run(tmp_path / "run", dataset, program_spec(sampler, topics=300, update=update), ITERATIONS)
+    run = new_run(tmp_path / "run", dataset, program_spec(sampler, topics=256, update=update), ITERATIONS)
     train(run, plan(workers, buffers, mapped=True), quiet=True)
     assert model_bytes(run.path) == in_memory[sampler, update]
     assert leftovers(run.path) == []
@@ -137,7 +137,7 @@ def test_a_full_disk_is_told_before_anything_is_done_and_the_run_can_go_on(datas
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         allocate(descriptor, offset, size)
 
-    run = new_run(tmp_path / "run", dataset, program_spec("LightLda", topics=300), ITERATIONS // 2)
+    run = new_run(tmp_path / "run", dataset, program_spec("LightLda", topics=256), ITERATIONS // 2)
     train(run, plan(mapped=True), quiet=True)
     run.set_iterations(ITERATIONS)
     with monkeypatch.context() as patched:
@@ -170,14 +170,14 @@ def smallest_budget(dataset: Dataset, program) -> int:
 def test_the_smallest_budget_holds(large, tmp_path, update):
     """Rows lie in a file, of which never more than two slices wait to be written; all processes stay in the budget."""
     on_disk(tmp_path)
-    program = program_spec("LightLda", topics=300, mh_steps=1, update=update).build(large)
+    program = program_spec("LightLda", topics=256, mh_steps=1, update=update).build(large)
     budget = smallest_budget(large, program)
     assert make_plan(large, program, 2, budget).mapped
     specs = program.shared_arrays()
     slices = sum(count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items())
     assert slices.sum() > 15_000_000
     run = tmp_path / "run"
-    options = f"--sampler lightlda --update {update} --topics 300 --mh-steps 1 --iterations 2 --workers 2"
+    options = f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --iterations 2 --workers 2"
     command = [sys.executable, "-m", "cli", "train", "lda", large.path, run, *options.split(), "--memory", str(budget)]
     with Watch(dirty) as watched:
         subprocess.run(command, check=True, capture_output=True)
@@ -187,7 +187,7 @@ def test_the_smallest_budget_holds(large, tmp_path, update):
 
 def test_what_is_kept_in_memory_grows_with_the_budget(large):
     """Rows are the first to be kept, then topics; nothing is chosen that is larger than the budget."""
-    program = program_spec("Gibbs", topics=300).build(large)
+    program = program_spec("Gibbs", topics=256).build(large)
     budget = smallest_budget(large, program) - 1_000_000  # what is told is rounded up to a million
     order = []
     while not order or order[-1] != (False, True):
@@ -202,8 +202,8 @@ def test_what_is_kept_in_memory_grows_with_the_budget(large):
 @pytest.mark.parametrize("update", ["rotation", "immediate"])
 def test_rows_that_are_updated_in_place_must_fit_in_memory(large, update):
     """Every stage changes rows of all slices: the smallest budget holds them all, and none chooses a file."""
-    delayed = program_spec("LightLda", topics=300).build(large)
-    program = program_spec("LightLda", topics=300, update=update).build(large)
+    delayed = program_spec("LightLda", topics=256).build(large)
+    program = program_spec("LightLda", topics=256, update=update).build(large)
     least = smallest_budget(large, program)
     assert least > smallest_budget(large, delayed) + 8_000_000
     assert not make_plan(large, program, 2, least).mapped

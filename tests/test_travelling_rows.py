@@ -42,7 +42,7 @@ def packed(table: np.ndarray) -> np.ndarray:
                     number(large - 15, row)
             before = topic
         data += len(row).to_bytes(4, "little") + row
-    return np.frombuffer(bytes(data), np.uint8)
+    return np.frombuffer(data, np.uint8)
 
 
 def unpacked(data: np.ndarray, words: int, topics: int = TOPICS) -> np.ndarray:
@@ -71,9 +71,11 @@ class Part:
         for word, block in np.argwhere(present):
             first = self.bases[block] + starts[word, block]
             self.word_of[first : first + lengths[word, block]] = word
-        self.state = rng.integers(0, topics, (self.word_of.size, 2 + proposals)).astype(np.uint16)
+        self.state = rng.integers(0, topics, (self.word_of.size, 2 + proposals)).astype(np.uint8)
         self.state[:, -1] = np.where(rng.random(self.word_of.size) < 0.5, self.state[:, 0], self.state[:, -1])
         self.elsewhere = rng.integers(0, 4, (words, topics))
+        for array in (self.run_offsets, self.blocks, self.starts, self.lengths):
+            array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
 
     @property
     def where(self) -> tuple[np.ndarray, ...]:
@@ -106,8 +108,10 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
         table[word, some] = rng.integers(1, 1 << int(rng.integers(1, 31)), some.size)
     data = packed(table)
     assert data.size <= rows.room(table.sum(axis=1), topics)
-    none = np.zeros(0, np.uint32)
-    nobody = np.zeros((1, 4), np.uint32), np.zeros(1, np.int64), np.zeros(words + 1, np.int64), none, none, none
+    none, runs = np.zeros(0, np.uint32), np.zeros(words + 1, np.int64)
+    for array in (none, runs):
+        array.setflags(write=False)
+    nobody = np.zeros((1, 4), np.uint8), np.zeros(1, np.int64), runs, none, none, none
     again = np.zeros(data.size, np.uint8)
     assert rows.count_phase(*nobody, data, again, make_work(topics)) == data.size
     assert np.array_equal(again, data)

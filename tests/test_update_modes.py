@@ -201,7 +201,7 @@ def begin_phase(totals, counts, mass):
 def two_phase_visits(data, slice_, scratch, priors, topics, mass, totals, mh_steps, sweeps, key):
     """Visits of each z, int64 (1, K^N), in word-major order, after each iteration of the two-phase sampler."""
     tokens = data.positions.size
-    state = np.zeros((tokens, 1 + mh_steps), np.uint16)
+    state = np.zeros((tokens, 1 + mh_steps), np.uint8)
     bases = np.zeros(1, np.int64)
     visits = np.zeros((1, topics**tokens), np.int64)
     runs = (slice_.run_offsets, slice_.blocks, slice_.starts, slice_.lengths)
@@ -212,7 +212,7 @@ def two_phase_visits(data, slice_, scratch, priors, topics, mass, totals, mh_ste
         begin_phase(totals, counts, mass)
         two_phase.word_phase(state, bases, *runs, scratch, priors[1], totals, first)
         begin_phase(totals, counts, mass)
-        two_phase.document_phase(state, 0, data.offsets, data.positions, scratch, priors[0], totals, second)
+        two_phase.document_phase(state, bases[0], data.offsets, data.positions, scratch, priors[0], totals, second)
         visits[0, code_of(state, topics)] += 1
     return visits
 

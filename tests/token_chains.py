@@ -112,15 +112,15 @@ class Tokens:
         self.mass = self.vocabulary * self.beta
         for array in (self.offsets, self.positions):
             array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
-        state = np.zeros((self.words.size, 1), np.uint16)
-        laid_out = np.zeros(self.words.size, np.uint16), np.zeros(self.words.size, np.uint32)
+        state = np.zeros((self.words.size, 1), np.uint8)
+        laid_out = np.zeros(self.words.size, np.uint8), np.zeros(self.words.size, np.uint32)
         self.cell = Cell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
         self.rows = mixed_rows(self.vocabulary, self.topics)
         self.counts = room_for_counts(self.topics, self.mass)
         self.assign(np.zeros(self.words.size, np.int64))
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
         tables = empty_tables(self.vocabulary, self.topics, weights)
-        rests, counted = np.zeros(self.vocabulary), np.zeros(self.words.size, np.uint16)
+        rests, counted = np.zeros(self.vocabulary), np.zeros(self.words.size, np.uint8)
         self.derived = Derived(*tables, rests, counted, self.counts, self.alpha, self.beta)
 
     def assign(self, z: np.ndarray) -> None:
