@@ -197,7 +197,7 @@ def train_mf(
     alpha: Annotated[
         float | None, typer.Option(help="Confidence that a count of 1 adds, with --implicit [default: 1].")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.09].")] = None,
+    rate: Annotated[float | None, typer.Option(help="Of the first steps of sgd [default: 0.15].")] = None,
     schedule: Annotated[
         str | None,
         one_of(

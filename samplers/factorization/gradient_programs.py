@@ -21,6 +21,7 @@ from samplers.factorization.program import SIDES, MatrixFactorization
 _STRATA = 8  # that the columns are dealt with in
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
 _OPEN_ROWS = 2  # whose steps overlap in the processor
+_FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
 COMBINATIONS = ("mean", "sum")
 
 
@@ -28,14 +29,16 @@ class GradientDescent(MatrixFactorization):
     """Steps at one rating after the other. See `samplers.factorization.sgd`. rate: of the first one, for values that
     deviate by 1."""
 
-    def __init__(self, dataset: Matrix, *, rate: float = 0.09, **options: Any) -> None:
+    spread = 1.2
+
+    def __init__(self, dataset: Matrix, *, rate: float = 0.15, **options: Any) -> None:
         super().__init__(dataset, **options)
         if not 0 < rate < math.inf:
             raise RequestError(f"--rate {rate:g}: more than 0 is needed")
         if not self.penalty.per_entry:
             raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
         self.rate = rate
-        self.first_squares = self.scale**3  # values twice as high: steps, too
+        self.first_squares = _FIRST_SQUARES * self.scale**3  # values twice as high: steps, too
         self.open_rows = np.zeros(_OPEN_ROWS, np.int64)
         leading = min(self.used, sgd.LEADING)
         self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
@@ -49,7 +52,7 @@ class GradientDescent(MatrixFactorization):
         """How steps are taken. fixed: see `sgd.Steps`, if there are biases."""
         return sgd.Steps(
             mean=np.float32(self.mean),
-            rate=np.float32(self.rate * math.sqrt(self.scale)),
+            rate=np.float32(self.rate * math.sqrt(_FIRST_SQUARES * self.scale)),
             regularization=self.penalty.regularization,
             shares=self._shares,
             fixed=fixed if self.biases else -1,
@@ -125,10 +128,14 @@ class StochasticGradient(GradientDescent):
             shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """The cells of each turn: blocks."""
+        """The cells of each turn: blocks, every other one first. Strata of neighbours are neighbours: squares of the
+        columns between two lie in one line of the cache."""
         if phase is not self.phases[0]:
             return super().schedule(phase, unit, parts)
-        return [range(first, last) for first, last in itertools.pairwise(self.rounds) for _ in range(self.strata)]
+        turns = [
+            [*range(first, last, 2), *range(first + 1, last, 2)] for first, last in itertools.pairwise(self.rounds)
+        ]
+        return [turn for turn in turns for _ in range(self.strata)]
 
     def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
         """The block itself, and the next, which has had its stratum; in a round's first turn, all of the round before.

@@ -46,6 +46,7 @@ class MatrixFactorization(StaticProgram):
     initial: Sequence[Phase] = (row_factors, column_factors)
     squared_errors = Phase("squared errors", "block", writes=False)
     reading_phases: Sequence[Phase] = (squared_errors,)
+    spread = 0.5  # of the factors at first, for rank 1 and values that deviate by 1
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class MatrixFactorization(StaticProgram):
 
     def start_factors(self, job: Job) -> None:
         """Small random factors: at 0 nothing would ever move."""
-        mine, spread = self.mine(job), 0.5 * math.sqrt(self.scale / self.rank)
+        mine, spread = self.mine(job), self.spread * math.sqrt(self.scale / self.rank)
         key = stream_key(self.seed, SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns"))
         draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
         if self.biases:
