@@ -121,7 +121,24 @@ def test_parameters_are_surveyed_again_once_what_was_worth_an_update_is_done_wit
         done, left = engine.samples, engine.priorities.sum()
         engine.survey_if_settled()
         assert left < 1e-3 * found
-        assert engine.samples == done + samples
+        assert done < engine.samples <= done + samples
+
+
+def test_those_that_were_nearest_to_an_update_are_surveyed_first_and_all_if_there_is_nothing_in_it(design):
+    with DynamicEngine(design, LASSO, RULE, 2) as engine:
+        engine.hold()
+        engine.program.begin(engine.arrays, engine.columns, 1.0)
+        engine.survey()
+        whole, found, nearness = engine.samples, engine.priorities, engine.arrays["nearness"].copy()
+        engine.priorities = np.zeros(120)
+        engine.survey_if_settled()
+        nearest = np.argsort(-nearness)[:8]
+        assert np.array_equal(engine.priorities, np.where(np.isin(np.arange(120), nearest), found, 0.0))
+        assert engine.samples < 1.2 * whole
+        engine.program.begin(engine.arrays, engine.columns, 1e3)
+        engine.priorities, done = np.zeros(120), engine.samples
+        engine.survey_if_settled()
+        assert engine.samples == done + whole
 
 
 @pytest.mark.parametrize("schedule", ["priority", "random", "cyclic"])

@@ -28,6 +28,8 @@ from ooc.worker import ProgramSpec
 
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found
+_NEAREST = 16  # parameters for each of those that are surveyed again at first
+_MORE = 4  # times as many are, and again, as long as the sum of the priorities is not so many times what it was
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> int:
@@ -109,25 +111,34 @@ class DynamicEngine:
             pass
         self.priorities = np.ones(columns.size)
 
-    def survey(self) -> None:
-        """Have the program set the priorities of all parameters by the present state."""
-        schedulers = len(self._shared[PRIORITIES])
-        chunks = (
-            Surveying(scheduler, first, min(first + _SURVEYED, count))
-            for scheduler in range(schedulers)
-            for count in [len(range(scheduler, self.columns.size, schedulers))]
-            for first in range(0, count, _SURVEYED)
-        )
+    def survey(self, parameters: np.ndarray | None = None) -> None:
+        """Have the program set the priorities of parameters, int64 (c,) and all if None, by the present state."""
+        parameters = np.arange(self.columns.size) if parameters is None else parameters
+        chunks = (Surveying(parameters[k : k + _SURVEYED]) for k in range(0, parameters.size, _SURVEYED))
         self.samples += sum(samples for _, samples in self._workers.map_unordered(chunks))
         self._surveyed = float(self.priorities.sum())
 
     def survey_if_settled(self) -> None:
         """Survey again if what the last survey found worth an update is done with.
 
-        A parameter that stays where it is has no priority: it may not be drawn for long, whatever else changes.
+        A parameter that stays where it is has no priority: it may not be drawn for long, whatever else changes. Those
+        that were nearest to an update come first; others follow as long as there is next to nothing in what was found.
         """
-        if self.priorities.sum() < _SETTLED * self._surveyed:
-            self.survey()
+        before = float(self.priorities.sum())
+        if before >= _SETTLED * self._surveyed:
+            return
+        order, size = self._nearest_first()
+        done = 0
+        while done < order.size and (done == 0 or self._surveyed <= _MORE * before):
+            self.survey(np.sort(order[done:size]))
+            done, size = size, _MORE * size
+
+    def _nearest_first(self) -> tuple[np.ndarray, int]:
+        """The parameters, int64 (m,), and how many of them are to be surveyed at first."""
+        name, count = self.program.nearness, self.columns.size
+        if name is None:
+            return np.arange(count), count
+        return np.argsort(-self.arrays[name][:count], kind="stable"), -(-count // _NEAREST)
 
     def run(self, rounds: int) -> None:
         """Do so many rounds; none is in the making afterwards."""

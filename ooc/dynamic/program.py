@@ -61,6 +61,8 @@ class DynamicProgram:
     """
 
     sums = 1  # numbers that `update` finds for each parameter and band
+    nearness: str | None = None  # shared array, float64 (most,): the larger, the nearer a parameter that stays where it
+    # is was to an update worth something when it was last looked at; None if that is not known
 
     def __init__(self, design: Design, most: int | None = None) -> None:
         self.design, self.most = design, most or design.columns

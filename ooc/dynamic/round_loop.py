@@ -172,12 +172,10 @@ class RoundLoop:
     def _apply(self, step: Step) -> None:
         self._program.apply(self._wave(step))
 
-    def survey(self, scheduler: int, first: int, last: int) -> int:
-        """Set the priorities of parameters, from number `first` to `last` (exclusive) of a scheduler; returns how many
-        samples that took."""
-        schedulers = self._pipeline.schedulers
-        parameters = scheduler + schedulers * np.arange(first, last)
-        priorities = self._shared[PRIORITIES][scheduler, first:last]
+    def survey(self, parameters: np.ndarray) -> int:
+        """Set the priorities of parameters, int64 (c,); returns how many samples that took."""
+        schedulers, priorities = self._pipeline.schedulers, np.empty(parameters.size)
         samples = self._program.survey(Survey(parameters, self._columns, priorities, self._shared))
         bound(priorities)
+        self._shared[PRIORITIES][parameters % schedulers, parameters // schedulers] = priorities
         return samples

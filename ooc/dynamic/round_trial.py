@@ -50,6 +50,6 @@ def try_rounds(spec: ProgramSpec, form: str, rule: Rule) -> None:
     for gathering in gatherings(design, columns):
         gather(design, gathering, held(design, shared))
     loop = RoundLoop(program, rule, shape, 0, shared)
-    loop.survey(0, 0, 2)
+    loop.survey(np.arange(2))
     for _ in loop.run(0, rule.pipeline.slots, _COLUMNS):
         pass

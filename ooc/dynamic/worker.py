@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
 from blocks.compiled import prepare
@@ -51,11 +52,9 @@ class Stretch(NamedTuple):
 
 
 class Surveying(NamedTuple):
-    """Parameters, from number `first` to `last` (exclusive) of a scheduler. The answer is the samples read."""
+    """Parameters, int64 (c,). The answer is the samples read."""
 
-    scheduler: int
-    first: int
-    last: int
+    parameters: np.ndarray
 
 
 class Scanning(NamedTuple):

@@ -23,15 +23,17 @@ from samplers.regression.round_sums import add_columns, column_sums
 
 
 class LassoRounds(DynamicProgram):
-    """Shared arrays of parameters: `coefficients` b, `scales` and `means` of the columns, `penalties` and `ridges`; of
-    rows: `residual`, and `totals`, what it adds up to in each band."""
+    """Shared arrays of parameters: `coefficients` b, `scales` and `means` of the columns, `penalties` and `ridges`,
+    `nearness`; of rows: `residual`, and `totals`, what it adds up to in each band."""
+
+    nearness = "nearness"
 
     def __init__(self, design: Design, most: int | None = None, intercept: bool = True) -> None:
         super().__init__(design, most)
         self._intercept = intercept
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        names = ("coefficients", "scales", "means", "penalties", "ridges")
+        names = ("coefficients", "scales", "means", "penalties", "ridges", "nearness")
         of_parameters = dict.fromkeys(names, ArraySpec((self.most,), "float64"))
         bands = band_bounds(self.design).size - 1
         rows = {"residual": ArraySpec((self.design.rows,), "float64"), "totals": ArraySpec((bands,), "float64")}
@@ -45,7 +47,7 @@ class LassoRounds(DynamicProgram):
         design, held = self.design, slice(columns.size)
         assert design.y is not None
         norms = (design.deviations * np.sqrt(design.rows) if self._intercept else design.norms)[columns]
-        shared["coefficients"][held] = 0.0
+        shared["coefficients"][held] = shared["nearness"][held] = 0.0
         shared["scales"][held] = np.where(norms > 0, norms, 1.0)
         shared["means"][held] = design.means[columns] if self._intercept else 0.0
         shared["penalties"][held], shared["ridges"][held] = penalty, ridge
@@ -65,7 +67,7 @@ class LassoRounds(DynamicProgram):
         return column_sums(wave.columns, wave.parameters, wave.bands, state, means, totals, wave.sums)
 
     def aggregate(self, wave: Wave) -> None:
-        names = ("scales", "penalties", "ridges", "coefficients")
+        names = ("scales", "penalties", "ridges", "coefficients", "nearness")
         arrays = (wave.shared[name] for name in names)
         lasso_changes(wave.parameters, wave.sums, *arrays, wave.changes, wave.priorities)
 
@@ -80,25 +82,26 @@ class LassoRounds(DynamicProgram):
         sums, own = np.empty((parameters.size, totals.size, 1)), np.arange(parameters.size)
         samples = column_sums(survey.columns, parameters, (0, totals.size), state, means, totals, sums)
         names = ("scales", "penalties", "ridges", "coefficients")
-        copies = (shared[name][parameters] for name in names)
-        lasso_changes(own, sums, *copies, np.empty(own.size), survey.priorities)
+        copies, nearness = (shared[name][parameters] for name in names), np.empty(own.size)
+        lasso_changes(own, sums, *copies, nearness, np.empty(own.size), survey.priorities)
+        shared["nearness"][parameters] = nearness
         return samples
 
 
 @unmanaged_kernel
-def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, changes, priorities):
+def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nearness, changes, priorities):
     """Update some coefficients by the products of their columns with the residual.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales,
-    penalties, ridges; coefficients, changed. Filled: priorities float64 (c,), and changes float64 (c,), to be added to
-    the residual times the columns as they are held.
+    penalties, ridges; coefficients, changed; nearness, of these parameters filled. Filled: priorities float64 (c,), and
+    changes float64 (c,), to be added to the residual times the columns as they are held.
     """
     for i in range(parameters.size):
         j = parameters[i]
         before = coefficients[j]
         goal = before + sums[i, :, 0].sum() / scales[j]
         after = shrunk(goal, penalties[j]) / (1.0 + ridges[j])
-        coefficients[j] = after
+        coefficients[j], nearness[j] = after, abs(goal) - penalties[j]
         changes[i] = (before - after) / scales[j]
         priorities[i] = (after - before) ** 2
 

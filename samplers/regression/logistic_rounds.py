@@ -28,8 +28,10 @@ _CURVATURE = 0.25
 
 
 class LogisticRounds(DynamicProgram):
-    """Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`; of rows: `labels` y,
-    `margins` f and `pulls` g."""
+    """Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows:
+    `labels` y, `margins` f and `pulls` g."""
+
+    nearness = "nearness"
 
     def __init__(self, design: Design, most: int | None = None) -> None:
         super().__init__(design, most)
@@ -37,7 +39,8 @@ class LogisticRounds(DynamicProgram):
         self._uncentred = np.zeros(self.most), np.zeros(self._band_bounds.size - 1)  # means, totals
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        of_parameters = dict.fromkeys(("coefficients", "scales", "penalties"), ArraySpec((self.most,), "float64"))
+        names = ("coefficients", "scales", "penalties", "nearness")
+        of_parameters = dict.fromkeys(names, ArraySpec((self.most,), "float64"))
         of_rows = dict.fromkeys(("labels", "margins", "pulls"), ArraySpec((self.design.rows,), "float64"))
         return of_parameters | of_rows
 
@@ -49,7 +52,7 @@ class LogisticRounds(DynamicProgram):
         labels = self.design.y if labels is None else labels
         assert labels is not None
         held, norms = slice(columns.size), self.design.norms[columns]
-        shared["coefficients"][held], shared["penalties"][held] = 0.0, penalty
+        shared["coefficients"][held], shared["penalties"][held], shared["nearness"][held] = 0.0, penalty, 0.0
         shared["scales"][held] = np.where(norms > 0, norms, 1.0)
         shared["labels"][:], shared["margins"][:] = labels, 0.0
         shared["pulls"][:] = labels / 2
@@ -65,7 +68,7 @@ class LogisticRounds(DynamicProgram):
         return column_sums(wave.columns, wave.parameters, wave.bands, pulls, *self._uncentred, wave.sums)
 
     def aggregate(self, wave: Wave) -> None:
-        arrays = (wave.shared[name] for name in ("scales", "penalties", "coefficients"))
+        arrays = (wave.shared[name] for name in ("scales", "penalties", "coefficients", "nearness"))
         logistic_changes(wave.parameters, wave.sums, *arrays, wave.changes, wave.priorities)
 
     def apply(self, wave: Wave) -> None:
@@ -83,23 +86,26 @@ class LogisticRounds(DynamicProgram):
         sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
         samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
         copies = (shared[name][parameters] for name in ("scales", "penalties", "coefficients"))
-        logistic_changes(own, sums, *copies, np.empty(own.size), survey.priorities)
+        nearness = np.empty(own.size)
+        logistic_changes(own, sums, *copies, nearness, np.empty(own.size), survey.priorities)
+        shared["nearness"][parameters] = nearness
         return samples
 
 
 @unmanaged_kernel
-def logistic_changes(parameters, sums, scales, penalties, coefficients, changes, priorities):
+def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness, changes, priorities):
     """Update some coefficients by the products of their columns with the pulls.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales and
-    penalties; coefficients, changed. Filled: priorities float64 (c,), and changes float64 (c,), to be added to the
-    margins times the columns as they are held.
+    penalties; coefficients, changed; nearness, of these parameters filled. Filled: priorities float64 (c,), and changes
+    float64 (c,), to be added to the margins times the columns as they are held.
     """
     for i in range(parameters.size):
         j = parameters[i]
         before = coefficients[j]
-        after = shrunk(before + sums[i, :, 0].sum() / (scales[j] * _CURVATURE), penalties[j] / _CURVATURE)
-        coefficients[j] = after
+        goal = before + sums[i, :, 0].sum() / (scales[j] * _CURVATURE)
+        after = shrunk(goal, penalties[j] / _CURVATURE)
+        coefficients[j], nearness[j] = after, abs(goal) - penalties[j] / _CURVATURE
         changes[i] = (after - before) / scales[j]
         priorities[i] = (after - before) ** 2
 
