@@ -28,8 +28,11 @@ from ooc.worker import ProgramSpec
 
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found
-_NEAREST = 16  # parameters for each of those that are surveyed again at first
-_MORE = 4  # times as many are, and again, as long as the sum of the priorities is not so many times what it was
+_NEAREST = 16  # parameters for each of those that the first survey after one of all looks at
+_WIDER = 2  # times as many are those that the next one looks at
+_MORE = (
+    4  # times as many are looked at, and again, as long as the sum of the priorities is not so many times what it was
+)
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> int:
@@ -59,6 +62,7 @@ class DynamicEngine:
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
         self._surveyed = 0.0  # sum of priorities
+        self._width = 0  # of the next survey, if not 0
         attachment = DynamicAttachment(str(design.path), spec, rule, self._room, workers, -1)
         with ExitStack() as stack:
             self._shared = stack.enter_context(closing(SharedArrays(all_specs(design, self.program, attachment))))
@@ -122,23 +126,19 @@ class DynamicEngine:
         """Survey again if what the last survey found worth an update is done with.
 
         A parameter that stays where it is has no priority: it may not be drawn for long, whatever else changes. Those
-        that were nearest to an update come first; others follow as long as there is next to nothing in what was found.
+        that were nearest to an update come first; others follow as long as there is next to nothing in what was found,
+        and every time more, so that none is passed over for ever.
         """
         before = float(self.priorities.sum())
         if before >= _SETTLED * self._surveyed:
             return
-        order, size = self._nearest_first()
-        done = 0
-        while done < order.size and (done == 0 or self._surveyed <= _MORE * before):
+        name, count, done = self.program.nearness, self.columns.size, 0
+        order = np.argsort(-self.arrays[name][:count], kind="stable") if name else np.arange(count)
+        size = self._width = (self._width or -(-count // _NEAREST)) if name else count
+        while done < count and (done == 0 or self._surveyed <= _MORE * before):
             self.survey(np.sort(order[done:size]))
             done, size = size, _MORE * size
-
-    def _nearest_first(self) -> tuple[np.ndarray, int]:
-        """The parameters, int64 (m,), and how many of them are to be surveyed at first."""
-        name, count = self.program.nearness, self.columns.size
-        if name is None:
-            return np.arange(count), count
-        return np.argsort(-self.arrays[name][:count], kind="stable"), -(-count // _NEAREST)
+        self._width = _WIDER * self._width if done < count else 0
 
     def run(self, rounds: int) -> None:
         """Do so many rounds; none is in the making afterwards."""
