@@ -57,6 +57,19 @@ def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed,
     assert features.bytes_read == passes * entries * FORMS[form]
 
 
+@pytest.mark.parametrize("form", ["sparse", "ones"])
+def test_of_sparse_columns_those_that_were_gathered_last_are_not_read_again(designs, form):
+    design, random = designs[form], np.random.default_rng(5)
+    x, features, last = read_back(design), DesignFeatures(design, 2, 1 << 30, keeps=True), np.empty(0, np.int64)
+    for count in (10, 30, 0, 5, 40, 20):
+        chosen, before = np.sort(random.choice(40, count, replace=False)), features.bytes_read
+        found = features.gather(chosen)
+        np.testing.assert_array_equal(dense(found, ROWS), x[:, chosen].T)
+        assert features.bytes_read - before == np.count_nonzero(x[:, np.setdiff1d(chosen, last)]) * FORMS[form]
+        assert all(array.flags.writeable for array in found)
+        last = chosen
+
+
 def test_columns_that_there_is_no_room_for_are_told_of(designs):
     features = DesignFeatures(designs["float32"], 1, 2 * 8 * ROWS * 5)
     features.gather(np.arange(5))

@@ -267,24 +267,29 @@ def copy(source, target):
 
 
 @reordered_kernel
-def gather_sparse(columns, chosen, offsets, rows, values):
-    """Copy the chosen columns to arrays of a SparseColumns, of which offsets are given; 1 is there already if that is
-    all there is."""
+def gather_sparse(columns, chosen, places, offsets, rows, values):
+    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given; 1 is
+    there already if that is all there is."""
     for i in range(chosen.size):
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
-        copy(columns.rows[begin:end], rows[offsets[i] : offsets[i + 1]])
+        first, last = offsets[places[i]], offsets[places[i] + 1]
+        copy(columns.rows[begin:end], rows[first:last])
         if columns.values.size:
-            copy(columns.values[begin:end], values[offsets[i] : offsets[i + 1]])
+            copy(columns.values[begin:end], values[first:last])
+
+
+def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
+    """Columns of so many entries, int64 (W,), all of them 1 so far."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.ones(offsets[-1], kind))
 
 
 def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
     """A copy of the chosen columns, all of whose values are there. chosen: int64 (m,)."""
     if isinstance(columns, SparseColumns):
-        sizes = columns.offsets[chosen + 1] - columns.offsets[chosen]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows, values = np.empty(offsets[-1], np.uint32), np.ones(offsets[-1], columns.values.dtype)
-        gather_sparse(columns, chosen, offsets, rows, values)
-        return SparseColumns(offsets, rows, values)
+        copied = room_for(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
+        gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
+        return copied
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values[chosen])
     sizes = columns.missing_offsets[chosen + 1] - columns.missing_offsets[chosen]

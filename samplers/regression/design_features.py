@@ -13,7 +13,7 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import WorkFailed
-from samplers.regression.columns import DenseColumns, SparseColumns
+from samplers.regression.columns import DenseColumns, SparseColumns, gather_sparse, room_for
 from samplers.regression.features import BlockFeatures, block_columns
 from samplers.regression.sparse_regression import Moments
 
@@ -21,14 +21,17 @@ _COPIES = 2  # of the columns that are gathered, held at a time
 
 
 class DesignFeatures(BlockFeatures):
-    """room: bytes that gathered columns may take. Attributes: `bytes_read` and `samples`, entries or cells, so far."""
+    """room: bytes that gathered columns may take. keeps: of a sparse design, columns that are gathered are kept until
+    others are, and those that are asked for again, along a path most of them, not read again. Attributes: `bytes_read`
+    and `samples`, entries or cells, so far."""
 
-    def __init__(self, design: Design, threads: int, room: int) -> None:
+    def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False) -> None:
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         super().__init__(blocks, design.manifest["rows"], threads)
-        self._room, self._sizes = room, _sizes(design)
+        self._room, self._sizes, self._keeps = room, _sizes(design), keeps
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self.bytes_read = self.samples = 0
+        self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         self._count(chosen)
@@ -40,16 +43,38 @@ class DesignFeatures(BlockFeatures):
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
-        entries = self._count(chosen)
-        check_room(chosen.size, 8 * _COPIES * entries, self._room)
+        check_room(chosen.size, 8 * _COPIES * self._entries(chosen), self._room)
+        if self._keeps and self._sizes is not None:
+            return self._gather_sparse(chosen, self._sizes[chosen])
+        self._count(chosen)
         return super().gather(chosen)
 
-    def _count(self, chosen: np.ndarray) -> int:
-        """How many entries, or cells, some columns have, which are read."""
-        entries = chosen.size * self.rows if self._sizes is None else int(self._sizes[chosen].sum())
+    def _gather_sparse(self, chosen: np.ndarray, sizes: np.ndarray) -> SparseColumns:
+        copied, again = room_for(sizes, np.float32), np.isin(chosen, self._numbers, assume_unique=True)
+        places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
+        gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
+        for piece in self._pieces(chosen[fresh], 1):
+            gather_sparse(piece.block, piece.columns, fresh[piece.place], *copied)
+        self._count(chosen[fresh])
+        self._numbers, self._held = chosen, SparseColumns(*map(_read_only, copied))
+        return copied
+
+    def _entries(self, chosen: np.ndarray) -> int:
+        """How many entries, or cells, some columns have."""
+        return chosen.size * self.rows if self._sizes is None else int(self._sizes[chosen].sum())
+
+    def _count(self, chosen: np.ndarray) -> None:
+        """Some columns are read."""
+        entries = self._entries(chosen)
         self.samples += entries
         self.bytes_read += entries * self._bytes
-        return entries
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A view, of the type of arrays that are mapped, for which kernels are compiled already."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def check_room(columns: int, needed: int, room: int) -> None:

@@ -167,7 +167,8 @@ class RegressionProgram:
         else:
             all_moments = design_moments(self.design, weights, threads)
             at_once = min(threads, self.regressions)
-            features = [DesignFeatures(self.design, threads // at_once, room // at_once) for _ in weights]
+            each = threads // at_once, room // at_once
+            features = [DesignFeatures(self.design, *each, keeps=self.regressions == 1) for _ in weights]
         regressions = [
             SparseRegression(
                 own,
