@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocks.errors import RequestError
 from ooc.stochastic.elements import KINDS as ELEMENTS
-from ooc.stochastic.variables import KINDS, OPERATORS
+from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
-_READS = ("get", "get_row")
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -38,6 +37,8 @@ class Function(NamedTuple):
 
 def check(program: StochasticProgram) -> None:
     """Raise RequestError, with file and line, for what the functions of a program do that cannot be."""
+    if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
+        raise RequestError(f"{type(program).__name__}: {min(taken)!r} is an operator", "Name the variable otherwise.")
     for name in ("process", *program.functions):
         function = _read(type(program), name)
         wanted = 4 if name == "process" else 3
@@ -105,9 +106,12 @@ def _check_operator(function: Function, program: StochasticProgram, call: ast.Ca
         raise function.wrong(call, f"nothing of `{name}` can be delayed", "Declare it as Shared(..., delayed=True).")
     if operator == "delayed_add" and not program.delays:
         raise function.wrong(call, "`delays` of the program is 0", "Say how many delayed additions an element makes.")
+    if operator == "row_view" and declared.averaged and function.name == "process":
+        what = f"`{name}`, of which a mean is kept, cannot be viewed row by row"
+        raise function.wrong(call, what, "Use get_row and add_row.")
     if operator == "average" and not declared.averaged:
         raise function.wrong(call, f"no mean of `{name}` is kept", "Declare it as Shared(..., averaged=True).")
-    if function.name != "process" and operator not in _READS:
+    if function.name != "process" and not hasattr(FIXED_KINDS[len(declared.shape)], operator):
         raise function.wrong(call, f"{function.name} changes `{name}`", "It may only read shared variables.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,9 @@ class Everything(StochasticProgram):
             error = shared.w.get(column) - element.values[entry] * shared.scales[column]
             shared.w.add(column, -step * error)
             shared.h.get_row(column, local.row)
-            local.u[entry % 2] += local.row[2] - 0.1 * local.seen[entry]
+            here = shared.h.row_view(column)
+            here.add(2, 0.01)
+            local.u[entry % 2] += here.get(2) - 0.1 * float(local.seen[entry])
             for k in range(3):
                 local.row[k] = step * (local.u[0] - local.row[k])
             shared.h.add_row(column, local.row)
@@ -98,6 +101,9 @@ class Transformation:
 
     def get_row(self, row: int, into: np.ndarray) -> None:
         into[:] = self.value()[row, : into.size]
+
+    def row_view(self, row: int) -> SimpleNamespace:
+        return SimpleNamespace(get=partial(self.get, row), add=partial(self.add, row))
 
     def add(self, *arguments: Any) -> None:
         self.delta[arguments[:-1]] += arguments[-1]

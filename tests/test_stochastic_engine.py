@@ -227,15 +227,16 @@ MISTAKES = {
     "shared.w.delayed_add(0, 1.0)": "nothing of `w` can be delayed",
     "shared.d.delayed_add(1.0)": "`delays` of the program is 0",
     "shared.w.average(1.0)": "no mean of `w` is kept",
+    "shared.m.row_view(0)": "`m`, of which a mean is kept, cannot be viewed row by row",
 }
-TEMPLATE = """
+TEMPLATE = """from blocks.compiled import inlined_kernel
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
 
 
 class Wrong(StochasticProgram):
     def shared_variables(self):
-        return {{"w": Shared((5,)), "t": Shared(), "d": Shared(delayed=True)}}
+        return {{"w": Shared((5,)), "t": Shared(), "d": Shared(delayed=True), "m": Shared((2, 2), averaged=True)}}
 
     def local_variables(self):
         return {{"a": Local((2,))}}
@@ -244,12 +245,22 @@ class Wrong(StochasticProgram):
     def process(element, weight, shared, local):
         shared.t.add(weight)
         {line}
+
+    @staticmethod
+    def loss(element, shared, local):
+        return {gives}
+
+
+@inlined_kernel
+def change(shared):
+    shared.t.add(1.0)
+    return 0.0
 """
 
 
-def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> ProgramSpec:
-    name = f"wrong_{abs(hash(line))}"
-    (tmp_path / f"{name}.py").write_text(TEMPLATE.format(line=line))
+def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, gives: str = "0.0") -> ProgramSpec:
+    name = f"wrong_{abs(hash((line, gives)))}"
+    (tmp_path / f"{name}.py").write_text(TEMPLATE.format(line=line, gives=gives))
     monkeypatch.syspath_prepend(tmp_path)
     return ProgramSpec(f"{name}:Wrong", {"parallelism": 1})
 
@@ -263,11 +274,27 @@ def test_a_mistake_is_told_with_its_line_before_anything_is_compiled(matrix, tmp
     assert told.value.what.startswith(str(tmp_path))
 
 
+def test_a_variable_that_is_called_like_an_operator_is_refused(matrix, tmp_path, monkeypatch):
+    """Compiled, its name would be that of the operator, of all named tuples."""
+    name = wrong(tmp_path, monkeypatch, "pass").target.split(":")[0]
+    file = tmp_path / f"{name}.py"
+    file.write_text(file.read_text().replace('"a": Local', '"row_view": Local'))
+    with pytest.raises(RequestError, match="Wrong: 'row_view' is an operator"):
+        ProgramSpec(f"{name}:Wrong", {"parallelism": 1}).build(matrix)
+
+
 def test_a_wrong_type_is_told_with_its_line(matrix, tmp_path, monkeypatch):
     program = wrong(tmp_path, monkeypatch, 'shared.t.add("heavy")').build(matrix)
     with pytest.raises(RequestError) as told:
         program.warm_up()
     assert 'py, line 16: `shared.t.add("heavy")` cannot be compiled' in told.value.what
+
+
+def test_a_function_that_reads_cannot_change_anything_even_by_another_one(matrix, tmp_path, monkeypatch):
+    program = wrong(tmp_path, monkeypatch, "pass", "change(shared)").build(matrix)
+    with pytest.raises(RequestError) as told:
+        program.warm_up()
+    assert "`shared.t.add(1.0)` cannot be compiled" in told.value.what
 
 
 def test_a_place_that_is_not_there_ends_the_run_and_says_where(matrix, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from ooc.stochastic.variable_arrays import (
     make_queue,
     slot_specs,
     slots_of,
+    unchanged_variable,
     variable_of,
 )
 from ooc.stochastic.variables import WEIGHTS, begin, combine, storage, unpacked
@@ -31,7 +32,8 @@ def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[list[list[Operation
     """A shape; for each of some rounds, for each of some workers, operations."""
     shape, workers = draw(st.sampled_from(SHAPES)), draw(st.integers(1, 5))
     place = st.tuples(*(st.integers(0, size - 1) for size in shape))
-    change = st.tuples(st.sampled_from(["add", "late_add"]), place, st.floats(-10, 10))
+    adding = ["add", "late_add", *(["row_view.add"] if len(shape) == 2 else [])]
+    change = st.tuples(st.sampled_from(adding), place, st.floats(-10, 10))
     scaling = st.tuples(st.just("multiply"), st.just(()), st.sampled_from(FACTORS))
     operations = st.lists(st.one_of(change, change, scaling), max_size=12)
     rounds = draw(st.lists(st.lists(operations, min_size=workers, max_size=workers), min_size=1, max_size=3))
@@ -63,8 +65,8 @@ class Workers:
             batch = programs[before : before + self.slots]
             for slot, operations in enumerate(batch):
                 variable = self.begin(slot)
-                for name, place, number in operations:
-                    getattr(variable, name)(*place, number)
+                for operation in operations:
+                    execute(variable, operation)
             for first, last in ((0, rows // 2), (rows // 2, rows)):
                 combined = combined_of("v", self.arrays, self.arrays["v"], with_mean=True)
                 workers = before, len(batch), len(programs)
@@ -72,6 +74,15 @@ class Workers:
                 combine(slots, self.arrays["v"], (first, last), workers, accumulate, combined)
             if self.declared.averaged:
                 self.arrays["v.weights"] += self.arrays["v.states"][: len(batch), WEIGHTS].sum()
+
+
+def execute(variable: Any, operation: Operation) -> None:
+    """Do an operation as a worker does; "row_row_view.add" is that of a row which was asked for."""
+    name, place, number = operation
+    if name == "row_view.add":
+        variable.row_view(place[0]).add(place[1], number)
+    else:
+        getattr(variable, name)(*place, number)
 
 
 def transformation(shape: tuple[int, ...], operations: list[Operation]) -> tuple[float, np.ndarray, np.ndarray]:
@@ -83,7 +94,7 @@ def transformation(shape: tuple[int, ...], operations: list[Operation]) -> tuple
             delta *= number
             late *= number
         else:
-            (delta if name == "add" else late)[place] += number
+            (late if name == "late_add" else delta)[place] += number
     return gamma, delta, late
 
 
@@ -122,7 +133,7 @@ def test_one_worker_is_the_plain_sequence(program):
         variable = workers.begin(0)
         largest = magnitude(shape, value, operations)
         for name, place, number in operations:
-            getattr(variable, name)(*place, number)
+            execute(variable, (name, place, number))
             if name == "multiply":
                 value *= number
             else:
@@ -227,6 +238,39 @@ def test_rows_are_read_and_added_to_as_a_whole():
     table.multiply(0.0)
     table.get_row(1, row)
     assert not row.any()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_row_is_an_array_of_what_is_there_now(dtype):
+    """Read and added to place by place; of single numbers nothing is computed in double precision."""
+    workers = Workers((3, 4), 1, 2.0, dtype=dtype)
+    table = workers.begin(0)
+    table.multiply(0.25)
+    row = table.row_view(1)
+    for column in range(4):
+        row.add(column, np.dtype(dtype).type(column))
+    assert [row.get(column) for column in range(4)] == [0.5, 1.5, 2.5, 3.5]
+    assert row.get(0).dtype == dtype
+    assert [table.get(1, column) for column in range(4)] == [0.5, 1.5, 2.5, 3.5]
+    assert table.get(2, 0) == 0.5
+    table.row_view(3).add(0, 1.0)
+    assert workers.queue.mistake[:3].tolist() == [1, 0, 3]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_only_read_is_what_all_have(shape):
+    workers = Workers(shape, 1)
+    workers.value[...] = np.arange(workers.value.size).reshape(shape)
+    variable = unchanged_variable(workers.declared, workers.arrays["v"], 0, workers.queue)
+    assert [variable.get(*place) for place in product(*map(range, shape))] == list(range(workers.value.size))
+    if len(shape) == 2:
+        row, into = variable.row_view(1), np.empty(3)
+        variable.get_row(1, into)
+        assert [row.get(0), row.get(1), row.get(2)] == into.tolist() == [4, 5, 6]
+    if shape:
+        assert variable.get(*shape) == 0
+        assert workers.queue.mistake[0] == 1
+    assert not hasattr(variable, "add")
 
 
 @pytest.mark.parametrize("place", [(-1,), (40,), (1 << 40,)])

@@ -10,7 +10,8 @@ import numpy as np
 from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
-from ooc.stochastic.variables import INVERSE, KEPT, KINDS, SCALE, STATE, Combined, Queue, Slots, Store, storage
+from ooc.stochastic.operators import FIXED_KINDS, KINDS
+from ooc.stochastic.variables import STATE, Combined, Queue, Slots, Store, Unchanged, storage
 
 _TYPES = ("float64", "float32")
 
@@ -77,10 +78,9 @@ def variable_of(name: str, declared: Shared, arrays: Arrays, number: int, slot: 
 
 def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
     """A variable that is only read."""
-    none, places = np.empty((0, base.shape[1]), base.dtype), math.prod(declared.shape)
-    stamps, epoch, state = np.zeros(len(base), np.int64), np.ones(1, np.int64), np.zeros(STATE)
-    state[[SCALE, INVERSE, KEPT]] = 1.0
-    return KINDS[len(declared.shape)](Store(number, places, base, none, none, stamps, epoch, state, base, queue))
+    values = base.view()
+    values.setflags(write=False)
+    return FIXED_KINDS[len(declared.shape)](Unchanged(number, math.prod(declared.shape), values, queue))
 
 
 def make_queue(delays: int) -> Queue:

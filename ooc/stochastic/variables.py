@@ -10,22 +10,18 @@ and add one place of x. A row that the worker has not touched is v, times `kept`
 0. So neither a beginning nor a reset costs anything: rows whose stamp is not the epoch are taken from v when they are
 first added to.
 
-The methods of `Scalar`, `Vector` and `Table` are what a user calls. They are compiled where compiled functions call
-them, and work without the compiler.
+What a user calls are the methods of `ooc.stochastic.operators`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.core import types
-from numba.extending import overload_method
 
 from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
 
 CHUNK = 16  # places of a vector that are one row
-_SHIFT, _PLACE = 4, 15
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
 STATE = 6
 OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed additions, of a mean that is reset
@@ -72,6 +68,15 @@ def note(mistake, which, number, row, column):
     """Note a mistake, unless there was one before."""
     if not mistake[0]:
         mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
+
+
+class Unchanged(NamedTuple):
+    """A variable that is only read: `Store` says what of what."""
+
+    number: int
+    places: int
+    values: np.ndarray
+    queue: Queue
 
 
 @inlined_kernel
@@ -312,126 +317,6 @@ def add_worker(slots, slot, row, late_times, sums, mean):
     if mean.size:
         for column in range(sums.size):
             mean[row, column] += slots.states[slot, WEIGHT] * values[column] - slots.past[slot, row, column]
-
-
-class Scalar(NamedTuple):
-    """A shared number, as `process` sees it."""
-
-    store: Store
-
-    def get(self) -> float:
-        """The present value."""
-        return read(self.store, 0, 0)
-
-    def add(self, delta: float) -> None:
-        """v <- v + delta."""
-        add(self.store, 0, 0, delta)
-
-    def delayed_add(self, delta: float) -> None:
-        """The same, before this element is processed the next time."""
-        delay(self.store, 0, 0, delta)
-
-    def late_add(self, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
-        add_late(self.store, 0, 0, delta)
-
-    def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
-        multiply(self.store, factor)
-
-    def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
-        weigh(self.store, weight)
-
-
-class Vector(NamedTuple):
-    """A shared array of one dimension, as `process` sees it."""
-
-    store: Store
-
-    def get(self, place: int) -> float:
-        """The present value at a place."""
-        return read(self.store, place >> _SHIFT, place & _PLACE)
-
-    def add(self, place: int, delta: float) -> None:
-        """v[place] <- v[place] + delta."""
-        add(self.store, place >> _SHIFT, place & _PLACE, delta)
-
-    def delayed_add(self, place: int, delta: float) -> None:
-        """The same, before this element is processed the next time."""
-        delay(self.store, place >> _SHIFT, place & _PLACE, delta)
-
-    def late_add(self, place: int, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
-        add_late(self.store, place >> _SHIFT, place & _PLACE, delta)
-
-    def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
-        multiply(self.store, factor)
-
-    def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
-        weigh(self.store, weight)
-
-
-class Table(NamedTuple):
-    """A shared array of two dimensions, as `process` sees it."""
-
-    store: Store
-
-    def get(self, row: int, column: int) -> float:
-        """The present value at a place."""
-        return read(self.store, row, column)
-
-    def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the present values of a row, as many as `into`, (n,), has room for."""
-        read_row(self.store, row, into)
-
-    def add(self, row: int, column: int, delta: float) -> None:
-        """v[row, column] <- v[row, column] + delta."""
-        add(self.store, row, column, delta)
-
-    def add_row(self, row: int, deltas: np.ndarray) -> None:
-        """v[row, :n] <- v[row, :n] + deltas, (n,)."""
-        add_row(self.store, row, deltas)
-
-    def delayed_add(self, row: int, column: int, delta: float) -> None:
-        """The same as `add`, before this element is processed the next time."""
-        delay(self.store, row, column, delta)
-
-    def late_add(self, row: int, column: int, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
-        add_late(self.store, row, column, delta)
-
-    def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
-        multiply(self.store, factor)
-
-    def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
-        weigh(self.store, weight)
-
-
-KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # by the number of dimensions
-OPERATORS = ("get", "get_row", "add", "add_row", "delayed_add", "late_add", "multiply", "average")
-
-
-def _let_compiled_functions_call(name: str) -> None:
-    """A method of the kinds of variables; numba inlines it, or a call would take as long as some twenty additions."""
-    bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in KINDS if hasattr(kind, name)}
-
-    options = {"forceinline": True, "_nrt": False, "error_model": "numpy"}
-
-    @overload_method(types.BaseNamedTuple, name, jit_options=options)  # type: ignore[call-arg]
-    def _(variable, *arguments):  # without types, as what it returns has to be alike
-        body = bodies.get(variable.instance_class)
-        if body is None:
-            return None
-        return lambda variable, *arguments: body(variable, *arguments)  # noqa: PLW0108, as the signatures have to match
-
-
-for _operator in OPERATORS:
-    _let_compiled_functions_call(_operator)
 
 
 def storage(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -62,14 +62,11 @@ class SplashFactorization(StochasticProgram):
         return {"items": Shared(rows, "float32"), "squares": Shared(rows, "float32")}
 
     def local_variables(self) -> dict[str, Local]:
-        work = Local((self.rank,), "float32", per="work")
         return {
             "user": Local((self.width,), "float32"),  # found by `squared_error` alone
             "gram": Local((self.rank, self.rank), per="work"),
             "best": Local((self.rank,), per="work"),
-            "row": work,
-            "squares": work,
-            "steps": work,
+            "row": Local((self.rank,), "float32", per="work"),
         }
 
     def constants(self) -> dict[str, Any]:
@@ -89,21 +86,16 @@ class SplashFactorization(StochasticProgram):
     @staticmethod
     def process(element, weight, shared, local):
         solve_user(element, shared, local)
-        row, best = local.row, local.best
-        times = np.float32(weight)
+        best, times = local.best, np.float32(weight)
+        shrinkage = np.float32(2.0 * shared.penalty)
         for entry in range(element.columns.size):
             item = element.columns[entry]
-            shared.items.get_row(item, row)
-            error = np.float32(2.0 * residual(element.values[entry], row, shared, local))
-            shrinkage = np.float32(2.0 * shared.penalty)
-            shared.squares.get_row(item, local.squares)
-            for k in range(row.size):
-                gradient = error * np.float32(best[k]) + shrinkage * row[k]
-                local.steps[k] = times * gradient * gradient
-                rate = shared.rate / np.sqrt(local.squares[k] + local.steps[k] + _LEAST)
-                local.squares[k] = -rate * times * gradient
-            shared.squares.add_row(item, local.steps)
-            shared.items.add_row(item, local.squares)
+            factors, squares = shared.items.row_view(item), shared.squares.row_view(item)
+            error = np.float32(2.0 * residual(element.values[entry], factors, shared, best))
+            for k in range(best.size):
+                gradient = error * np.float32(best[k]) + shrinkage * factors.get(k)
+                squares.add(k, times * gradient * gradient)
+                factors.add(k, -shared.rate * times * gradient / np.sqrt(squares.get(k) + _LEAST))
 
     @staticmethod
     def loss(element, shared, local):
@@ -163,11 +155,11 @@ class SplashFactorization(StochasticProgram):
 
 
 @inlined_kernel
-def residual(value, row, shared, local):
-    """u . v - (a - mean) of an item whose vector is in `row`."""
+def residual(value, factors, shared, best):
+    """u . v - (a - mean) of an item, given the row of its vector."""
     predicted = shared.mean
-    for k in range(row.size):
-        predicted += local.best[k] * row[k]
+    for k in range(best.size):
+        predicted += best[k] * factors.get(k)
     return predicted - value
 
 
@@ -176,8 +168,8 @@ def errors_of(element, shared, local):
     """The sum of the squared errors of a user's ratings."""
     total = 0.0
     for entry in range(element.columns.size):
-        shared.items.get_row(element.columns[entry], local.row)
-        error = residual(element.values[entry], local.row, shared, local)
+        factors = shared.items.row_view(element.columns[entry])
+        error = residual(element.values[entry], factors, shared, local.best)
         total += error * error
     return total
 

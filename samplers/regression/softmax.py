@@ -56,7 +56,7 @@ class Softmax(StochasticProgram):
 
     def local_variables(self) -> dict[str, Local]:
         work = Local((self.labels.size,), "float32", per="work")
-        return {"scores": work, "row": work, "steps": work}
+        return {"scores": work}
 
     def constants(self) -> dict[str, Any]:
         return {
@@ -76,8 +76,8 @@ class Softmax(StochasticProgram):
             shared.t.add(weight)
             shared.weights.multiply(max(1.0 - shared.shrinkage * weight / math.sqrt(shared.t.get()), 0.1))
         for entry in range(element.columns.size):
-            step(element.columns[entry], element.values[entry], weight, shared, local)
-        step(shared.intercepts, np.float32(1.0), weight, shared, local)
+            step(element.columns[entry], element.values[entry], weight, shared, local.scores)
+        step(shared.intercepts, np.float32(1.0), weight, shared, local.scores)
 
     @staticmethod
     def loss(element, shared, local):
@@ -127,13 +127,12 @@ def class_of(label, labels):
 @inlined_kernel
 def score(element, shared, local):
     """Set `local.scores` to those of a sample."""
-    scores, row = local.scores, local.row
+    scores = local.scores
     shared.weights.get_row(shared.intercepts, scores)
     for entry in range(element.columns.size):
-        shared.weights.get_row(element.columns[entry], row)
-        value = element.values[entry]
+        weights, value = shared.weights.row_view(element.columns[entry]), element.values[entry]
         for k in range(scores.size):
-            scores[k] += value * row[k]
+            scores[k] += value * weights.get(k)
 
 
 @inlined_kernel
@@ -173,15 +172,12 @@ def softmax_gradients(label, scores):
 
 
 @inlined_kernel
-def step(row, value, weight, shared, local):
+def step(column, value, weight, shared, gradients):
     """Take a step at the weights of all classes of one column, or at the intercepts."""
-    gradients, squares, steps = local.scores, local.row, local.steps
-    shared.squares.get_row(row, squares)
+    squares, weights = shared.squares.row_view(column), shared.weights.row_view(column)
     times = np.float32(weight)
     rate = -shared.rate * times
     for k in range(gradients.size):
         gradient = value * gradients[k]
-        steps[k] = times * gradient * gradient
-        squares[k] = rate * gradient / np.sqrt(squares[k] + steps[k] + _LEAST)
-    shared.squares.add_row(row, steps)
-    shared.weights.add_row(row, squares)
+        squares.add(k, times * gradient * gradient)
+        weights.add(k, rate * gradient / np.sqrt(squares.get(k) + _LEAST))
