@@ -100,7 +100,10 @@ def _hidden(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-os.environ["NUMBA_CACHE_DIR"] = str(cache_directory())
+CACHE = cache_directory()
+os.environ["NUMBA_CACHE_DIR"] = str(CACHE)
+# Loops around functions of users are written there as modules, see `ooc.stochastic.element_loops`.
+sys.path.append(str(CACHE))
 
 with _hidden("scipy"):  # only its version is asked for, and whether it has a BLAS: 0.25 s, for np.correlate
     import numba
@@ -119,4 +122,6 @@ unmanaged_kernel: Any = numba.njit(**_unmanaged)  # type: ignore[call-overload]
 reordered_kernel: Any = numba.njit(fastmath=True, **_unmanaged)  # type: ignore[call-overload]
 # For the body of a hot loop that the compiler would rather call.
 inlined_kernel: Any = numba.njit(forceinline=True, **_unmanaged)  # type: ignore[call-overload]
+# Likewise, of which nothing is kept: it is part of what calls it.
+uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged | {"cache": False})  # type: ignore[call-overload]
 inlined: Any = numba.njit(inline="always", error_model="numpy")

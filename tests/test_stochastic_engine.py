@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,19 @@ def test_a_wrong_type_is_told_with_its_line(matrix, tmp_path, monkeypatch):
     with pytest.raises(RequestError) as told:
         program.warm_up()
     assert 'py, line 16: `shared.t.add("heavy")` cannot be compiled' in told.value.what
+
+
+@pytest.mark.long
+def test_a_program_that_was_changed_is_compiled_anew(matrix, tmp_path, monkeypatch):
+    """What was cached of functions that it calls, of which others are gone by now, is in nobody's way."""
+    name = wrong(tmp_path, monkeypatch, "pass", "change(shared) if element.number < 0 else 0.0").target.split(":")[0]
+    file = tmp_path / f"{name}.py"
+    text = file.read_text().replace("shared.t.add(1.0)", "shared.t.get()")
+    for program in ("Wrong", "Other"):
+        file.write_text(text.replace("Wrong", program))
+        build = f"ProgramSpec('{name}:{program}', {{'parallelism': 1}}).build(Matrix('{matrix.path}')).warm_up()"
+        imports = "from blocks.ratings.matrix import Matrix; from ooc.worker import ProgramSpec"
+        subprocess.run([sys.executable, "-c", f"{imports}; {build}"], check=True, cwd=tmp_path)
 
 
 def test_a_function_that_reads_cannot_change_anything_even_by_another_one(matrix, tmp_path, monkeypatch):

@@ -1,15 +1,15 @@
 """The compiled loops over elements around the functions of a program.
 
 What `shared` and `local` are depends on what a program declares, so the loops are written for it, as a module. It lies
-in the directory of the compiled kernels, where numba's cache knows it by its file; its name is a hash of its text and
-of the file that the functions are in.
+in the directory of the compiled kernels, where numba's cache knows it by its file, and where modules are imported from;
+its name is a hash of its text and of the file that the functions are in. The types of `shared` and `local` are a module
+of their own, as the cache of a function that is called has them by name: those of programs that are gone, too.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from blocks.compiled import cache_directory
+from blocks.compiled import CACHE
 from blocks.files import publish
 
 
@@ -38,14 +38,9 @@ class Names(NamedTuple):
     work: Sequence[str]
 
 
-_HEAD = '''"""Loops over elements for {target}: made by ooc.stochastic.element_loops."""
+_TYPES = '''"""What functions of some program have: made by ooc.stochastic.element_loops."""
 
 from typing import Any, NamedTuple
-
-from blocks.compiled import inlined_kernel, unmanaged_kernel
-from {module} import {program} as Program
-from ooc.stochastic.elements import {element_at}
-from ooc.stochastic.variables import add_late
 
 
 class Shared(NamedTuple):
@@ -54,10 +49,18 @@ class Shared(NamedTuple):
 
 class Local(NamedTuple):
 {local}
+'''
+_HEAD = '''"""Loops over elements for {target}: made by ooc.stochastic.element_loops."""
+
+from blocks.compiled import inlined_kernel, uncached_kernel, unmanaged_kernel
+from {module} import {program} as Program
+from ooc.stochastic.elements import {element_at}
+from ooc.stochastic.variables import add_late
+from {types} import Local, Shared
 
 
 def compiled(function):
-    return inlined_kernel(getattr(function, "py_func", function))
+    return uncached_kernel(getattr(function, "py_func", function))
 
 
 process = compiled(Program.process)
@@ -112,34 +115,30 @@ def {name}_elements(block, visits, shared, local, found):
 
 def load(program: Any, names: Names) -> ModuleType:
     """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
-    text = source(type(program), names)
+    fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
+    types = _TYPES.format(shared=fields[0], local=fields[1])
+    text = source(type(program), names, _written("ooc_types", types, xxhash.xxh3_64(types.encode())))
     functions = [getattr(type(program), name) for name in ("process", *names.maps)]
     files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions})
     digest = xxhash.xxh3_64(text.encode())
     for file in files:
         digest.update(Path(file).read_bytes())
-    name = f"ooc_loops_{digest.hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = cache_directory() / f"{name}.py"
+    return importlib.import_module(_written("ooc_loops", text, digest))
+
+
+def _written(kind: str, text: str, digest: Any) -> str:
+    """The name of the module that has a text, which is there from now on."""
+    name = f"{kind}_{digest.hexdigest()}"
+    path = CACHE / f"{name}.py"
     if not path.exists():
         with publish(path) as beside:
             beside.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+        importlib.invalidate_caches()
+    return name
 
 
-def source(program: type, names: Names) -> str:
-    """The text of the module."""
+def source(program: type, names: Names, types: str) -> str:
+    """The text of the module. types: the module of `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
     places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]
@@ -152,8 +151,7 @@ def source(program: type, names: Names) -> str:
         module=program.__module__,
         program=program.__name__,
         element_at=element_at,
-        shared=_fields([*names.variables, *names.constants]),
-        local=_fields([*names.by_element, *names.by_entry, *names.work]),
+        types=types,
         local_at=", ".join(places) or "0",
         execute="\n".join(calls) or "    pass",
     )
