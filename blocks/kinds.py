@@ -22,11 +22,6 @@ def open_rows(path: Path) -> Dataset | Matrix | Samples:
     return Samples(path) if _kind(path) == Samples.kind else open_grid(path)
 
 
-def open_split(path: Path) -> Dataset | Matrix | Design:
-    """Open a dataset that can be split into shards; RequestError if it is of another kind."""
-    return Design(path) if _kind(path) == Design.kind else open_grid(path)
-
-
 def open_grid(path: Path) -> Dataset | Matrix:
     """Open a dataset that has blocks and slices; RequestError if it is of another kind."""
     return Matrix(path) if _kind(path) == Matrix.kind else Dataset(path)

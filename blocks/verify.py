@@ -130,6 +130,8 @@ def _in_samples(samples: Samples) -> Iterator[str]:
             seen[block.rows] = True
     if not seen.all():
         yield f"{samples.path / MANIFEST}: sample {int(np.argmin(seen))} is in no block"
+    if (whole := samples.of_whole()) and whole["numbers"].size != samples.rows:
+        yield f"{samples.path / MANIFEST}: {whole['numbers'].size} numbers in the whole for {samples.rows} samples"
 
 
 def _in_matrix(matrix: Matrix) -> Iterator[str]:

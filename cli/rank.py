@@ -105,7 +105,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
         state = Run(run).scratch
         data = Path(Run(run).config["dataset"]["path"])
     elif not chosen.ingests:
-        state = placed(chosen.parameters["scratch"] or run, task["rank"])
+        state = placed(chosen.parameters.get("scratch") or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])
         needed = _disk_needed(chosen, data)
     there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
@@ -129,10 +129,12 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
     """Bytes that a new run takes at most."""
     from samplers.factorization import training as factorization_training
     from samplers.lda import ring_training
-    from samplers.regression import path_plan
+    from samplers.regression import path_plan, softmax_training
 
     if chosen.name in ("train lasso", "train logistic"):
         return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)
+    if chosen.name == "train softmax":
+        return softmax_training.disk_needed(data)
     if chosen.name == "train mf":
         return factorization_training.disk_needed(data, chosen.parameters["rank"])
     return ring_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))

@@ -159,6 +159,7 @@ def choose(arguments: Sequence[str]) -> Chosen:
     app.command("train mf", cls=Training)(train.train_mf)
     app.command("train lasso", cls=Training)(regression.train_lasso)
     app.command("train logistic", cls=Training)(regression.train_logistic)
+    app.command("train softmax", cls=Training)(train.train_softmax)
     app.command("resume", cls=Training)(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
         app.command(kind.__name__.replace("_", " "), cls=Configured)(kind)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.ratings.matrix import Matrix
+    from blocks.samples.samples import Samples
 
 
 def shard(
-    data: Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix or a design matrix.")],
+    data: Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix, samples or a design matrix.")],
     out: Annotated[
         str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
     ],
@@ -50,7 +51,7 @@ def shard(
     tell(made, started, as_json=json)
 
 
-def tell(shards: Sequence[Dataset | Matrix | Design], started: float, *, as_json: bool) -> None:
+def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, *, as_json: bool) -> None:
     """Say what was made."""
     from blocks.describe import describe
 

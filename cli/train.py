@@ -298,6 +298,7 @@ def train_softmax(
     held_out: Annotated[
         Path | None, typer.Option(help="Samples to evaluate on, ingested with --columns-from DATA.")
     ] = None,
+    transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
     seed: Seed = 0,
@@ -314,26 +315,29 @@ def train_softmax(
     """
     from samplers.regression.softmax_training import train_softmax as train
 
-    last = train(
-        data,
-        run,
-        passes=passes,
-        loss=loss,
-        rate=rate,
-        regularization=regularization,
-        parallelism=_parallelism(parallelism),
-        most_parallelism=most_parallelism,
-        sync_per_pass=sync_per_pass,
-        evaluate_every=evaluate_every,
-        held_out=held_out,
-        workers=workers,
-        memory_bytes=bytes_of(memory),
-        seed=seed,
-        max_time=max_time,
-        overwrite=overwrite,
-        quiet=quiet,
-    )
-    tell(run, last, as_json=json)
+    with session(transport) as here:
+        last = train(
+            here.place(data),
+            here.place(run),
+            passes=passes,
+            loss=loss,
+            rate=rate,
+            regularization=regularization,
+            parallelism=_parallelism(parallelism),
+            most_parallelism=most_parallelism,
+            sync_per_pass=sync_per_pass,
+            evaluate_every=evaluate_every,
+            held_out=held_out and here.place(held_out),
+            workers=here.workers or workers,
+            memory_bytes=here.memory or bytes_of(memory),
+            seed=seed,
+            max_time=here.limit(max_time),
+            overwrite=overwrite,
+            quiet=quiet or here.quiet,
+            ring=here.ring,
+        )
+    if here.is_first:
+        tell(here.place(run), last, as_json=json)
 
 
 def resume(

@@ -32,6 +32,7 @@ from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
 
 SCHEMA = 1
+GENERATIONS = 3  # on the disk at most, while the third replaces the first
 
 
 class Layout:

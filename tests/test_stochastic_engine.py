@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.plan import make_plan
 from ooc.stochastic.degrees import Choice, choose, group_sizes
-from ooc.stochastic.tasks import Combine, HeldOut, Process, pass_stages, trial_stages
+from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, cut, pass_stages, trial_stages
 from ooc.training import train
 from ooc.worker import ProgramSpec
 
@@ -173,14 +174,18 @@ def test_trials_become_rare_once_they_choose_the_same():
 
 @pytest.mark.parametrize(("elements", "rounds", "degree", "slots"), [(90, 1, 7, 3), (91, 4, 5, 5), (10, 2, 5, 2)])
 def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots):
-    stages = pass_stages(elements, rounds, degree, slots, 3)
+    bounds = cut(0, elements, rounds)
+    runs = [cut(first, last, degree) for first, last in pairwise(bounds)]
+    stages = pass_stages(runs, degree, slots, 3)
     tasks = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Process)]
     assert [number for task in tasks for number in range(task.first, task.last)] == list(range(elements))
     sizes = {task.last - task.first for task in tasks}
     assert max(sizes) - min(sizes) <= 2
-    combined = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Combine)]
-    assert len(combined) == rounds * -(-degree // slots) * 3
-    assert sum(task.workers for task in combined if not task.share) == rounds * degree
+    gathered = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Gather)]
+    assert len(gathered) == rounds * -(-degree // slots) * 3
+    assert sum(task.workers for task in gathered if not task.share) == rounds * degree
+    assert [sum(getattr(task, end) for task in gathered) for end in ("begins", "ends")] == [rounds * 3] * 2
+    assert [isinstance(stages_[-1][0], Combine) for stages_ in stages] == [True] * rounds
 
 
 def test_no_group_sees_the_data_of_another_or_that_of_the_test():

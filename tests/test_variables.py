@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from ooc.stochastic.variable_arrays import (
     Shared,
-    combined_of,
     committed_specs,
+    gathered_of,
     make_queue,
     slot_specs,
     slots_of,
     unchanged_variable,
     variable_of,
 )
-from ooc.stochastic.variables import WEIGHTS, begin, combine, storage, unpacked
+from ooc.stochastic.variables import WEIGHTS, begin, combine, gather, storage, unpacked
 
 SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
 FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]
@@ -60,20 +60,22 @@ class Workers:
 
     def run(self, programs: list[list[Operation]], *, accumulate: bool = False) -> None:
         """One round: all workers, a batch after the other, then what they come to, in two shares of the rows."""
-        rows = len(self.arrays["v"])
+        rows, gathered = len(self.arrays["v"]), gathered_of("v", self.arrays)
+        for array in gathered:
+            array[:] = 0
         for before in range(0, len(programs), self.slots):
             batch = programs[before : before + self.slots]
             for slot, operations in enumerate(batch):
                 variable = self.begin(slot)
                 for operation in operations:
                     execute(variable, operation)
-            for first, last in ((0, rows // 2), (rows // 2, rows)):
-                combined = combined_of("v", self.arrays, self.arrays["v"], with_mean=True)
-                workers = before, len(batch), len(programs)
-                slots = slots_of("v", self.arrays, len(batch))
-                combine(slots, self.arrays["v"], (first, last), workers, accumulate, combined)
+            late_times = 0 if accumulate else len(programs) - 1
+            gather(slots_of("v", self.arrays, len(batch)), (0, rows), late_times, gathered)
             if self.declared.averaged:
                 self.arrays["v.weights"] += self.arrays["v.states"][: len(batch), WEIGHTS].sum()
+        value, mean = self.arrays["v"], self.arrays.get("v.mean", np.empty((0, self.arrays["v"].shape[1])))
+        for share in ((0, rows // 2), (rows // 2, rows)):
+            combine(gathered, value, share, len(programs), accumulate, value, mean)
 
 
 def execute(variable: Any, operation: Operation) -> None:

@@ -152,6 +152,8 @@ def write_rows(
     overwrite: bool,
 ) -> Samples:
     """Make a set of samples of chunks of rows, which are numbered one after the other. columns: see `write_samples`."""
+    from importlib.metadata import version
+
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
         sizes, width = _spill(target.spill / "rows", chunks)
         total = np.sum(sizes, axis=0) if sizes else np.zeros(2, np.int64)
@@ -164,10 +166,12 @@ def write_rows(
         for number, bucket in enumerate(filled):
             with (target.spill / f"{bucket}").open("rb") as file:
                 block = _block([spilled(file, size) for size in pieces[bucket]], seed, number)
-            blocks.append(_publish(target.root, number, block))
+            blocks.append(write_block(target.root, number, block))
             labels = np.unique(np.concatenate((labels, block.labels)))[: MOST_LABELS + 1]
         shutil.rmtree(target.spill)
-        _finish(target.root, blocks, labels if labels.size <= MOST_LABELS else np.empty(0), columns or width, made)
+        labels = labels if labels.size <= MOST_LABELS else np.empty(0)
+        made = {"ooc": version("ooc"), "command": "ingest", **made}
+        finish_samples(target.root, blocks, labels, columns or width, made)
     return Samples(out)
 
 
@@ -213,15 +217,21 @@ def _block(pieces: Sequence[Rows], seed: int, number: int) -> SampleBlock:
     return SampleBlock(rows.numbers, rows.labels, offsets, rows.columns, rows.values)
 
 
-def _publish(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
+def write_block(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
+    """Write a block of a new sample set; returns its entry in the manifest."""
     entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
     return {**entry, "rows": block.labels.size, "entries": block.values.size}
 
 
-def _finish(root: Path, blocks: list[dict[str, Any]], labels: np.ndarray, columns: int, made: dict[str, Any]) -> None:
-    """Write the index and, last, the manifest."""
-    from importlib.metadata import version
-
+def finish_samples(
+    root: Path,
+    blocks: list[dict[str, Any]],
+    labels: np.ndarray,
+    columns: int,
+    made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Write the index and, last, the manifest. shard: of what whole it is one, see `blocks.samples.shards`."""
     rows, entries = ([entry[name] for entry in blocks] for name in ("rows", "entries"))
     bounds = np.concatenate(([0], np.cumsum(rows))).astype(np.int64)
     index = write_arrays(root, "index.h5", SampleIndex(bounds, np.array(entries, np.int64), labels)._asdict())
@@ -237,10 +247,11 @@ def _finish(root: Path, blocks: list[dict[str, Any]], labels: np.ndarray, column
             "rows": sum(rows),
             "columns": columns,
             "entries": sum(entries),
-            "made": {"ooc": version("ooc"), "command": "ingest", **made},
+            "made": made,
             "index": index,
             "texts": {},
             "slices": [],
             "blocks": blocks,
+            **({"shard": shard} if shard else {}),
         },
     )

@@ -30,10 +30,12 @@ from blocks.design.design import Design
 from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
-from blocks.kinds import open_grid, open_split
+from blocks.kinds import open_any, open_grid
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.writer import finish_matrix
+from blocks.samples.samples import Samples
+from blocks.samples.shards import split_samples
 from blocks.shards.dealing import Runs, deal_documents
 from blocks.shards.whole import Columns, columns_hash, columns_of
 from blocks.store import check_file
@@ -82,25 +84,28 @@ def make_shards(
     memory: int | None = None,
     overwrite: bool = False,
     bar: Bar = no_bar,
-) -> list[Dataset | Matrix | Design]:
-    """Split a dataset into as many shards; returns them. A design matrix is split by its rows, see
-    `blocks.design.row_shards`.
+) -> list[Dataset | Matrix | Samples | Design]:
+    """Split a dataset into as many shards; returns them. Of a design matrix, and of samples, each shard has a run of
+    rows, see `blocks.design.row_shards` and `blocks.samples.shards`.
 
     out: a directory for all of them, as `shard-0`, `shard-1`, ..., which appears when all are complete; or a path with
     `{rank}` for each, which then appear one after the other. workers: processes, None for all cores. memory: bytes for
     the whole process tree, None for a quarter of what is available; neither changes the result. Raises RequestError for
     a request that makes no sense, WorkFailed for damaged data or a full disk; nothing is left behind then.
     """
-    whole = open_split(Path(data))
+    whole = open_any(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
         raise RequestError(f"{out} is the dataset itself", "Choose another name for its shards.")
     with _new_shards(out, shards, overwrite) as targets:
         if isinstance(whole, Design):
             _require_sound(whole)
             split_design(whole, targets, bar)
+        elif isinstance(whole, Samples):
+            _require_sound(whole)
+            split_samples(whole, targets, bar)
         else:
             _split(whole, targets, workers, memory, bar)
-    return [open_split(path) for path in _paths(out, shards)]
+    return [open_any(path) for path in _paths(out, shards)]
 
 
 def ingest_shards(
@@ -173,17 +178,19 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
                 _finish_corpus(whole, target, blocks[number], columns, common)
 
 
-def _require_sound(whole: Dataset | Matrix | Design) -> None:
-    """Raise unless all files but the blocks, which workers look at, and the slices, which nobody does, are whole."""
+def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
+    """Raise unless all files are whole, of a grid but for the blocks, which workers look at, and the slices, which
+    nobody does."""
     if "shard" in whole.manifest:
         raise RequestError(f"{whole.path} is a shard itself", "Split the dataset that it was made of.")
-    others = {entry["file"] for kind in ("blocks", "slices") for entry in whole.manifest[kind]}
+    grid = ("blocks", "slices") if isinstance(whole, Dataset | Matrix) else ()
+    others = {entry["file"] for kind in grid for entry in whole.manifest[kind]}
     for path, entry in whole.files():
         if entry["file"] not in others:
             require_whole(whole, path, entry)
 
 
-def require_whole(whole: Dataset | Matrix | Design, path: Path, entry: dict[str, Any]) -> None:
+def require_whole(whole: Dataset | Matrix | Samples | Design, path: Path, entry: dict[str, Any]) -> None:
     """Raise WorkFailed if a file of a dataset is not what was written: shards would be so, too, but not say it."""
     if problem := check_file(path, entry):
         raise WorkFailed(f"damaged: {problem}", f"See what is left with: ooc verify {whole.path}")

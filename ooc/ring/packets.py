@@ -43,7 +43,8 @@ class Slots:
 
     @staticmethod
     def specs(rooms: Sequence[np.ndarray], count: int) -> dict[str, ArraySpec]:
-        parts, most = max(room.size for room in rooms), max(int(room.sum()) for room in rooms)
+        parts = max((room.size for room in rooms), default=0)
+        most = max((int(room.sum()) for room in rooms), default=0)
         one = (ArraySpec((_NUMBER * parts + most,), "uint8"), ArraySpec((most,), "uint8"), ArraySpec((parts,), "int64"))
         return {name: spec for slot in range(count) for name, spec in zip(_names(slot), one, strict=True)}
 

@@ -17,9 +17,9 @@ from ooc.program import Arrays, Job
 from ooc.stochastic import element_loops
 from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
-from ooc.stochastic.tasks import Combine, HeldOut, Process
-from ooc.stochastic.variable_arrays import combined_of, make_queue, slots_of, unchanged_variable, variable_of
-from ooc.stochastic.variables import FULL, LOST, STATE, Queue, begin, combine, place_of
+from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process
+from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, unchanged_variable, variable_of
+from ooc.stochastic.variables import FULL, LOST, STATE, WEIGHTS, Queue, begin, combine, gather, place_of
 from ooc.streams import stream_key
 
 if TYPE_CHECKING:
@@ -66,24 +66,27 @@ class ElementJobs:
         return self._loops.__name__
 
     def do(self, job: Job) -> Any:
-        """Do a job; returns seconds, of a combination or of elements processed, or losses."""
+        """Do a job; returns the seconds that it took, or what a function gives."""
         program = self._program
         if job.phase in program.functions:
             return self._values(job)
         trial = job.phase == program.trial.name
         choice = Choice(*job.shared["choice"].tolist())
         task = program.stages_of(job.phase, choice)[job.stage][job.part]
-        if isinstance(task, HeldOut):
-            return self._test(task, job.shared, choice.passes)
         began = time.perf_counter()
-        if isinstance(task, Combine):
+        if isinstance(task, HeldOut):
+            self._test(task, job.shared, choice.passes)
+        elif isinstance(task, Gather):
+            self._gather(task, job.shared)
+        elif isinstance(task, Combine):
             self._combine(task, job.shared, trial=trial)
         else:
             with self._put_back(task, job.shared) if trial else nullcontext():
-                self._process(task, job.shared, choice.passes)
+                self.process(task, job.shared, choice.passes)
         return time.perf_counter() - began
 
-    def _process(self, task: Process, arrays: Arrays, passes: int) -> None:
+    def process(self, task: Process, arrays: Arrays, passes: int) -> None:
+        """Be a worker. passes: how often the elements were processed before."""
         program, queue = self._program, make_queue(self._program.delays)
         variables = [
             variable_of(name, declared, arrays, number, task.slot, queue)
@@ -100,27 +103,44 @@ class ElementJobs:
             if at >= 0:
                 self._report(at, queue)
 
+    def _gather(self, task: Gather, arrays: Arrays) -> None:
+        late_times = 0 if self._program.strategy == "accumulate" else task.degree - 1
+        for name in self._program.declared:
+            gathered, slots = gathered_of(name, arrays), slots_of(name, arrays, task.workers)
+            rows = share_of(len(gathered.sums), task)
+            if task.begins:
+                for array in gathered:
+                    array[slice(*rows)] = 0
+            gather(slots, rows, late_times, gathered)
+            if task.share == 0:
+                before = 0.0 if task.begins else arrays[f"{name}.weighed"]
+                arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
+
     def _combine(self, task: Combine, arrays: Arrays, *, trial: bool) -> None:
-        program = self._program
-        workers = task.before, task.workers, task.degree
-        for name in program.declared:
-            base = arrays[name]
-            rows = len(base) * task.share // task.shares, len(base) * (task.share + 1) // task.shares
-            into = arrays[f"{name}.candidate"] if trial else base
-            combined = combined_of(name, arrays, into, with_mean=not trial)
-            combine(
-                slots_of(name, arrays, task.workers), base, rows, workers, program.strategy == "accumulate", combined
-            )
+        for name in self._program.declared:
+            into = arrays[f"{name}.candidate" if trial else name]
+            rows = share_of(len(into), task)
+            self._set(name, arrays, rows, task.degree, into, with_mean=not trial)
             if not math.isfinite(float(into[slice(*rows)].sum())) and not trial:
                 raise WorkFailed(
-                    f"`{name}` is not finite any more: the steps of {type(program).__name__} became too long",
+                    f"`{name}` is not finite any more: the steps of {type(self._program).__name__} became too long",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )
 
-    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> float:
+    def _set(
+        self, name: str, arrays: Arrays, rows: tuple[int, int], degree: int, into: np.ndarray, *, with_mean: bool
+    ) -> None:
+        """Set some rows of a variable to what all have come to. with_mean: its mean, if it has one, too."""
+        none = np.empty((0, into.shape[1]))
+        mean = arrays.get(f"{name}.mean", none) if with_mean else none
+        accumulate = self._program.strategy == "accumulate"
+        combine(gathered_of(name, arrays), arrays[name], rows, degree, accumulate, into, mean)
+
+    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
         shared = self._unchanged({name: arrays[f"{name}.candidate"] for name in self._program.declared})
         stretches = self._stretches(task.first, task.last, arrays, passes)
-        return math.fsum(math.fsum(self._map("loss", shared, stretch)) for stretch in stretches)
+        loss = math.fsum(math.fsum(self._map("loss", shared, stretch)) for stretch in stretches)
+        arrays["tests"][:, task.place] = loss, task.last - task.first
 
     def _values(self, job: Job) -> np.ndarray:
         shared = self._unchanged({name: job.shared[name] for name in self._program.declared})
@@ -161,9 +181,11 @@ class ElementJobs:
         program = self._program
         starts, entries = program.first_elements, program.first_entries
         block = int(np.searchsorted(starts, first, side="right")) - 1
+        before, machine = (program.before, 0) if program.before is not None else (0, program.machine)
+        key = stream_key(program.seed, passes, machine)
         while first < last:
             place, end = int(starts[block]), int(starts[block + 1])
-            visits = Visits(first - place, min(last, end) - place, place, passes, stream_key(program.seed, passes))
+            visits = Visits(first - place, min(last, end) - place, place + before, passes, key)
             mine = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
             locals_ = program.locals.items()
             kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
@@ -230,13 +252,18 @@ class ElementJobs:
                 loop = getattr(self._loops, f"{name}_elements")
                 loop(block, stretch.visits, self._unchanged(arrays), stretch.local, np.empty(0))
         for name in program.declared:
-            combined = combined_of(name, arrays, arrays[name], with_mean=True)
-            combine(slots_of(name, arrays, 0), arrays[name], (0, 0), (0, 0, 1), False, combined)
+            gather(slots_of(name, arrays, 0), (0, 0), 0, gathered_of(name, arrays))
+            self._set(name, arrays, (0, 0), 1, arrays[name], with_mean=True)
 
     def _local(self, kept: Arrays) -> Any:
         """`local`, of all elements of a block, given what is kept of them."""
         arrays = {**kept, **self._work}
         return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
+
+
+def share_of(rows: int, task: Gather | Combine) -> tuple[int, int]:
+    """The first of the rows that a task is about, and the one after the last."""
+    return rows * task.share // task.shares, rows * (task.share + 1) // task.shares
 
 
 def constant(value: Any) -> Any:

@@ -136,6 +136,16 @@ def entry_bounds(dataset: Store) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(dataset.index.cells.sum(axis=1))))
 
 
+def elements_of_whole(dataset: Store) -> int:
+    """How many elements there are in all shards."""
+    return dataset.manifest["shard"]["whole"][dataset.counted]
+
+
+def elements_before(dataset: Store) -> int | None:
+    """How many elements there are in the shards before this one; None if it is no run of the elements of the whole."""
+    return dataset.manifest["shard"].get("first")
+
+
 def tiny_block(dataset: Store) -> Any:
     """What `elements_of` gives, of no element, for compiling."""
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)

@@ -3,13 +3,14 @@
 A program gives `process(element, weight, shared, local)`. Of m workers each processes a share of the elements, each of
 these m times as heavy, beginning with what the shared variables were; what all have come to is combined by equation 9
 (see `ooc.stochastic.variables`), at the end of each round. m is a property of the run: processes take workers as they
-are free."""
+are free. On a ring each machine has m / R of the workers, on the elements of its shard; what all have is added up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,10 +22,10 @@ from ooc import user_functions
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.shared import ArraySpec
 from ooc.stochastic.degrees import Choice, choose, group_sizes
-from ooc.stochastic.elements import KINDS, bounds_of, entry_bounds
-from ooc.stochastic.tasks import Combine, Process, Stage, pass_stages, tested, trial_stages
+from ooc.stochastic.elements import KINDS, bounds_of, elements_before, elements_of_whole, entry_bounds
+from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, Stage, cut, pass_stages, trial_stages
 from ooc.stochastic.variable_arrays import Shared, check_variable, committed_specs, slot_specs
-from ooc.stochastic.variables import WEIGHTS, unpacked
+from ooc.stochastic.variables import Gathered, unpacked
 
 AUTO = "auto"
 STRATEGIES = ("reweight", "average", "accumulate")
@@ -59,7 +60,7 @@ class StochasticProgram(StaticProgram):
     parallelism: workers, or "auto" for as many as a trial of up to `most_parallelism` chooses, see
     `ooc.stochastic.degrees`; that takes `loss`. sync_per_pass: rounds of a pass. strategy: "reweight"; or, to compare
     with, "average" and "accumulate": elements have weight 1 then, and what workers have changed is averaged, or added
-    up."""
+    up. on_ring: the dataset is a shard, and all shards are trained on together."""
 
     start = Phase("start", "grid", writes=False)
     trial = Phase("trial", "grid", writes=False, staged=True)
@@ -76,17 +77,22 @@ class StochasticProgram(StaticProgram):
         sync_per_pass: int = 1,
         strategy: str = "reweight",
         seed: int = 0,
+        on_ring: bool = False,
     ) -> None:
         super().__init__(dataset)
         self.seed, self.rounds, self.strategy = seed, sync_per_pass, strategy
+        self.machine: int = dataset.shard if on_ring else 0
+        self.machines: int = dataset.shards if on_ring else 1
         self.adaptive = parallelism == AUTO
-        self.first_degree = 1 if self.adaptive else int(parallelism)
-        self.most = most_parallelism if self.adaptive else self.first_degree
+        self.first_degree = self.machines if self.adaptive else int(parallelism)
+        self.most = max(most_parallelism, self.machines) if self.adaptive else self.first_degree
         self.functions = [*(["loss"] if hasattr(self, "loss") else []), *self.maps]
         self.declared, self.locals = self.shared_variables(), self.local_variables()
         self._check()
         self.first_elements, self.first_entries = bounds_of(dataset), entry_bounds(dataset)
         self.elements = int(self.first_elements[-1])
+        self.everywhere = elements_of_whole(dataset) if on_ring else self.elements
+        self.before = elements_before(dataset) if on_ring else 0
         self._check_sizes()
         self.initial = (self.start,)
         self.phases = (self.trial, self.passes) if self.adaptive else (self.passes,)
@@ -139,10 +145,15 @@ class StochasticProgram(StaticProgram):
     def _check_sizes(self) -> None:
         if self.adaptive and "loss" not in self.functions:
             raise RequestError("--parallelism auto is for programs that have a loss", "Say how many workers there are.")
-        if self.rounds * self.most > self.elements:
+        if self.first_degree % self.machines:
             raise RequestError(
-                f"{self.most} workers and {self.rounds} synchronisations a pass are too many for {self.elements} "
-                f"{self.dataset.counted}",
+                f"--parallelism {self.first_degree}: {self.machines} machines cannot have as many workers each",
+                f"Give a multiple of {self.machines}.",
+            )
+        if self.rounds * (self.most // self.machines) > self.elements:
+            raise RequestError(
+                f"{self.most // self.machines} workers and {self.rounds} synchronisations a pass are too many for "
+                f"{self.elements} {self.dataset.counted}",
                 "Give a smaller --parallelism.",
             )
 
@@ -154,7 +165,7 @@ class StochasticProgram(StaticProgram):
     @cached_property
     def slots(self) -> int:
         """Workers of a batch."""
-        return min(self.most, max(2, _SLOTS_BYTES // self._slot_bytes()))
+        return min(self.most // self.machines, max(2, _SLOTS_BYTES // self._slot_bytes()))
 
     @cached_property
     def shares(self) -> int:
@@ -180,6 +191,7 @@ class StochasticProgram(StaticProgram):
                 specs[f"{name}.candidate"] = specs[name]
         if self.adaptive:
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
+            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the group at hand
         return specs | self.local_specs()
 
     def primary_arrays(self) -> Sequence[str]:
@@ -207,6 +219,15 @@ class StochasticProgram(StaticProgram):
         work = sum(local.spec(0).bytes for local in self.locals.values() if local.per == "work")
         kept = sum(spec.bytes for spec in self.local_specs().values()) if self.adaptive else 0
         return work + kept // 2 + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
+
+    def sent_bytes(self, machines: int) -> int:
+        """What workers have, added up, goes round, and then what it comes to; after each round."""
+        arrays = self.shared_arrays()
+        gathered = (arrays[name].bytes for name in self._gathered_names())
+        return 2 * self.rounds * sum(gathered)
+
+    def _gathered_names(self) -> list[str]:
+        return [f"{name}.{field}" for name in self.declared for field in (*Gathered._fields, "weighed")]
 
     # The engine's calls
 
@@ -238,11 +259,26 @@ class StochasticProgram(StaticProgram):
     def rounds_of(self, phase: str, choice: Choice) -> list[list[Stage]]:
         """The stages of a phase, round by round."""
         if phase == self.passes.name:
-            return pass_stages(self.elements, self.rounds, choice.degree, self.slots, self.shares)
+            return pass_stages(self._runs(choice.degree), choice.degree, self.slots, self.shares)
         if choice.passes < choice.next_trial:
             return []
-        groups = group_sizes(choice.degree, self.most)
-        return [trial_stages(self.elements // self.rounds, groups, self.slots, self.shares, _TESTS)]
+        among = self._groups(choice.degree), self.slots, self.shares, _TESTS, self.machines
+        return [trial_stages(self.elements // self.rounds, *among)]
+
+    def _runs(self, degree: int) -> list[list[int]]:
+        """Where the runs of elements of the workers that are here begin and end, round by round.
+
+        With one round, and shards that are runs of the whole, workers have the elements that they have on one machine.
+        """
+        here = degree // self.machines
+        if self.rounds == 1 and self.before is not None:
+            bounds = cut(0, self.everywhere, degree)[self.machine * here :][: here + 1]
+            return [[bound - self.before for bound in bounds]]
+        return [cut(first, last, here) for first, last in pairwise(cut(0, self.elements, self.rounds))]
+
+    def _groups(self, degree: int) -> list[int]:
+        """Workers of each group of a trial, as many at each machine."""
+        return [self.machines * size for size in group_sizes(degree // self.machines, self.most // self.machines)]
 
     def stages_of(self, phase: str, choice: Choice) -> list[Stage]:
         """The stages of a phase."""
@@ -257,6 +293,14 @@ class StochasticProgram(StaticProgram):
         rounds = self.rounds_of(phase.name, self._choice) if phase in self.phases else []
         return stage + 1 in np.cumsum([len(stages) for stages in rounds])
 
+    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
+        first = self.stages_of(phase.name, self._choice)[stage][0]
+        if isinstance(first, HeldOut):
+            return [shared["tests"]]
+        if isinstance(first, Gather) and first.ends:
+            return [shared[name] for name in self._gathered_names()]
+        return []
+
     def update(self, job: Job) -> Any:
         return self.jobs.do(job)
 
@@ -270,27 +314,24 @@ class StochasticProgram(StaticProgram):
         self._stage += 1
         if isinstance(first, Process):
             shared["times"][:2] += np.mean(answers), np.max(answers) - np.mean(answers)
-        elif isinstance(first, Combine):
-            shared["times"][2] += max(answers)
-            self._combined(phase, first, shared)
+        elif isinstance(first, HeldOut):
+            losses, elements = shared["tests"]
+            self._losses.append(math.fsum(losses) / elements.sum())
         else:
-            self._losses.append(math.fsum(answers) / tested(self.elements // self.rounds))
+            shared["times"][2] += max(answers)
+        if isinstance(first, Combine) and phase is self.passes:
+            for name in (name for name, declared in self.declared.items() if declared.averaged):
+                shared[f"{name}.weights"] += shared[f"{name}.weighed"]
         if self._stage == len(stages):
             self._ended(phase, shared)
         return {}
-
-    def _combined(self, phase: Phase, done: Combine, shared: Arrays) -> None:
-        """Some workers were combined, of all variables: the sums of weights of their iterates."""
-        for name, declared in self.declared.items():
-            if declared.averaged and phase is self.passes:
-                shared[f"{name}.weights"] += shared[f"{name}.states"][: done.workers, WEIGHTS].sum()
 
     def _ended(self, phase: Phase, shared: Arrays) -> None:
         """All stages of a phase are done."""
         if phase is self.passes:
             shared["choice"][:] = self._choice._replace(passes=self._choice.passes + 1)
             return
-        groups = group_sizes(self._choice.degree, self.most)
+        groups = self._groups(self._choice.degree)
         shared["tried"][:] = 0
         shared["tried"][: len(groups)] = np.column_stack((groups, self._losses))
         shared["choice"][:] = choose(self._choice, groups, self._losses)
@@ -299,7 +340,7 @@ class StochasticProgram(StaticProgram):
         tried = shared["tried"].tolist() if self.adaptive else []
         told = {f"held_out_loss_of_{int(degree)}": loss for degree, loss in tried if degree}
         times = dict(zip(TIMES, shared["times"].tolist(), strict=True))
-        means = {name: total / self.elements for name, total in sums.items()}
+        means = {name: total / self.everywhere for name, total in sums.items()}
         return {**means, "parallelism": int(shared["choice"][0]), **told, **times}
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:

@@ -21,27 +21,40 @@ class Process(NamedTuple):
     degree: int
 
 
-class Combine(NamedTuple):
-    """Combine a share, number `share` of `shares`, of all variables, of the `workers` in the first slots.
+class Gather(NamedTuple):
+    """Add up a share, number `share` of `shares`, of all variables, of the `workers` in the first slots.
 
-    before: workers that were combined before. degree: of all.
+    begins: whether no others of the round came before. ends: whether these are the last ones. degree: of all.
     """
 
     share: int
     shares: int
-    before: int
     workers: int
+    begins: bool
+    ends: bool
+    degree: int
+
+
+class Combine(NamedTuple):
+    """Set a share, number `share` of `shares`, of all variables to what all `degree` workers have come to."""
+
+    share: int
+    shares: int
     degree: int
 
 
 class HeldOut(NamedTuple):
-    """The losses of the elements from `first` to `last` (exclusive), by what a group has come to."""
+    """The losses of the elements from `first` to `last` (exclusive), by what a group has come to.
 
+    place: of the test among those of the group.
+    """
+
+    place: int
     first: int
     last: int
 
 
-Task = Process | Combine | HeldOut
+Task = Process | Gather | Combine | HeldOut
 Stage = Sequence[Task]
 
 
@@ -50,34 +63,35 @@ def cut(first: int, last: int, pieces: int) -> list[int]:
     return [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
 
 
-def synchronised(bounds: Sequence[int], slots: int, shares: int) -> Iterator[Stage]:
-    """As many workers as there are runs of elements between bounds, and their combination."""
-    degree = len(bounds) - 1
-    for before in range(0, degree, slots):
+def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
+    """As many workers, of `degree` on all machines, as there are runs of elements between bounds; their combination."""
+    here = len(bounds) - 1
+    for before in range(0, here, slots):
         batch = list(pairwise(bounds[before : before + slots + 1]))
         yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(batch)]
-        yield [Combine(share, shares, before, len(batch), degree) for share in range(shares)]
+        ends = before + slots >= here
+        yield [Gather(share, shares, len(batch), before == 0, ends, degree) for share in range(shares)]
+    yield [Combine(share, shares, degree) for share in range(shares)]
 
 
-def pass_stages(elements: int, rounds: int, degree: int, slots: int, shares: int) -> list[list[Stage]]:
-    """The stages of each round of a pass."""
-    bounds = cut(0, elements, rounds)
-    return [list(synchronised(cut(first, last, degree), slots, shares)) for first, last in pairwise(bounds)]
+def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares: int) -> list[list[Stage]]:
+    """The stages of each round of a pass. rounds: where the runs of the elements of the workers that are here begin and
+    end."""
+    return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
 
 
-def trial_stages(elements: int, groups: Sequence[int], slots: int, shares: int, tests: int) -> list[Stage]:
+def trial_stages(
+    elements: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
+) -> list[Stage]:
     """The stages of a trial over some elements: each group trains on a part of the first half, each worker of them on
-    as much as the others; then the second half tests it."""
+    as much as the others; then the second half tests it. Each of some machines has as many workers of each group."""
     half, begin = elements // 2, 0
-    bounds = cut(0, half, sum(groups))
+    bounds = cut(0, half, sum(groups) // machines)
     stages: list[Stage] = []
     for size in groups:
-        stages += synchronised(bounds[begin : begin + size + 1], slots, shares)
-        stages.append([HeldOut(first, last) for first, last in pairwise(cut(half, elements, tests))])
-        begin += size
+        end = begin + size // machines
+        stages += synchronised(bounds[begin : end + 1], size, slots, shares)
+        places = enumerate(pairwise(cut(half, elements, tests)))
+        stages.append([HeldOut(place, first, last) for place, (first, last) in places])
+        begin = end
     return stages
-
-
-def tested(elements: int) -> int:
-    """Of so many elements of a trial, those that test."""
-    return elements - elements // 2

@@ -11,7 +11,7 @@ from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from ooc.stochastic.operators import FIXED_KINDS, KINDS
-from ooc.stochastic.variables import STATE, Combined, Queue, Slots, Store, Unchanged, storage
+from ooc.stochastic.variables import STATE, Gathered, Queue, Slots, Store, Unchanged, storage
 
 _TYPES = ("float64", "float32")
 
@@ -46,7 +46,7 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
 
 
 def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
-    """What some workers have of a variable, each in a slot, and where they are summed up."""
+    """What some workers have of a variable, each in a slot, and what all have, gathered."""
     rows, width = storage(declared.shape)
     many = {"values": rows, "late": rows if declared.delayed else 0, "past": rows if declared.averaged else 0}
     return {
@@ -55,6 +55,9 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
         f"{name}.epochs": ArraySpec((slots, 1), "int64"),
         f"{name}.states": ArraySpec((slots, STATE), "float64"),
         f"{name}.sums": ArraySpec((rows, width), "float64"),
+        f"{name}.rests": ArraySpec((rows, 2), "float64"),
+        f"{name}.iterates": ArraySpec((many["past"], width), "float64"),
+        f"{name}.weighed": ArraySpec((1,), "float64"),
     }
 
 
@@ -63,10 +66,9 @@ def slots_of(name: str, arrays: Arrays, count: int) -> Slots:
     return Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
 
 
-def combined_of(name: str, arrays: Arrays, into: np.ndarray, *, with_mean: bool) -> Combined:
-    """Where workers are combined. with_mean: whether their iterates count in the mean, if there is one."""
-    none = np.empty((0, into.shape[1]))
-    return Combined(arrays[f"{name}.sums"], into, arrays.get(f"{name}.mean", none) if with_mean else none)
+def gathered_of(name: str, arrays: Arrays) -> Gathered:
+    """Where what workers have of a variable is added up."""
+    return Gathered(*(arrays[f"{name}.{field}"] for field in Gathered._fields))
 
 
 def variable_of(name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue) -> Any:

@@ -259,64 +259,73 @@ class Slots(NamedTuple):
     states: np.ndarray
 
 
-class Combined(NamedTuple):
-    """What workers come to. sums: float64 (rows, width). into: (rows, width), v as it becomes. mean: float64 (rows,
-    width), or (0, width): the sum of all iterates, each times its weight."""
+class Gathered(NamedTuple):
+    """What some workers have of a variable, added up. All float64.
+
+    sums: (rows, width), of the rows that they have touched, with m times T. rests: (rows, 2), of those that have not,
+    how often v they have, and how often it counts among their iterates. iterates: (rows, width), or (0, width): the sum
+    of the iterates of those that have touched a row, each times its weight.
+    """
 
     sums: np.ndarray
-    into: np.ndarray
-    mean: np.ndarray
+    rests: np.ndarray
+    iterates: np.ndarray
 
 
 @kernel
-def combine(slots, base, rows, workers, accumulate, combined):
-    """Combine some rows, from the first to the one before the last, of some workers (Splash, equation 9):
+def gather(slots, rows, late_times, gathered):
+    """Add what the workers in slots have of some rows, from the first to the one before the last.
 
-        v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
-           = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
-
-    accumulate: what all have changed is added up instead (equation 5). base: (rows, width), v. workers: how many of the
-    m came before, how many are in the slots, and m. With the last of them `into`, which may be `base`, is set.
+    late_times: how often what was added with a delay counts besides.
     """
-    first, last = rows
-    before, count, degree = workers
-    late_times = 0 if accumulate else degree - 1
-    for row in range(first, last):
-        sums, rest, weight, touched = combined.sums[row], 0.0, 0.0, 0
-        if not before:
-            sums[:] = 0
-        for slot in range(count):
+    for row in range(*rows):
+        rest, weight = 0.0, 0.0
+        for slot in range(slots.stamps.shape[0]):
             if slots.stamps[slot, row] == slots.epochs[slot, 0]:
-                touched += 1
-                add_worker(slots, slot, row, late_times, sums, combined.mean)
+                add_worker(slots, slot, row, late_times, gathered)
             else:
                 rest += slots.states[slot, SCALE] * slots.states[slot, KEPT]
                 weight += slots.states[slot, KEPT] * slots.states[slot, WEIGHT] + slots.states[slot, SETTLED]
-        if combined.mean.size:
-            combined.mean[row] += weight * base[row]
-        if count == degree and not touched and rest == degree:
-            combined.into[row] = base[row]
-            continue
-        for column in range(sums.size):
-            sums[column] += rest * base[row, column]
-        if before + count == degree:
-            for column in range(sums.size):
-                change = (degree - 1) * base[row, column]
-                combined.into[row, column] = sums[column] - change if accumulate else sums[column] / degree
+        gathered.rests[row, 0] += rest
+        gathered.rests[row, 1] += weight
 
 
 @inlined_kernel
-def add_worker(slots, slot, row, late_times, sums, mean):
+def add_worker(slots, slot, row, late_times, gathered):
     """Add a row that a worker has touched: s * (x + late_times * late), and what its iterates come to."""
-    scale, values = slots.states[slot, SCALE], slots.values[slot, row]
+    scale, values, sums = slots.states[slot, SCALE], slots.values[slot, row], gathered.sums[row]
     for column in range(sums.size):
         sums[column] += scale * values[column]
     if slots.late.size:
         for column in range(sums.size):
             sums[column] += late_times * (scale * slots.late[slot, row, column])
-    if mean.size:
+    if gathered.iterates.size:
         for column in range(sums.size):
-            mean[row, column] += slots.states[slot, WEIGHT] * values[column] - slots.past[slot, row, column]
+            past = slots.past[slot, row, column]
+            gathered.iterates[row, column] += slots.states[slot, WEIGHT] * values[column] - past
+
+
+@kernel
+def combine(gathered, base, rows, degree, accumulate, into, mean):
+    """Set some rows to what all workers have come to (Splash, equation 9):
+
+        v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
+           = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
+
+    accumulate: what all have changed is added up instead (equation 5). base: (rows, width), v. into: (rows, width),
+    which may be `base`. mean: float64 (rows, width), or (0, width): the sum of all iterates, to be added to.
+    """
+    for row in range(*rows):
+        sums, (rest, weight) = gathered.sums[row], gathered.rests[row]
+        if mean.size:
+            for column in range(sums.size):
+                mean[row, column] += gathered.iterates[row, column] + weight * base[row, column]
+        if rest == degree and not sums.any():
+            into[row] = base[row]
+            continue
+        for column in range(sums.size):
+            total = sums[column] + rest * base[row, column]
+            into[row, column] = total - (degree - 1) * base[row, column] if accumulate else total / degree
 
 
 def storage(shape: tuple[int, ...]) -> tuple[int, int]:

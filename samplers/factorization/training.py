@@ -10,12 +10,12 @@ from blocks.ratings.matrix import Matrix
 from ooc.batch import node_directory
 from ooc.ring.ring import Ring
 from ooc.run import create_run, dataset_entry
+from ooc.state import GENERATIONS
 from ooc.training import Callback
 from samplers.factorization.lanes import LANE
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.programs import factorization_spec
 from samplers.factorization.rows import BIASES
-from samplers.lda.ring_training import GENERATIONS
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_shards
 

@@ -12,7 +12,7 @@ from ooc.batch import node_directory
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.run import create_run
-from ooc.state import Layout
+from ooc.state import GENERATIONS, Layout
 from samplers.lda.averaging import check_average
 from samplers.lda.convergence import check_convergence
 from samplers.lda.observer import LdaObserver
@@ -24,7 +24,6 @@ from samplers.ring_checks import check_apart, check_shards
 
 DEFAULT_STALENESS = 1  # macro-steps
 MOST_STALENESS = 8
-GENERATIONS = 3  # of state, while the third replaces the first
 
 
 def train_lda_on_ring(

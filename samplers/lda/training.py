@@ -223,7 +223,7 @@ def _observer(run: Run, program: Program, plan: Plan, *, first: bool) -> Observe
     if isinstance(program, Lda | SplashLda):
         return LdaObserver(run, plan.workers, first=first)
     if isinstance(program, Softmax):
-        return SoftmaxObserver(run)
+        return SoftmaxObserver(run, first=first)
     return FactorizationObserver(run) if isinstance(program, MatrixFactorization | SplashFactorization) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
+from ooc.ring.ring import Ring
 from ooc.run import Run, create_run, dataset_entry, remembered_dataset
+from ooc.state import GENERATIONS
 from ooc.stochastic.program import AUTO
-from ooc.training import publish_model
+from ooc.training import Callback, publish_model
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.programs import target
 from samplers.regression.softmax import Softmax
+from samplers.ring_checks import check_apart, check_shards
 
 
 def train_softmax(
@@ -39,11 +43,14 @@ def train_softmax(
     max_time: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
+    callback: Callback | None = None,
+    ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Train a multi-class regression of the samples `data` in the new run directory `path`.
 
     parallelism, most_parallelism, sync_per_pass: see `ooc.stochastic.program`. loss, rate, regularization: see
-    `samplers.regression.softmax`. held_out: samples with the same columns, to evaluate on. The others are as in
+    `samplers.regression.softmax`. held_out: samples with the same columns, to evaluate on; on a ring the first machine
+    has them. ring: of machines that train together, each with its shard and a run of its own. The others are as in
     `samplers.lda.training.train_lda`. Returns the last line of the metrics. Raises RequestError, before anything is
     written, if an option is wrong.
     """
@@ -55,14 +62,23 @@ def train_softmax(
         if parallelism != AUTO:
             raise RequestError("--most-parallelism is for --parallelism auto", "Leave one of them out.")
         options["most_parallelism"] = most_parallelism
+    if ring:
+        options["on_ring"] = True
+        check_shards(ring, samples)
+        check_apart(ring, path)
     spec = ProgramSpec(target("softmax"), options)
     check_limits(spec, workers, max_time)
-    settings = {"held_out": _held_out(held_out, samples) if held_out else None}
+    first = ring is None or ring.rank == 0
+    settings: dict[str, Any] = {"held_out": _held_out(held_out, samples) if held_out and first else None}
+    if ring:
+        known = json.loads(ring.all_gather(json.dumps(settings["held_out"]).encode())[0])
+        settings = {"held_out": known, "staleness": 0}  # nothing is stale
     plan = plan_training(samples, spec, workers, memory_bytes)
     check_dataset(samples)
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": evaluate_every}
     run = create_run(path, samples, spec, **length, settings=settings, overwrite=overwrite)
-    return train_planned(run, plan, SoftmaxObserver(run), max_time=max_time, quiet=quiet)
+    observer = SoftmaxObserver(run, first=first)
+    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
 
 
 def _held_out(path: Path, samples: Samples) -> dict[str, str]:
@@ -80,16 +96,27 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
     return dataset_entry(held_out)
 
 
-class SoftmaxObserver:
-    """Evaluates on held-out samples."""
+def disk_needed(data: Path) -> int:
+    """Bytes of the generations of state that a new run keeps at most."""
+    samples = Samples(data)
+    return GENERATIONS * 8 * max(len(samples.index.labels), 1) * (samples.columns + 1)
 
-    def __init__(self, run: Run) -> None:
+
+class SoftmaxObserver:
+    """Evaluates on held-out samples. first: of several machines, or the only one, that has them."""
+
+    def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
         entry = run.config["settings"]["held_out"]
+        self._evaluates = bool(entry)
         name = "the held-out samples that the run was started with"
-        self._held_out = remembered_dataset(entry, name, Samples) if entry else None
+        self._held_out = remembered_dataset(entry, name, Samples) if entry and first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
+        return engine.gather(self._evaluated(engine))[0] if self._evaluates else {}
+
+    def _evaluated(self, engine: StaticEngine) -> dict[str, float]:
+        """Losses of the held-out samples, by the machine that has them."""
         if not self._held_out:
             return {}
         program = engine.program

@@ -1,0 +1,69 @@
+"""Samples split into shards, one for each rank of a ring.
+
+A shard is a run of the samples of the whole, in the order in which these are stored, and a sample set itself. The
+manifest says under "shard" what `blocks.shards.whole` says, and `first`, how many samples come before; the file
+whole.h5 has `numbers`. The labels of the index are those of the whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.arrays import write_arrays
+from blocks.corpus.ingestion import Bar
+from blocks.design.row_shards import row_bounds
+from blocks.errors import RequestError
+from blocks.samples.ingestion import finish_samples, write_block
+from blocks.samples.samples import SampleBlock, Samples
+
+
+def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:
+    """Write the shards of a sample set to their targets, complete. Raises RequestError if there are too few samples."""
+    bounds = row_bounds(whole.rows, len(targets))
+    if np.diff(bounds).min() == 0:
+        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Make fewer of them.")
+    numbers = np.concatenate([whole.block(number).rows for number in range(whole.block_count)])
+    progress = bar("splitting", len(targets), "shard")
+    for shard, (first, last) in enumerate(pairwise(bounds.tolist())):
+        mine = np.sort(numbers[first:last])
+        blocks = [
+            write_block(targets[shard].root, number, part._replace(rows=np.searchsorted(mine, part.rows).astype("u8")))
+            for number, part in enumerate(_run(whole, first, last))
+        ]
+        shutil.rmtree(targets[shard].spill)
+        told: dict[str, Any] = {
+            "number": shard,
+            "shards": len(targets),
+            "first": first,
+            "whole": {"identity": whole.identity, "rows": whole.rows, "entries": whole.entries},
+            "index": write_arrays(targets[shard].root, "whole.h5", {"numbers": mine}),
+        }
+        labels, made = whole.index.labels, whole.manifest["made"]
+        finish_samples(targets[shard].root, blocks, labels, whole.columns, made, shard=told)
+        progress.update(1)
+    progress.close()
+
+
+def _run(whole: Samples, first: int, last: int) -> Iterator[SampleBlock]:
+    """The samples from `first` to `last` (exclusive) of the whole, in their blocks."""
+    for number, (begin, end) in enumerate(pairwise(whole.index.block_bounds.tolist())):
+        if begin < last and first < end:
+            yield _rows_of(whole.block(number), max(first - begin, 0), min(last, end) - begin)
+
+
+def _rows_of(block: SampleBlock, first: int, last: int) -> SampleBlock:
+    """The samples from `first` to `last` (exclusive) of a block."""
+    entries = slice(block.offsets[first], block.offsets[last])
+    return SampleBlock(
+        block.rows[first:last],
+        block.labels[first:last],
+        block.offsets[first : last + 1] - block.offsets[first],
+        block.columns[entries],
+        block.values[entries],
+    )
