@@ -98,6 +98,7 @@ def evaluate(
     """
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
+    from blocks.errors import RequestError
     from blocks.ratings.matrix import Matrix
     from blocks.workers import cores
     from samplers.factorization.model import FactorModel
@@ -105,6 +106,7 @@ def evaluate(
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
     from samplers.regression.predictions import evaluate_regression
+    from samplers.regression.softmax_model import SoftmaxModel
     from samplers.topics.metrics import Request, evaluate_metrics, lines, parse_metrics
 
     model = open_any_model(run)
@@ -116,6 +118,8 @@ def evaluate(
         errors = evaluate_ratings(model, Matrix(held_out))
         print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
         return
+    if isinstance(model, SoftmaxModel):
+        raise RequestError(f"{run} is a multi-class regression", "Train it with --held-out to have it evaluated.")
     request = Request(parse_metrics(metrics), seed, particles, top, console.quiet)
     found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
     print_json(found) if json else print("\n".join(lines(found)))

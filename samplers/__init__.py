@@ -8,8 +8,16 @@ if TYPE_CHECKING:
     from samplers.estimators.lasso import ElasticNet, Lasso
     from samplers.estimators.lda import LatentDirichletAllocation
     from samplers.estimators.logistic import LogisticRegression
+    from samplers.estimators.softmax import SoftmaxRegression
 
-__all__ = ["ElasticNet", "Lasso", "LatentDirichletAllocation", "LogisticRegression", "MatrixFactorization"]
+__all__ = [
+    "ElasticNet",
+    "Lasso",
+    "LatentDirichletAllocation",
+    "LogisticRegression",
+    "MatrixFactorization",
+    "SoftmaxRegression",
+]
 
 # Loaded when first used: they need numba, and the command line must start at once.
 _LAZY = {
@@ -18,6 +26,7 @@ _LAZY = {
     "LatentDirichletAllocation": "samplers.estimators.lda",
     "LogisticRegression": "samplers.estimators.logistic",
     "MatrixFactorization": "samplers.estimators.factorization",
+    "SoftmaxRegression": "samplers.estimators.softmax",
 }
 
 

@@ -12,7 +12,9 @@ from samplers.factorization import model as factor_model
 from samplers.factorization.model import FactorModel
 from samplers.lda.chains import best_chain, is_chains
 from samplers.regression import model as regression_model
+from samplers.regression import softmax_model
 from samplers.regression.model import RegressionModel
+from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.model import MANIFEST, SCHEMA, Model
 
 
@@ -45,10 +47,12 @@ def open_factors(path: Path) -> FactorModel:
     return FactorModel(model_directory(path))
 
 
-def open_any_model(path: Path) -> Model | FactorModel | RegressionModel:
+def open_any_model(path: Path) -> Model | FactorModel | RegressionModel | SoftmaxModel:
     """The model of a run, or of a model directory."""
     directory = model_directory(path)
     kind = read_json(directory / MANIFEST, what="a trained model", schema=SCHEMA)["kind"]
     if kind == regression_model.KIND:
         return RegressionModel(directory)
+    if kind == softmax_model.KIND:
+        return SoftmaxModel(directory)
     return FactorModel(directory) if kind == factor_model.KIND else Model(directory)

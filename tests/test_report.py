@@ -19,6 +19,7 @@ from corpora import trained_model
 from ooc.run import Run
 from samplers.models import open_model
 from samplers.regression.model import RegressionModel
+from samplers.regression.softmax_model import SoftmaxModel
 from samplers.report.page import write_report
 from samplers.report.topic_charts import charts
 from samplers.report.topics import section
@@ -49,6 +50,8 @@ def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
     y = features @ [3.0, -2.0, 0.0, 0.5, 0.0, 0.0] + 0.1 * rng.normal(size=50)
     rows = [",".join(map(str, row)) for row in np.column_stack((features, y)).tolist()]
     (folder / "table.csv").write_text("\n".join(["a <b>,b,c,d,e,f,y", *rows]) + "\n")
+    labelled = [f"{label} {1 + label}:2 {4 + rng.integers(0, 3)}:1\n" for label in rng.integers(0, 3, 90).tolist()]
+    (folder / "classes.svm").write_text("".join(labelled))
     short = ("--iterations", 16, "--evaluate-every", 2, "--workers", 1, "--quiet")
     for command in (
         ("ingest", "jsonl", "texts.jsonl", "corpus"),
@@ -59,7 +62,9 @@ def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
         ("ingest", "csv", "table.csv", "design", "--target", "y"),
         ("train", "lasso", "design", "path", "--path", 12, "--cross-validate", 3, "--workers", 1, "--quiet"),
         ("train", "lasso", "design", "level", "--lambda", 5, "--workers", 1, "--quiet"),
-        *(("report", run) for run in ("run", "chains", "factors", "path", "level")),
+        ("ingest", "svmlight", "classes.svm", "samples", "--by-rows"),
+        ("train", "softmax", "samples", "classes", "--passes", 3, "--parallelism", 2, "--workers", 1, "--quiet"),
+        *(("report", run) for run in ("run", "chains", "factors", "path", "level", "classes")),
     ):
         done = ooc(*command)
         assert done.returncode == 0, done.stderr
@@ -74,7 +79,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("name", ["run", "factors", "path"])
+@pytest.mark.parametrize("name", ["run", "factors", "path", "classes"])
 def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
     """Nothing sticks out of the window, every text is large enough and stands out, and nobody complains."""
     page, problems = opened(browser, folder / f"{name}.html", width, scheme)
@@ -259,6 +264,21 @@ def test_coefficients_of_a_regression(folder: Path, browser: Any) -> None:
     page, problems = opened(browser, folder / "level.html")
     assert page.locator("input").count() == 0
     assert page.inner_text("#coefficients").splitlines()[0] == "a <b>"
+    assert problems == []
+    page.close()
+
+
+def test_weights_of_classes(folder: Path, browser: Any) -> None:
+    """Those of the class on the slider, the largest first; the column that tells a class speaks for it."""
+    page, problems = opened(browser, folder / "classes.html")
+    weights = SoftmaxModel(folder / "classes" / "model").arrays["weights"]
+    assert page.inner_text("#label-told") == "0"
+    for label in range(3):
+        listed = page.locator("#weights li > span:first-child").all_inner_texts()
+        assert listed[0] == f"column {1 + label}"
+        assert len(listed) == np.count_nonzero((weights - weights.mean(axis=0))[label])
+        page.locator("#label").press("ArrowRight")
+    assert page.inner_text("#label-title") == "Weights of class 2"
     assert problems == []
     page.close()
 

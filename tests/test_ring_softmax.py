@@ -27,6 +27,7 @@ from ooc.ring.ring import Ring
 from ooc.run import Run, create_run, dataset_entry
 from ooc.training import train
 from ooc.worker import ProgramSpec
+from samplers.programs import target
 from samplers.regression.softmax_training import SoftmaxObserver
 
 
@@ -85,7 +86,7 @@ def new_runs(
 ) -> list[Run]:
     root.mkdir()
     on_ring = {"on_ring": True} if len(datasets) > 1 else {}
-    spec = ProgramSpec("samplers.regression.softmax:Softmax", {"rate": 0.3, "seed": 3, **on_ring, **options})
+    spec = ProgramSpec(target("softmax"), {"rate": 0.3, "seed": 3, **on_ring, **options})
     entry = dataset_entry(Samples(held_out)) if held_out else None
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1}
     settings = {"staleness": 0, "held_out": entry} if on_ring else {"held_out": entry}
@@ -140,7 +141,7 @@ def test_all_machines_choose_the_same(folder: Path, tmp_path: Path) -> None:
 
 
 def test_workers_are_dealt_evenly(folder: Path) -> None:
-    spec = ProgramSpec("samplers.regression.softmax:Softmax", {"parallelism": 5, "on_ring": True})
+    spec = ProgramSpec(target("softmax"), {"parallelism": 5, "on_ring": True})
     with pytest.raises(RequestError, match="--parallelism 5: 2 machines cannot have as many workers each"):
         spec.build(opened(folder)[0])
 

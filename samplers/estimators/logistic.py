@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.labels import classes_of
 from samplers.estimators.linear import LinearEstimator, read_target, read_weights
 
 
@@ -53,7 +54,7 @@ class LogisticRegression(LinearEstimator):
         features, y = self._read(X, y)
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
-        classes, labels = classes_of(y)
+        classes, labels = _two_classes(y)
         if weights is not None and np.unique(labels[weights > 0]).size < 2:
             raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
         if not self.C > 0:
@@ -89,17 +90,9 @@ class LogisticRegression(LinearEstimator):
         return float(np.average(right, weights=read_weights(sample_weight, right.size)))
 
 
-def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The two classes in order, and which of them each row is of, int64 (n,). Raises RequestError."""
-    if y.dtype.kind == "f" and (y != np.floor(y)).any():
-        raise RequestError("Unknown label type: continuous. A class is a whole number or a name.")
-    if y.dtype.kind == "O" and not all(isinstance(each, str) for each in y.tolist()):
-        if not all(isinstance(each, int | float | np.number) for each in y.tolist()):
-            raise RequestError("Unknown label type: unknown. A class is a whole number or a name.")
-        y = y.astype(np.float64)
-    classes, labels = np.unique(y, return_inverse=True)
-    if classes.size < 2:
-        raise RequestError(f"y has 1 class, {classes[0]!r}: two are needed to tell one from the other")
+    classes, labels = classes_of(y)
     if classes.size > 2:
         raise RequestError(
             f"Only binary classification is supported. The type of the target is multiclass: {classes.size} classes"

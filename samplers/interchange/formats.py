@@ -19,11 +19,13 @@ from samplers.interchange.tomotopy_models import read_tomotopy, write_tomotopy
 from samplers.interchange.word2vec import write_word2vec
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
+from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
 from samplers.topics.model import MANIFEST, TopicModel, write_topic_model
 from samplers.topics.results import export_npz
 
-_TOPICS, _FACTORS, _ANY = (TopicModel,), (Factorization,), (TopicModel, Factorization, RegressionModel)
+_TOPICS, _FACTORS = (TopicModel,), (Factorization,)
+_ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 
 class Format(NamedTuple):

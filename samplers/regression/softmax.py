@@ -19,14 +19,41 @@ import numpy as np
 
 from blocks.compiled import inlined_kernel
 from blocks.errors import RequestError
-from blocks.npz import write_npz
 from blocks.samples.samples import MOST_LABELS, Samples
 from ooc.program import Arrays, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
+from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
 _LEAST = np.float32(1e-12)  # of a sum of squares
+
+
+def check_rates(rate: float, regularization: float) -> None:
+    """Raise RequestError unless steps can be taken at these."""
+    if not 0 < rate < math.inf:
+        raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+    if not 0 <= regularization < math.inf:
+        raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+
+
+def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
+    """What all workers have; the last row of the tables has what is of the intercepts."""
+    rows = columns + 1, classes
+    return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
+
+
+def shared_constants(
+    columns: int, labels: np.ndarray, *, kind: int, rate: float, regularization: float
+) -> dict[str, Any]:
+    """What nobody changes. labels: float64 (K,), ascending. kind: of the loss, its place among LOSSES."""
+    return {
+        "kind": kind,
+        "rate": np.float32(rate),
+        "shrinkage": rate * regularization,
+        "labels": labels,
+        "intercepts": columns,
+    }
 
 
 class Softmax(StochasticProgram):
@@ -39,10 +66,7 @@ class Softmax(StochasticProgram):
     ) -> None:
         if loss not in LOSSES:
             raise RequestError(f"--loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
-        if not 0 < rate < math.inf:
-            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
-        if not 0 <= regularization < math.inf:
-            raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+        check_rates(rate, regularization)
         self.kind, self.rate, self.regularization = LOSSES.index(loss), rate, regularization
         self.labels = np.array(dataset.index.labels)
         if self.labels.size < 2:
@@ -51,21 +75,15 @@ class Softmax(StochasticProgram):
         super().__init__(dataset, **options)
 
     def shared_variables(self) -> dict[str, Shared]:
-        rows = self.dataset.columns + 1, self.labels.size  # the last row has the intercepts
-        return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
+        return shared_variables(self.dataset.columns, self.labels.size)
 
     def local_variables(self) -> dict[str, Local]:
         work = Local((self.labels.size,), "float32", per="work")
         return {"scores": work}
 
     def constants(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "rate": np.float32(self.rate),
-            "shrinkage": self.rate * self.regularization,
-            "labels": self.labels,
-            "intercepts": self.dataset.columns,
-        }
+        rates = {"rate": self.rate, "regularization": self.regularization}
+        return shared_constants(self.dataset.columns, self.labels, kind=self.kind, **rates)
 
     @staticmethod
     def process(element, weight, shared, local):
@@ -106,9 +124,9 @@ class Softmax(StochasticProgram):
         return found
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
-        weights = shared["weights"]
-        arrays = {"weights": np.ascontiguousarray(weights[:-1].T), "intercepts": weights[-1], "labels": self.labels}
-        write_npz(directory / "softmax.npz", arrays)
+        weights, intercepts = np.ascontiguousarray(shared["weights"][:-1].T), shared["weights"][-1]
+        loss = LOSSES[self.kind]
+        write_softmax(directory, self.dataset, loss=loss, weights=weights, intercepts=intercepts, labels=self.labels)
 
 
 @inlined_kernel

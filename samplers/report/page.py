@@ -15,7 +15,8 @@ from samplers.factorization import model as factor_model
 from samplers.lda.chains import chain_paths, is_chains, read_chains
 from samplers.models import open_any_model
 from samplers.regression import model as regression_model
-from samplers.report import factors, regression, topics, training
+from samplers.regression import softmax_model
+from samplers.report import factors, regression, softmax, topics, training
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
 from samplers.topics import model
@@ -24,6 +25,7 @@ VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
     model.KIND: topics.section,
     factor_model.KIND: factors.section,
     regression_model.KIND: regression.section,
+    softmax_model.KIND: softmax.section,
 }
 _MOST_VALUES = 8
 _TEMPLATES = Path(__file__).parent / "templates"

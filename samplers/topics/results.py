@@ -16,6 +16,7 @@ from samplers.factorization.model import Factorization
 from samplers.lda.chains import chain_paths
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
+from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.model import Rows, TopicModel
 
 
@@ -117,9 +118,11 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 
-def export_npz(model: TopicModel | Factorization | RegressionModel, path: Path) -> None:
+def export_npz(model: TopicModel | Factorization | RegressionModel | SoftmaxModel, path: Path) -> None:
     """Write the whole model as .npz: numeric and string arrays only, in the original order."""
-    if isinstance(model, RegressionModel):
+    if isinstance(model, SoftmaxModel):
+        write_npz(path, model.arrays)
+    elif isinstance(model, RegressionModel):
         write_npz(path, _of_regression(model))
     else:
         write_npz(path, _of_topics(model) if isinstance(model, TopicModel) else _of_factors(model))

@@ -1,0 +1,194 @@
+"""Multi-class regression by stochastic gradient descent with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.samples.samples import SampleBlock
+from samplers.estimators.base import Estimator, seed_of, told_as, whole
+from samplers.estimators.labels import classes_of, labels_among
+from samplers.estimators.linear import read_target, read_weights
+from samplers.estimators.tables import SparseRows, Table, read_table
+from samplers.regression.softmax import LOSSES, check_rates
+from samplers.regression.softmax_in_memory import SoftmaxInMemory
+
+
+class SoftmaxRegression(Estimator):
+    """Linear scores of classes by the steps of AdaGrad, one sample after the other, in this process: what `ooc train
+    softmax` does with one worker (docs/stochastic.md).
+
+    loss: "softmax", or "hinge" or "squared", one class against the rest. rate: of the first steps. regularization: the
+    weight of half the squared weights, for each sample. max_iter: passes. shuffle: whether each has an order of its
+    own. random_state: a seed, a generator of NumPy, or None. warm_start: fitted again, it starts from what it has.
+
+    Learnt: classes_ (K,); coef_ float64 (K, p) and intercept_ (K,), of two classes (1, p) and (1,), for the second;
+    n_iter_; n_features_in_; feature_names_in_ of data frames. A weight of m is a sample m times in a row.
+    """
+
+    classes_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    n_iter_: int
+
+    def __init__(
+        self,
+        loss: str = "softmax",
+        *,
+        rate: float = 0.5,
+        regularization: float = 0.0,
+        max_iter: int = 10,
+        shuffle: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.rate = rate
+        self.regularization = regularization
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.warm_start = warm_start
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def _describe(self, tags: Any) -> None:
+        from sklearn.utils import ClassifierTags
+
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        tags.target_tags.required = True
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train from the beginning, or, with warm_start, go on. Raises RequestError."""
+        table, target, weights = self._read(X, y, sample_weight)
+        classes, labels = classes_of(target)
+        if np.unique(labels[weights > 0]).size < 2:
+            raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
+        goes_on = self.warm_start and hasattr(self, "_training") and np.array_equal(self.classes_, classes)
+        if goes_on:
+            self._check_features(table.columns, table.names)
+        else:
+            self._begin(table, classes)
+        block, random = _block(table, labels), np.random.default_rng(seed_of(self.random_state))
+        for _ in range(whole("max_iter", self.max_iter, 1)):
+            order = random.permutation(table.rows) if self.shuffle else np.arange(table.rows)
+            self._training.train(block, order, weights)
+        self.n_iter_ = self.max_iter + (self.n_iter_ if goes_on else 0)
+        return self._take()
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Take a step for each of some more samples, in their order. classes: all that there will be; the first time
+        they have to be given."""
+        table, target, weights = self._read(X, y, sample_weight)
+        if hasattr(self, "_training"):
+            self._check_features(table.columns, table.names)
+            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise RequestError(f"classes={classes!r} are not those of the first call, {self.classes_!r}")
+        elif classes is None:
+            raise RequestError("classes must be passed on the first call to partial_fit.")
+        else:
+            self._begin(table, classes_of(np.asarray(classes))[0])
+            self.n_iter_ = 0
+        self._training.train(_block(table, labels_among(target, self.classes_)), np.arange(table.rows), weights)
+        self.n_iter_ += 1
+        return self._take()
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, np.ndarray, np.ndarray]:
+        """The table, what is to be told of its rows, (n,), and their weights, float64 (n,)."""
+        if y is None:
+            raise RequestError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
+        table = read_table(X)
+        target, weights = read_target(y, table.rows), read_weights(sample_weight, table.rows)
+        if weights is not None and weights.min() < 0:
+            raise RequestError("sample_weight has a number below 0")
+        return table, target, np.ones(table.rows) if weights is None else weights
+
+    def _begin(self, table: Table, classes: np.ndarray) -> None:
+        if self.loss not in LOSSES:
+            raise RequestError(f"loss={self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+        with told_as({}):
+            check_rates(self.rate, self.regularization)
+        rates = {"rate": self.rate, "regularization": self.regularization}
+        self._training = SoftmaxInMemory(table.columns, classes.size, kind=LOSSES.index(self.loss), **rates)
+        self._note_features(table.columns, table.names)
+        self.classes_ = classes
+
+    def _take(self) -> Self:
+        """Have what was learnt in the form that scikit-learn gives it."""
+        weights = self._training.weights.astype(np.float64)
+        if not np.isfinite(weights).all():
+            raise RequestError("the weights are not finite any more: steps became too long", "Choose a smaller rate.")
+        columns = weights[:, 1:] - weights[:, :1] if self.classes_.size == 2 else weights
+        self.coef_, self.intercept_ = np.ascontiguousarray(columns[:-1].T), columns[-1].copy()
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores, float64 (n, K); of two classes (n,), above 0 for the second."""
+        self._require_fitted()
+        table = read_table(X)
+        self._check_features(table.columns, table.names)
+        scores = _products(table, self.coef_) + self.intercept_
+        return scores[:, 0] if self.classes_.size == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row, (n,)."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    @property
+    def predict_log_proba(self) -> Callable[[Any], np.ndarray]:
+        """A function of tables, float64 (n, K); there is none but for the loss softmax."""
+        self._require_probabilities()
+        return self._log_probabilities
+
+    @property
+    def predict_proba(self) -> Callable[[Any], np.ndarray]:
+        """Likewise."""
+        self._require_probabilities()
+        return lambda X: np.exp(self._log_probabilities(X))
+
+    def _require_probabilities(self) -> None:
+        if self.loss != "softmax":
+            raise AttributeError(f"loss={self.loss!r} has no probabilities: choose loss='softmax'")
+
+    def _log_probabilities(self, X: Any) -> np.ndarray:
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        scores = scores - scores.max(axis=1, keepdims=True)
+        return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the rows whose class is predicted."""
+        right = self.predict(X) == np.asarray(y).reshape(-1)
+        return float(np.average(right, weights=read_weights(sample_weight, right.size)))
+
+
+def _block(table: Table, labels: np.ndarray) -> SampleBlock:
+    """The samples as the engine has them. labels: int64 (n,), numbers of classes."""
+    values = table.values if isinstance(table.values, SparseRows) else _sparse(table.values)
+    numbers, columns = values.values.astype(np.float32), values.columns.astype(np.uint32)
+    return SampleBlock(np.arange(table.rows, dtype=np.uint64), labels.astype(float), values.offsets, columns, numbers)
+
+
+def _sparse(values: np.ndarray) -> SparseRows:
+    """The entries of an array, (n, p), that are not 0."""
+    rows, columns = np.nonzero(values)
+    offsets = np.searchsorted(rows, np.arange(len(values) + 1)).astype(np.int64)
+    return SparseRows(offsets, columns, values[rows, columns])
+
+
+def _products(table: Table, coefficients: np.ndarray) -> np.ndarray:
+    """X coefficients', float64 (n, K)."""
+    if not isinstance(table.values, SparseRows):
+        return table.values.astype(np.float64) @ coefficients.T
+    offsets, columns, values = table.values
+    products = np.zeros((table.rows, len(coefficients)))
+    rows = np.repeat(np.arange(table.rows), np.diff(offsets))
+    for k, weights in enumerate(coefficients):
+        products[:, k] = np.bincount(rows, values * weights[columns], table.rows)
+    return products
