@@ -3,13 +3,15 @@
     python -m benchmarks.stochastic DATA [--output DIR] [--json FILE]
 
 DATA has 20news.train.svm.gz and 20news.test.svm.gz, and the digits t10k-images-idx3-ubyte.gz and
-t10k-labels-idx1-ubyte.gz. All on one thread. With --output figures are drawn.
+t10k-labels-idx1-ubyte.gz. All on one thread. With --output figures are drawn. Peers: scikit-learn, and vowpal-wabbit if
+it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
 import json
 import math
 import statistics
@@ -27,13 +29,15 @@ from blocks.compiled import unmanaged_kernel
 from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
 from ooc.stochastic.engine import StochasticEngine
+from ooc.stochastic.tasks import Process
 from ooc.worker import ProgramSpec
 from samplers.programs import target
-from samplers.regression.softmax import class_of, turn_to_gradients
+from samplers.regression.softmax import Softmax, class_of, turn_to_gradients
 
 PASSES = 12
 RATES = {"20news": 0.5, "digits": 0.05}
 DEGREES = (1, 4, 16, 64)
+TURNS = 9  # of the compiled function and the loop by hand
 
 
 class Part(NamedTuple):
@@ -107,20 +111,34 @@ def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, s
                 row[k] -= rate * gradient / np.sqrt(sums[k] + least)
 
 
-def hand_written(train: Part, rate: float) -> float:
-    """Seconds of processor time of a pass by hand."""
-    block = train.samples.block(0)
-    classes = np.array(train.samples.index.labels)
+def compare_loops(train: Part, rate: float) -> dict[str, float]:
+    """Processor seconds of a pass by the engine's compiled function and by hand, in turn; the median of their ratio."""
+    program = Softmax(train.samples, parallelism=1, rate=rate)
+    arrays = {name: np.zeros(spec.shape, spec.dtype) for name, spec in program.shared_arrays().items()}
+    block, classes = train.samples.block(0), np.array(train.samples.index.labels)
     weights = np.zeros((train.samples.columns + 1, classes.size), np.float32)
     squares, scores = np.zeros_like(weights), np.zeros(classes.size, np.float32)
-    work = weights, squares, np.float32(rate), scores
     values, columns = np.append(block.values, np.float32(0)), np.append(block.columns, np.uint32(0))
-    seconds = []
-    for _ in range(4):
-        began = time.process_time()
-        by_hand(block.offsets, columns, values, block.labels, classes, *work)
-        seconds.append(time.process_time() - began)
-    return min(seconds[1:])
+
+    def function() -> None:
+        program.jobs.process(Process(0, program.elements, 0, 1), arrays, 0)
+
+    def loop() -> None:
+        by_hand(block.offsets, columns, values, block.labels, classes, weights, squares, np.float32(rate), scores)
+
+    turns = []
+    for _ in range(TURNS + 1):
+        weights[:] = squares[:] = 0
+        turns.append((processor_seconds(function), processor_seconds(loop)))
+    turns = turns[1:]  # the first compiles
+    ours, theirs = (statistics.median(seconds) for seconds in zip(*turns, strict=True))
+    return {"function_s": ours, "by_hand_s": theirs, "ratio": statistics.median(one / other for one, other in turns)}
+
+
+def processor_seconds(work: Callable[[], None]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def engine(train: Part, rate: float, **options: Any) -> StochasticEngine:
@@ -143,6 +161,58 @@ def ours(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
             running.run()
             seconds += time.perf_counter() - began
             yield {"seconds": seconds, "error": error_of(running, "wrong", test)}
+
+
+def estimator(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    """The same in this process, as SGDClassifier is used: each pass begins with the matrix."""
+    from samplers import SoftmaxRegression
+
+    model, seconds, classes = SoftmaxRegression(rate=rate), 0.0, np.unique(train.y)
+    order = np.random.default_rng(0).permutation(train.y.size)
+    x, y = train.x[order], train.y[order]
+    SoftmaxRegression(rate=rate).partial_fit(x[:10], y[:10], classes)  # compiles
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        model.partial_fit(x, y, classes)
+        seconds += time.perf_counter() - began
+        yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
+
+
+def all_passes(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    """SGDClassifier told of all passes at once, which is how it is fastest."""
+    from sklearn.linear_model import SGDClassifier
+
+    began = time.perf_counter()
+    model = SGDClassifier(n_jobs=1, random_state=0, max_iter=PASSES, tol=None).fit(train.x, train.y)
+    seconds = time.perf_counter() - began
+    yield {"seconds": seconds, "passes": PASSES, "error": float(np.mean(model.predict(test.x) != test.y))}
+
+
+def vowpal(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    """vowpal-wabbit, one class against the rest, from its own binary cache: its text has been parsed before."""
+    from vowpalwabbit import Workspace
+
+    classes = np.unique(train.y)
+    told = f"--oaa {classes.size} --loss_function logistic -b 22 --holdout_off --quiet"
+    with tempfile.TemporaryDirectory(prefix="ooc-benchmark-") as folder:
+        text, cache = Path(folder) / "train.vw", Path(folder) / "cache"
+        lines = zip(np.searchsorted(classes, train.y) + 1, vowpal_lines(train), strict=True)
+        text.write_text("".join(f"{label} {line}\n" for label, line in lines))
+        Workspace(f"{told} -d {text} --cache_file {cache} -k").finish()
+        began = time.perf_counter()
+        model = Workspace(f"{told} --cache_file {cache} --passes {PASSES}")
+        seconds = time.perf_counter() - began
+        found = np.array([model.predict(line) for line in vowpal_lines(test)]) - 1
+        model.finish()
+    yield {"seconds": seconds, "passes": PASSES, "error": float(np.mean(classes[found] != test.y))}
+
+
+def vowpal_lines(part: Part) -> Iterator[str]:
+    """The samples as vowpal-wabbit reads them, without their labels."""
+    x = part.x.tocsr()
+    for first, last in zip(x.indptr[:-1], x.indptr[1:], strict=True):
+        entries = zip(x.indices[first:last].tolist(), x.data[first:last].tolist(), strict=True)
+        yield "| " + " ".join(f"{column}:{value:.6g}" for column, value in entries)
 
 
 def gradient_descent(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
@@ -174,9 +244,12 @@ def batch(solver: str) -> Callable[[Part, Part, float], Iterator[dict[str, float
 
 CONTESTANTS: dict[str, Callable[[Part, Part, float], Iterator[dict[str, float]]]] = {
     "ooc": ours,
+    "SoftmaxRegression": estimator,
     "SGDClassifier": gradient_descent,
+    "SGDClassifier, all passes": all_passes,
     "saga": batch("saga"),
     "lbfgs": batch("lbfgs"),
+    **({"vowpal-wabbit": vowpal} if importlib.util.find_spec("vowpalwabbit") else {}),
 }
 
 
@@ -189,11 +262,10 @@ def contest(name: str, train: Part, test: Part, turns: int) -> dict[str, Any]:
             lines[who].append(list(run(train, test, RATES[name])))
     found: dict[str, Any] = {}
     for who, runs in lines.items():
-        passes = PASSES if len(runs[0]) == PASSES else None
+        passes = PASSES if len(runs[0]) == PASSES else runs[0][-1].get("passes")
+        speeds = [train.y.size * passes / run[-1]["seconds"] for run in runs] if passes else []
         found[who] = {
-            "examples_per_s": statistics.median(train.y.size * len(run) / run[-1]["seconds"] for run in runs)
-            if passes
-            else None,
+            "examples_per_s": statistics.median(speeds) if speeds else None,
             "error": min(line["error"] for line in runs[0]),
             "seconds": statistics.median(run[-1]["seconds"] for run in runs),
             "lines": runs[0],
@@ -203,18 +275,6 @@ def contest(name: str, train: Part, test: Part, turns: int) -> dict[str, Any]:
         reached = [next((x["seconds"] for x in run if x["error"] <= target), math.inf) for run in runs]
         found[who]["seconds_to_error_of_sgd"] = statistics.median(reached)
     return found
-
-
-def compare_loops(train: Part, rate: float) -> dict[str, float]:
-    """Processor seconds of a pass by the engine's compiled function and by hand, and their ratio."""
-    with engine(train, rate) as running:
-        running.run(2)
-        times = []
-        for _ in range(5):
-            running.run()
-            times.append(float(running.arrays["times"][0]))
-    hand = hand_written(train, rate)
-    return {"function_s": min(times), "by_hand_s": hand, "ratio": min(times) / hand}
 
 
 def workers(train: Part, rate: float) -> dict[str, Any]:

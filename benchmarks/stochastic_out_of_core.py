@@ -1,0 +1,126 @@
+"""Multi-class regression out of core: the same training under several memory budgets, from a cold page cache.
+
+    python -m benchmarks.stochastic_out_of_core --samples 30e6 --memory 350MB 16GB --limit 512MB none
+
+Samples are drawn and stored first. Every training is the command a user would give; with --limit all its processes are
+in a memory control group (which takes root), and one that held more would be killed. Prints samples a second in the
+passes but the first and the last, what was held at most, and how many times the budget the samples are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.measure import watch
+from benchmarks.out_of_core import control_group, drop_cache, model_digest, start
+from benchmarks.report import describe_machine, machine, table
+from blocks.memory import parse_size
+from blocks.samples.ingestion import BLOCK_ENTRIES, Rows, write_rows
+from blocks.samples.samples import Samples
+from ooc.run import Run
+
+_CHUNK = 1 << 16  # samples drawn at a time
+
+
+def options() -> argparse.Namespace:
+    summary, _, details = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.stochastic_out_of_core",
+        description=summary,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--samples", type=float, default=5e6)
+    add("--columns", type=int, default=50_000)
+    add("--entries", type=int, default=75, help="of a sample")
+    add("--classes", type=int, default=20)
+    add("--passes", type=int, default=4, help="the first and the last do not count")
+    add("--parallelism", type=int, default=8)
+    add("--workers", type=int, default=2)
+    add("--memory", nargs="+", default=["350MB", "16GB"], help="budgets")
+    add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
+    add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
+    add("--json", type=Path, help="write the numbers there")
+    return parser.parse_args()
+
+
+def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[Rows]:
+    """Samples whose columns are as frequent as words are, with a label that their first column tells."""
+    random = np.random.default_rng(0)
+    for first in range(0, samples, _CHUNK):
+        count = min(_CHUNK, samples - first)
+        chosen = np.sort((columns * random.random((count, entries)) ** 3).astype(np.uint32), axis=1)
+        kept = np.ones(chosen.shape, bool)
+        kept[:, 1:] = chosen[:, 1:] != chosen[:, :-1]
+        labels = ((chosen[:, -1] + random.integers(0, 2, count)) % classes).astype(float)
+        values = random.random(kept.sum(), np.float32)
+        yield Rows(np.zeros(count), labels, kept.sum(axis=1), chosen[kept], values)
+
+
+def measure(args: argparse.Namespace, samples: Samples, run: Path, budget: str, limit: str) -> dict[str, Any]:
+    """Train under a budget."""
+    drop_cache(samples.path)
+    how = ["--passes", str(args.passes), "--parallelism", str(args.parallelism), "--workers", str(args.workers)]
+    how += ["--memory", budget, "--evaluate-every", str(args.passes)]
+    with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
+        before = psutil.disk_io_counters()
+        process = start(["train", "softmax", str(samples.path), str(run), *how], group)
+        held = watch(process, timeout=float("inf"))
+        after = psutil.disk_io_counters()
+    if process.returncode:
+        raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
+    return {
+        "memory": budget,
+        "limit": limit,
+        "samples_per_s": statistics.median(line["samples_per_s"] for line in Run(run).metrics()[1:-1]),
+        "device_read_bytes": after.read_bytes - before.read_bytes,
+        "held_bytes": max(size for _, size in held),
+        "model": model_digest(run),
+    }
+
+
+def describe(found: list[dict[str, Any]], samples: Samples) -> Iterator[str]:
+    rows = [["budget", "group", "samples / budget", "MB held", "samples/s", "GB read in all"]]
+    for row in found:
+        share, read = samples.data_bytes / parse_size(row["memory"]), row["device_read_bytes"] / 1e9
+        rows.append([row["memory"], row["limit"], f"{share:.1f}", f"{row['held_bytes'] / 1e6:,.0f}"])
+        rows[-1] += [f"{row['samples_per_s']:,.0f}", f"{read:.2f}"]
+    yield from table(rows)
+    if len(found) > 1:
+        yield f"the first has {found[0]['samples_per_s'] / found[-1]['samples_per_s']:.0%} of the speed of the last"
+        same = len({row["model"] for row in found}) == 1
+        yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
+
+
+def main() -> None:
+    args = options()
+    limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
+    facts = machine()
+    with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
+        scratch, made = Path(directory), {"kind": "drawn", "options": {}}
+        rows = drawn(int(args.samples), args.columns, args.entries, args.classes)
+        where = str(scratch / "samples")
+        samples = write_rows(where, rows, args.columns, made, seed=0, block_entries=BLOCK_ENTRIES, overwrite=False)
+        found = [
+            measure(args, samples, scratch / f"run-{budget}", budget, limit)
+            for budget, limit in zip(args.memory, limits, strict=True)
+        ]
+        what = f"{samples.rows:,} samples, {samples.entries:,} entries, {args.workers} workers"
+        print("\n".join([*describe_machine(facts), what, *describe(found, samples)]))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": facts, "budgets": found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
