@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
     "kill": lambda number: os.kill(os.getpid(), number),
     "unpicklable": lambda _: lambda: None,
     "environment": os.environ.get,
+    "directory": lambda _: str(Path.cwd()),
+    "write": lambda descriptor: os.write(descriptor, b"written"),
     "loaded": lambda _: loaded,
 }
 

@@ -163,12 +163,14 @@ def _serve(requests: socket.socket, until: Collection[int] = ()) -> Callable[[],
         message, descriptors, *_ = socket.recv_fds(requests, _MOST, 64)
         if not message:
             break
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until there is a handle, whatever becomes of it
         if not (child := os.fork()):
             requests.close()
             return partial(_become, Request(*json.loads(message)), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         handle = os.pidfd_open(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         socket.send_fds(requests, [str(child).encode()], [handle])
         os.close(handle)
     return None
@@ -176,6 +178,7 @@ def _serve(requests: socket.socket, until: Collection[int] = ()) -> Callable[[],
 
 def _become(request: Request, descriptors: list[int]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, max(request.places) + 1) for descriptor in descriptors]
     for descriptor in descriptors:
         os.close(descriptor)
