@@ -60,7 +60,7 @@ def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, 
         print_json({"shards": [describe(one) for one in shards], "seconds": seconds})
         return
     for one in shards:
-        size, samples = one.manifest[one.counted], one.samples
+        size, entries = one.manifest[one.counted], one.manifest.get("entries", one.samples)
         grid = f"{one.block_count} blocks" + (f" x {one.slice_count} slices" if one.slice_count else "")
-        print(f"{one.path}: {size:,} {one.counted}, {samples:,} {one.unit}, {grid}")
+        print(f"{one.path}: {size:,} {one.counted}, {entries:,} {one.unit}, {grid}")
     print(f"{len(shards)} shards in {seconds:.1f} s")

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,13 @@ def test_shards_are_runs_of_the_whole(folder: Path) -> None:
         assert verify_dataset(shard, progress_bar).problems == []
         assert shard.index.labels.tolist() == whole.index.labels.tolist()
     assert np.array_equal(np.concatenate(theirs), numbers)
+
+
+def test_shards_at_the_command_line(folder: Path, ooc_in: Callable[[Path], Any]) -> None:
+    done = ooc_in(folder)("shard", "whole", "in-3", "--shards", 3)
+    entries = [Samples(folder / "in-3" / f"shard-{rank}").entries for rank in range(3)]
+    assert done.stdout.startswith(f"in-3/shard-0: 200 rows, {entries[0]:,} entries")
+    assert sum(entries) == Samples(folder / "whole").entries
 
 
 def test_what_cannot_be_split_is_told(folder: Path, tmp_path: Path) -> None:
