@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from nursery import SELDOM, nursery, will_do
+from tqdm import tqdm
 
 from blocks import Dataset, workers
 
 settings.register_profile("compiled", deadline=None)  # the first example of a test may compile a kernel
 settings.load_profile("compiled")
+tqdm.monitor_interval = 0  # its thread, which the first bar starts, would be taken for one that a test left
 # A script has SIGINT ignored in what it runs in the background, and all that such a process starts inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
