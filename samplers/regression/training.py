@@ -242,7 +242,7 @@ def follow_path(
         print(plan.told(), file=sys.stderr)
     program = program_of(run.spec, design)
     weighted = program.weights is not None or program.folds > 0
-    prepare_regression(design, program.loss, weighted=weighted, threaded=ring is not None)
+    prepare_regression(design, program.loss, weighted=weighted)
     with ExitStack() as stack:
         for context in (run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring)):
             stack.enter_context(context)

@@ -20,13 +20,12 @@ _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
 
 
-def prepare_regression(design: Design, loss: str, *, weighted: bool, threaded: bool = False) -> None:
+def prepare_regression(design: Design, loss: str, *, weighted: bool) -> None:
     """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
-    of folds. threaded: the process may have threads, so that another one has to compile."""
+    of folds."""
     kernels = design.form, bool(design.missing), loss, weighted
-    if threaded and not is_compiled(_name(*kernels)):
-        with Workers(f"{__name__}:have_ready", kernels, 1):
-            pass
+    if not is_compiled(_name(*kernels)):  # by others: this process may have threads, as of a ring or of --watch
+        Workers("samplers.regression.warm_up:have_ready", kernels, 0).close()
     have_ready(kernels)
 
 
