@@ -79,7 +79,6 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["ingest", "synthetic", "b"], "cannot run on several machines"),
         (["ingest", "jsonl", "a"], "Missing argument"),
         (["topics", "run"], "cannot run on several machines"),
-        (["train", "lasso", "data", "run"], "cannot run on several machines"),
         (["train", "mf", "data", "run", "--rank", "3", "--schedule", "bsp"], "--schedule bsp"),
         (["train", "mf", "data", "run", "--rank", "3", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run", "--topics", "3", "--update", "rotation"], "--update rotation"),

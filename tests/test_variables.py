@@ -117,9 +117,9 @@ def test_workers_come_to_what_equation_9_says(program, slots, first):
     workers = Workers(shape, slots, first, delayed=True)
     value = np.full(shape, first)
     for each in rounds:
+        largest = max(magnitude(shape, value, operations) for operations in each)
         workers.run(each)
         found = [transformation(shape, operations) for operations in each]
-        largest = max(magnitude(shape, value, operations) for operations in each)
         value = sum(gamma * value + delta for gamma, delta, _ in found) / len(each) + sum(late for *_, late in found)
         assert np.allclose(workers.value, value, rtol=1e-12, atol=1e-12 * largest)
         value = workers.value.copy()

@@ -30,9 +30,7 @@ _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found
 _NEAREST = 16  # parameters for each of those that the first survey after one of all looks at
 _WIDER = 2  # times as many are those that the next one looks at
-_MORE = (
-    4  # times as many are looked at, and again, as long as the sum of the priorities is not so many times what it was
-)
+_MORE = 4  # times as many are looked at, and again, until the sum of the priorities is so many times what it was
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> int:
@@ -148,16 +146,20 @@ class DynamicEngine:
 
     def committed(self) -> dict[str, np.ndarray]:
         """What it goes on from, between runs of rounds; all one-dimensional."""
-        arrays = {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
-        done = {"round": np.array([self.round]), "surveyed": np.array([self._surveyed])}
-        return arrays | done | {"priorities": self.priorities}
+        arrays = {name: self.arrays[name].reshape(-1) for name in self._goes_on_from()}
+        done = {"round": self.round, "width": self._width, "surveyed": self._surveyed}
+        return arrays | {name: np.array([value]) for name, value in done.items()} | {"priorities": self.priorities}
 
     def restore(self, committed: Mapping[str, np.ndarray]) -> None:
         """Go on from what `committed` was, with the same columns held."""
-        for name in self.program.primary_arrays():
+        for name in self._goes_on_from():
             self.arrays[name].reshape(-1)[:] = committed[name]
-        self.round, self._surveyed = int(committed["round"][0]), float(committed["surveyed"][0])
-        self.priorities = committed["priorities"]
+        self.round, self._width = int(committed["round"][0]), int(committed["width"][0])
+        self._surveyed, self.priorities = float(committed["surveyed"][0]), committed["priorities"]
+
+    def _goes_on_from(self) -> list[str]:
+        nearness = self.program.nearness
+        return [*self.program.primary_arrays(), *([nearness] if nearness else [])]
 
     def scan(self, blocks: Iterable[int]) -> Iterator[Any]:
         """Have blocks scanned, and no others read; yields the program's answers in the order of the blocks."""
