@@ -55,12 +55,12 @@ def moments(design: Design) -> Moments:
     return Moments(design.means, design.norms, design.deviations)
 
 
-def on_ring(shards: list[RowShard], deed: Any) -> list[Any]:
-    """What a deed makes of the features of each rank."""
+def on_ring(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]:
+    """What a deed makes of the features and the ring of each rank."""
 
     def of_rank(shard: RowShard, ring: Ring) -> Any:
         try:
-            return deed(RingFeatures(shard, ring, 1, ROOM), shard)
+            return deed(RingFeatures(shard, ring, 1, ROOM, keeps=keeps), shard, ring)
         except Exception as error:
             ring.fail(repr(error))
             raise
@@ -78,7 +78,7 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
     vector, vectors, weights = random.normal(size=60), random.normal(size=(60, 2)), random.random(60)
     chosen = np.array([0, 3, 7, 20, 79])
 
-    def found(features: Features, _: Design) -> list[np.ndarray]:
+    def found(features: Features, *_: Any) -> list[np.ndarray]:
         gathered = features.gather(chosen)
         return [
             features.correlations(chosen, vector),
@@ -90,11 +90,26 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
             *gathered,
         ]
 
-    expected = found(DesignFeatures(whole, 1, ROOM), whole)
+    expected = found(DesignFeatures(whole, 1, ROOM))
     for answers in on_ring(shards[ranks], found):
         assert [answer.dtype for answer in answers] == [answer.dtype for answer in expected]
         assert all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(answers, expected, strict=True))
         assert all(np.array_equal(*pair) for pair in zip(answers[4:], expected[4:], strict=True))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole, shards, ranks):
+    sets = [np.arange(50), np.arange(10, 60), np.arange(60, 80), np.arange(0), np.array([5, 70])]
+
+    def gathered(features: RingFeatures, _: Design, ring: Ring) -> list[Any]:
+        columns = [dense(features.gather(chosen), features.rows) for chosen in sets]
+        return [features.samples, ring.bytes_summed, *columns]
+
+    every = zip(*(on_ring(shards[ranks], gathered, keeps) for keeps in (False, True)), strict=True)
+    for anew, kept in every:
+        assert all(np.array_equal(*pair) for pair in zip(anew[2:], kept[2:], strict=True))
+        assert (kept[0] < 0.8 * anew[0]) == (not whole.dense)
+        assert (kept[1] < 0.8 * anew[1]) == (not whole.dense and ranks > 1)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
@@ -102,7 +117,7 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
 def test_paths_are_those_of_one_machine(whole, shards, loss, options):
     """Rounding alone differs: within the gap that was asked for, the objective is the same."""
 
-    def path(features: Features, design: Design) -> list[Any]:
+    def path(features: Features, design: Design, *_: Any) -> list[Any]:
         regression = SparseRegression(features, np.asarray(design.y), loss, moments=moments(design), **options)
         found = [regression.regression.nothing()]
         for ratio in RATIOS:

@@ -284,6 +284,14 @@ def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
     return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.ones(offsets[-1], kind))
 
 
+def read_only(columns: SparseColumns) -> SparseColumns:
+    """Views of the type of arrays that are mapped, for which kernels are compiled already."""
+    views = [array.view() for array in columns]
+    for view in views:
+        view.flags.writeable = False
+    return SparseColumns(*views)
+
+
 def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
     """A copy of the chosen columns, all of whose values are there. chosen: int64 (m,)."""
     if isinstance(columns, SparseColumns):

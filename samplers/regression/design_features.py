@@ -13,7 +13,7 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import WorkFailed
-from samplers.regression.columns import DenseColumns, SparseColumns, gather_sparse, room_for
+from samplers.regression.columns import DenseColumns, SparseColumns, gather_sparse, read_only, room_for
 from samplers.regression.features import BlockFeatures, block_columns
 from samplers.regression.sparse_regression import Moments
 
@@ -56,7 +56,7 @@ class DesignFeatures(BlockFeatures):
         for piece in self._pieces(chosen[fresh], 1):
             gather_sparse(piece.block, piece.columns, fresh[piece.place], *copied)
         self._count(chosen[fresh])
-        self._numbers, self._held = chosen, SparseColumns(*map(_read_only, copied))
+        self._numbers, self._held = chosen, read_only(copied)
         return copied
 
     def _entries(self, chosen: np.ndarray) -> int:
@@ -68,13 +68,6 @@ class DesignFeatures(BlockFeatures):
         entries = self._entries(chosen)
         self.samples += entries
         self.bytes_read += entries * self._bytes
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """A view, of the type of arrays that are mapped, for which kernels are compiled already."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def check_room(columns: int, needed: int, room: int) -> None:

@@ -161,14 +161,15 @@ class RegressionProgram:
         factors = np.ones(self.design.columns)
         factors[list(self.unpenalized)] = 0.0
         features: list[DesignFeatures | RingFeatures]
+        keeps = self.regressions == 1
         if ring and isinstance(self.design, RowShard):
             all_moments = ring_moments(self.design, weights, ring, threads)
-            features = [RingFeatures(self.design, ring, threads, room) for _ in weights]
+            features = [RingFeatures(self.design, ring, threads, room, keeps=keeps) for _ in weights]
         else:
             all_moments = design_moments(self.design, weights, threads)
             at_once = min(threads, self.regressions)
             each = threads // at_once, room // at_once
-            features = [DesignFeatures(self.design, *each, keeps=self.regressions == 1) for _ in weights]
+            features = [DesignFeatures(self.design, *each, keeps=keeps) for _ in weights]
         regressions = [
             SparseRegression(
                 own,
