@@ -177,8 +177,8 @@ def test_a_planted_matrix_is_found_again(tmp_path, method):
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_stochastic_gradient_is_what_its_formulas_say(biased):
-    """A cell of three rows against plain Python in float64: two of them take turns, then what is left of the first and
-    the third; in the first pass there are the leading places only."""
+    """A cell of three rows against plain Python in float64: two of them take turns, one up and one down, then the
+    first and the third; in the first pass there are the leading places only."""
     random = np.random.default_rng(1)
     rows, columns = (random.normal(size=(n, 32)).astype(F) * F(0.3) for n in (3, 4))
     if biased:
@@ -192,10 +192,10 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
         ratings = sgd.Ratings(offsets[1:], ranks, values, np.zeros(3, np.int64))
         sgd.rewind(ratings, offsets, 0)
         steps = sgd.Steps(F(0.5), F(0.1), F(0.05), np.array([1 / 16, 1 / 14], F), 1 if biased else -1, first_pass)
-        loss = sgd.sweep_cell(ratings, np.uint32(4), *found, steps, np.zeros(2, np.int64))
+        loss = sgd.sweep_cell(ratings, np.uint32(4), *found, steps, np.zeros((3, 2), np.int64))
         assert ratings.following.tolist() == offsets[1:].tolist()
         total = 0.0
-        for d, j in zip((0, 1, 0, 1, 0, 2, 2), (0, 3, 1, 4, 2, 5, 6), strict=True):
+        for d, j in zip((0, 1, 0, 1, 0, 2, 2), (0, 4, 1, 3, 2, 6, 5), strict=True):
             w, h = expected[0][d], expected[1][ranks[j]]
             there = 16 if first_pass else 32
             error = values[j] - 0.5 - w[:there] @ h[:there]

@@ -18,9 +18,9 @@ from ooc.shared import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, MatrixFactorization
 
-_STRATA = 8  # that the columns are dealt with in
+_STRATA = 4, 8  # at least and at most, that the columns are dealt with in, if there are so many slices
+_LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more often two rows meet at one
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
-_OPEN_ROWS = 2  # whose steps overlap in the processor
 _FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
 COMBINATIONS = ("mean", "sum")
 
@@ -39,7 +39,7 @@ class GradientDescent(MatrixFactorization):
             raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
         self.rate = rate
         self.first_squares = _FIRST_SQUARES * self.scale**3  # values twice as high: steps, too
-        self.open_rows = np.zeros(_OPEN_ROWS, np.int64)
+        self.open_rows = np.zeros((3, 2), np.int64)
         leading = min(self.used, sgd.LEADING)
         self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
 
@@ -86,7 +86,7 @@ class StochasticGradient(GradientDescent):
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
         index = dataset.index
-        self.strata = min(_STRATA, dataset.slice_count)
+        self.strata = min(int(np.clip(dataset.columns // _LEAST_COLUMNS, *_STRATA)), dataset.slice_count)
         starts = np.arange(self.strata + 1) * dataset.slice_count // self.strata
         self._strata_bounds = index.slice_bounds[starts]
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)

@@ -15,6 +15,9 @@ and four at a time, two of an array beside two of another:
 
     load_pairs(one, other)        the first two elements of each: a quad
     store_pairs(one, other, quad) write them
+    quad(value)                   a quad of the same everywhere
+    swapped(quad)                 what is of the other array first
+    place(quad, index)            the value in a place
     totals(a, b, c, d)            the sums of four lanes
     over_roots(value, quad)       the value, divided by the root of each
     spread_place(quad, place)     a lane of what is in a place, everywhere
@@ -151,6 +154,29 @@ def load_pairs(_: Any, one: Any, other: Any) -> Any:
         return _chosen(builder, pairs[0], pairs[1], [0, 1, 2, 3])
 
     return _QUAD(one, other), generate
+
+
+@_operation(lambda value: np.full(4, value, np.float32))
+def quad(_: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _broadcast(builder, arguments[0], _QUAD)
+
+    return _QUAD(types.float32), generate
+
+
+@_operation(lambda quad: np.roll(quad, 2))
+def swapped(_: Any, quad: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _chosen(builder, arguments[0], arguments[0], [2, 3, 0, 1])
+
+    return quad(quad), generate
+
+
+@_operation(lambda quad, index: quad[index])
+def place(_: Any, quad: Any, index: Any) -> Any:
+    return types.float32(quad, types.intp), lambda context, builder, signature, arguments: builder.extract_element(
+        *arguments
+    )
 
 
 def _store_pairs(one: np.ndarray, other: np.ndarray, quad: np.ndarray) -> None:

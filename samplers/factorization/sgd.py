@@ -21,7 +21,6 @@ from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
 from ooc.prefetch import prefetch
 from samplers.factorization import lanes
 from samplers.factorization.lanes import LANE
-from samplers.factorization.rows import dot
 
 _ROWS_AHEAD = 16
 LEADING = LANE  # places of a row whose squares are kept apart: with LIBMF 8, which are no better
@@ -59,52 +58,62 @@ class Steps(NamedTuple):
 
 
 @inlined_kernel
-def leading_dot(one, other):
-    """The inner product of the leading places of two rows."""
-    return lanes.total(lanes.times(lanes.load(one, 0), lanes.load(other, 0)))
+def products_of(row, other, leading_only):
+    """Two quads: the inner products of the leading places of two rows and of the others, twice; the row's squared
+    norms, of the same, and the other's."""
+    mine, its = lanes.load(row, 0), lanes.load(other, 0)
+    leading, row_leading, other_leading = lanes.times(mine, its), lanes.times(mine, mine), lanes.times(its, its)
+    others = row_others = other_others = lanes.spread(np.float32(0.0))
+    if not leading_only:
+        for k in range(LEADING, row.size, LANE):
+            mine, its = lanes.load(row, k), lanes.load(other, k)
+            others = lanes.fused(mine, its, others)
+            row_others = lanes.fused(mine, mine, row_others)
+            other_others = lanes.fused(its, its, other_others)
+    products = lanes.totals(leading, others, leading, others)
+    return products, lanes.totals(row_leading, row_others, other_leading, other_others)
 
 
 @inlined_kernel
-def gradients(error, regularization, mine, its):
-    """What a step goes along, for a lane of a row and one of a column."""
-    errors, shrinkage = lanes.spread(error), lanes.spread(-regularization)
-    of_mine = lanes.fused(errors, its, lanes.times(shrinkage, mine))
-    return of_mine, lanes.fused(errors, mine, lanes.times(shrinkage, its))
+def squared_gradients(error, regularization, products, norms):
+    """|e h - lambda w|^2 and |e w - lambda h|^2, of the leading places and of the others each: a quad."""
+    cross = lanes.times(lanes.quad(np.float32(-2.0) * error * regularization), products)
+    shrinkage = lanes.fused(lanes.quad(regularization * regularization), norms, cross)
+    return lanes.fused(lanes.quad(error * error), lanes.swapped(norms), shrinkage)
 
 
 @inlined_kernel
-def step(error, row, other, row_squares, other_squares, steps, upcoming):
+def step(error, row, other, row_squares, other_squares, squared, steps, upcoming):
     """A step at one rating, of whose prediction this is the error. Sums of squares: float32 (2,), see `sweep_cell`.
 
-    upcoming: the row that is stepped in next, which is asked for: a long row fills all that the processor looks ahead.
+    squared: what is added to them, once divided by the numbers of places. upcoming: the row that is stepped in next,
+    which is asked for: a long row fills all that the processor looks ahead.
     """
     squares = lanes.load_pairs(row_squares, other_squares)
     rates = lanes.over_roots(steps.rate, squares)
+    gains = lanes.times(lanes.quad(error), rates)
+    rests = lanes.fused(lanes.quad(-steps.regularization), rates, lanes.quad(np.float32(1.0)))
     mine, its = lanes.load(row, 0), lanes.load(other, 0)
-    along_row, along_other = gradients(error, steps.regularization, mine, its)
-    mine = lanes.fused(lanes.spread_place(rates, 0), along_row, mine)
-    its = lanes.fused(lanes.spread_place(rates, 2), along_other, its)
+    mine, its = (
+        lanes.fused(lanes.spread_place(gains, 0), its, lanes.times(lanes.spread_place(rests, 0), mine)),
+        lanes.fused(lanes.spread_place(gains, 2), mine, lanes.times(lanes.spread_place(rests, 2), its)),
+    )
     if steps.fixed == 1:
         mine, its = lanes.replaced(mine, 1, np.float32(1.0)), lanes.replaced(its, 0, np.float32(1.0))
     elif steps.fixed == 0:
         mine, its = lanes.replaced(mine, 0, np.float32(1.0)), lanes.replaced(its, 1, np.float32(1.0))
     lanes.store(row, 0, mine)
     lanes.store(other, 0, its)
-    row_leading, other_leading = lanes.times(along_row, along_row), lanes.times(along_other, along_other)
-    row_others = other_others = lanes.spread(np.float32(0.0))
     if not steps.leading_only:
-        row_rate, other_rate = lanes.spread_place(rates, 1), lanes.spread_place(rates, 3)
+        row_gain, other_gain = lanes.spread_place(gains, 1), lanes.spread_place(gains, 3)
+        row_rest, other_rest = lanes.spread_place(rests, 1), lanes.spread_place(rests, 3)
         for k in range(LEADING, row.size, LANE):
             prefetch(upcoming, k)
             mine, its = lanes.load(row, k), lanes.load(other, k)
-            along_row, along_other = gradients(error, steps.regularization, mine, its)
-            row_others = lanes.fused(along_row, along_row, row_others)
-            other_others = lanes.fused(along_other, along_other, other_others)
-            lanes.store(row, k, lanes.fused(row_rate, along_row, mine))
-            lanes.store(other, k, lanes.fused(other_rate, along_other, its))
-    more = lanes.totals(row_leading, row_others, other_leading, other_others)
+            lanes.store(row, k, lanes.fused(row_gain, its, lanes.times(row_rest, mine)))
+            lanes.store(other, k, lanes.fused(other_gain, mine, lanes.times(other_rest, its)))
     shares = lanes.load_pairs(steps.shares, steps.shares)
-    lanes.store_pairs(row_squares, other_squares, lanes.fused(shares, more, squares))
+    lanes.store_pairs(row_squares, other_squares, lanes.fused(shares, squared, squares))
 
 
 @unmanaged_kernel
@@ -125,42 +134,47 @@ def next_row(ratings, last, d):
 
 
 @unmanaged_kernel
+def open_row(ratings, last, d, place, open_rows):
+    """Have a row, which has ratings left below `last`, take turns: up at place 0, down at 1. Returns the next row."""
+    begin = end = ratings.following[d]
+    while end < ratings.ends[d] and ratings.columns[end] < last:
+        end += 1
+    ratings.following[d] = end
+    open_rows[0, place], open_rows[1, place], open_rows[2, place] = d, end - 1 if place else begin, end - begin
+    return next_row(ratings, last, d + 1)
+
+
+@unmanaged_kernel
 def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, open_rows):
     """A step at each rating of a cell; returns the sum of the squares of their errors before it.
 
-    A step waits for the one before it if they are in the same row, so rows take turns, as many as `open_rows`, int64
-    (n,), has places.
+    A step waits for the one before it if they are in the same row or column. So two rows take turns, one of them up its
+    columns and one down: they meet but once.
     ratings: Ratings, `following` is moved on to the next slice. last: the rank after the last of the slice. rows:
     float32 (D, R), others: float32 (I, R), by rank. row_squares float32 (D, 2), other_squares float32 (I, 2): sums of
-    the mean squares of the gradients so far, of the leading places and of the others.
+    the mean squares of the gradients so far, of the leading places and of the others. open_rows: int64 (3, 2), work.
     """
-    loss, size, d = 0.0, 0, next_row(ratings, last, 0)
-    while size < open_rows.size and d < rows.shape[0]:
-        open_rows[size] = d
-        size, d = size + 1, next_row(ratings, last, d + 1)
-    turn = 0
-    while size:
-        mine = open_rows[turn]
-        at = ratings.following[mine]
-        its = ratings.columns[at]
+    loss, d, turn = 0.0, next_row(ratings, last, 0), 0
+    taking_turns, at, left = open_rows[0], open_rows[1], open_rows[2]
+    for place in range(2):
+        left[place] = 0
+        if d < rows.shape[0]:
+            d = open_row(ratings, last, d, place, open_rows)
+    while left[turn]:
+        mine, here = taking_turns[turn], at[turn]
+        following = 1 - turn if left[1 - turn] else turn
+        its, upcoming = ratings.columns[here], ratings.columns[at[following]]
         row, other = rows[mine], others[its]
-        predicted = steps.mean + (leading_dot(row, other) if steps.leading_only else dot(row, other))
-        error = ratings.values[at] - predicted
+        products, norms = products_of(row, other, steps.leading_only)
+        error = ratings.values[here] - steps.mean - lanes.place(products, 0) - lanes.place(products, 1)
         loss += error * error
-        following = open_rows[turn + 1 if turn + 1 < size else 0]
-        upcoming = ratings.columns[ratings.following[following]]
+        squared = squared_gradients(error, steps.regularization, products, norms)
         prefetch(other_squares[upcoming], 0)
         prefetch(others[upcoming], 0)
-        step(error, row, other, row_squares[mine], other_squares[its], steps, others[upcoming])
-        ratings.following[mine] = at = at + 1
-        if at < ratings.ends[mine] and ratings.columns[at] < last:
-            turn += 1
-        elif d < rows.shape[0]:
-            open_rows[turn] = d
-            turn, d = turn + 1, next_row(ratings, last, d + 1)
-        else:
-            size -= 1
-            open_rows[turn] = open_rows[size]
-        if turn >= size:
-            turn = 0
+        step(error, row, other, row_squares[mine], other_squares[its], squared, steps, others[upcoming])
+        at[turn] = here + 1 - 2 * turn
+        left[turn] -= 1
+        if not left[turn] and d < rows.shape[0]:
+            d = open_row(ratings, last, d, turn, open_rows)
+        turn = following
     return loss
