@@ -191,7 +191,14 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
     for first_pass in (True, False):
         ratings = sgd.Ratings(offsets[1:], ranks, values, np.zeros(3, np.int64))
         sgd.rewind(ratings, offsets, 0)
-        steps = sgd.Steps(F(0.5), F(0.1), F(0.05), np.array([1 / 16, 1 / 14], F), 1 if biased else -1, first_pass)
+        steps = sgd.Steps(
+            F(0.5),
+            F(0.1),
+            F(0.05),
+            np.array([[0.5 / 16, 0.5 / 14], [2 / 16, 2 / 14]], F),
+            1 if biased else -1,
+            first_pass,
+        )
         loss = sgd.sweep_cell(ratings, np.uint32(4), *found, steps, np.zeros((3, 2), np.int64))
         assert ratings.following.tolist() == offsets[1:].tolist()
         total = 0.0
@@ -204,9 +211,10 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
             for part, where, places in ((0, slice(0, 16), 16), (1, slice(16, 32), 14)):
                 if part == 1 and first_pass:
                     continue
-                for factor, step, sums, place in ((w, along[0], squares[0], d), (h, along[1], squares[1], ranks[j])):
+                sides = (w, along[0], squares[0], d, 0.5), (h, along[1], squares[1], ranks[j], 2)
+                for factor, step, sums, place, counted in sides:
                     factor[where] += 0.1 / np.sqrt(sums[place, part]) * step[where]
-                    sums[place, part] += (step[where] ** 2).sum() / places
+                    sums[place, part] += counted * (step[where] ** 2).sum() / places
             if biased:
                 w[1] = h[0] = 1.0
         assert loss == pytest.approx(total, rel=1e-5)

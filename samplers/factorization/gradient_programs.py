@@ -22,6 +22,7 @@ _STRATA = 4, 8  # at least and at most, that the columns are dealt with in, if t
 _LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more often two rows meet at one
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
 _FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
+_COUNTED = np.array([[0.45], [1.4]])  # of the mean squares of rows, and of columns: steps of these get shorter sooner
 COMBINATIONS = ("mean", "sum")
 
 
@@ -29,7 +30,7 @@ class GradientDescent(MatrixFactorization):
     """Steps at one rating after the other. See `samplers.factorization.sgd`. rate: of the first one, for values that
     deviate by 1."""
 
-    spread = 1.2
+    spreads = 1.5, 0.7
 
     def __init__(self, dataset: Matrix, *, rate: float = 0.15, **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -41,7 +42,7 @@ class GradientDescent(MatrixFactorization):
         self.first_squares = _FIRST_SQUARES * self.scale**3  # values twice as high: steps, too
         self.open_rows = np.zeros((3, 2), np.int64)
         leading = min(self.used, sgd.LEADING)
-        self._shares = np.array([1 / leading, 1 / max(self.used - leading, 1)], np.float32)
+        self._shares = (_COUNTED / [leading, max(self.used - leading, 1)]).astype(np.float32)
 
     def start_factors(self, job: Job) -> None:
         """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
@@ -49,12 +50,13 @@ class GradientDescent(MatrixFactorization):
         np.abs(self.mine(job), out=self.mine(job))
 
     def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
-        """How steps are taken. fixed: see `sgd.Steps`, if there are biases."""
+        """How steps are taken. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are those of the
+        matrix, 0 if they are its columns."""
         return sgd.Steps(
             mean=np.float32(self.mean),
             rate=np.float32(self.rate * math.sqrt(_FIRST_SQUARES * self.scale)),
             regularization=self.penalty.regularization,
-            shares=self._shares,
+            shares=self._shares if fixed else self._shares[::-1].copy(),
             fixed=fixed if self.biases else -1,
             leading_only=first_pass,
         )

@@ -46,7 +46,7 @@ class MatrixFactorization(StaticProgram):
     initial: Sequence[Phase] = (row_factors, column_factors)
     squared_errors = Phase("squared errors", "block", writes=False)
     reading_phases: Sequence[Phase] = (squared_errors,)
-    spread = 0.5  # of the factors at first, for rank 1 and values that deviate by 1
+    spreads = 0.5, 0.5  # of the factors of rows and columns at first, for rank 1 and values that deviate by 1
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class MatrixFactorization(StaticProgram):
 
     def start_factors(self, job: Job) -> None:
         """Small random factors: at 0 nothing would ever move."""
-        mine, spread = self.mine(job), self.spread * math.sqrt(self.scale / self.rank)
-        key = stream_key(self.seed, SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns"))
+        mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns")
+        key, spread = stream_key(self.seed, side), self.spreads[side] * math.sqrt(self.scale / self.rank)
         draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
         if self.biases:
             mine[:, self.fixed(job)] = 1.0

@@ -45,9 +45,10 @@ def rewind(ratings, offsets, first):
 
 
 class Steps(NamedTuple):
-    """How steps are taken. mean, rate, regularization: float32. shares: float32 (2,), one divided by how many of the
-    leading places, and of the others, are in use. fixed: the place of rows that holds 1, and stays so, beside a bias in
-    the other of the first two; -1 if there are no biases. leading_only: whether there are no other places yet."""
+    """How steps are taken. mean, rate, regularization: float32. shares: float32 (2, 2), of rows and of the others, by
+    how much the sum of squares grows for each of the leading places and for each of the others. fixed: the place of
+    rows that holds 1, and stays so, beside a bias in the other of the first two; -1 if there are no biases.
+    leading_only: whether there are no other places yet."""
 
     mean: np.float32
     rate: np.float32
@@ -112,7 +113,7 @@ def step(error, row, other, row_squares, other_squares, squared, steps, upcoming
             mine, its = lanes.load(row, k), lanes.load(other, k)
             lanes.store(row, k, lanes.fused(row_gain, its, lanes.times(row_rest, mine)))
             lanes.store(other, k, lanes.fused(other_gain, mine, lanes.times(other_rest, its)))
-    shares = lanes.load_pairs(steps.shares, steps.shares)
+    shares = lanes.load_pairs(steps.shares[0], steps.shares[1])
     lanes.store_pairs(row_squares, other_squares, lanes.fused(shares, squared, squares))
 
 
