@@ -43,7 +43,7 @@ def options() -> argparse.Namespace:
     add("--ranks", type=int, nargs="*", default=[40, 100, 1000])
     add("--implicit-ranks", type=int, nargs="*", default=[64, 128])
     add("--workers", type=int, nargs="+", default=[1, 2])
-    add("--iterations", type=int, default=20)
+    add("--iterations", type=int, default=12, help="enough for the peers to get worse again")
     add("--turns", type=int, default=3, help="rounds of everybody in turn; medians count")
     add("--scratch", type=Path, help="for temporary files")
     add("--json", type=Path, help="write the numbers there")
