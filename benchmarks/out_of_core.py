@@ -3,10 +3,9 @@
     python -m benchmarks.out_of_core --tokens 1e9 --vocabulary 1000000 --topics 1000 --memory 2GB 16GB
     python -m benchmarks.out_of_core --corpus docword.arxiv300k.txt.gz --memory 400MB 8GB --limit 512MB none
 
-Every training is the command a user would give. With --limit all its processes are in a memory control group (which
-takes root): one that held more would be killed. What the disk can do is measured first, in the same directory, by
-reading one file while another is written; what a run read from the device is told apart from what the page cache had.
-Beside what was measured stands what `ooc plan` had said before.
+What the disk can do is measured first, in the same directory, by reading one file while another is written; what a run
+read from the device is told apart from what the page cache had. Beside what was measured stands what `ooc plan` had
+said before. See `benchmarks.budgets`.
 """
 
 from __future__ import annotations
@@ -18,28 +17,23 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks import budgets
 from benchmarks import corpus as corpora
-from benchmarks.measure import ROOT, watch
+from benchmarks.measure import ROOT
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset, write_corpus
-from blocks.memory import parse_size
-from ooc.disk_speed import DiskSpeed, forget, measure_disk
+from ooc.disk_speed import DiskSpeed, measure_disk
 from ooc.run import Run
 from ooc.training import PURPOSES
 
 LENGTH = 100  # mean tokens of a synthetic document
 TRIAL_BYTES = 1 << 30  # written, and read, to see what the disk can do
-OOC = [sys.executable, "-m", "cli"]
 COLUMNS = (*PURPOSES, "page_cache")  # seconds that are shown
 
 
@@ -52,44 +46,9 @@ def options() -> argparse.Namespace:
     add("--topics", type=int, default=1000)
     add("--sampler", default="two-phase")
     add("--iterations", type=int, default=7, help="the first and the last do not count")
-    add("--workers", type=int, default=2)
-    add("--memory", nargs="+", default=["2GB", "16GB"], help="budgets")
-    add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
     add("--kill-after", type=int, help="kill a run under the first budget at this iteration, time how soon it goes on")
-    add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
-    add("--json", type=Path, help="write the numbers there")
+    budgets.add_options(parser, "2GB", "16GB")
     return parser.parse_args()
-
-
-def drop_cache(directory: Path) -> None:
-    """Have the kernel forget what it keeps of all files below a directory."""
-    for file in directory.rglob("*"):
-        if file.is_file():
-            forget(file)
-
-
-@contextmanager
-def control_group(limit: int) -> Iterator[Path]:
-    """A memory control group, of version 2 or 1, with a limit in bytes; yields its directory."""
-    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    root, name = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
-    group = root / f"ooc-benchmark-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / name).write_text(str(limit))
-    except OSError as error:
-        raise SystemExit(f"--limit: no control group could be made in {root}: {error.strerror}") from None
-    try:
-        yield group
-    finally:
-        group.rmdir()
-
-
-def start(command: list[str], group: Path | None) -> subprocess.Popen[bytes]:
-    """Start a command of ooc, in a control group if one is given."""
-    into = f"echo $$ > {group}/cgroup.procs && " if group else ""
-    shell = ["sh", "-c", f'{into}exec "$@"', "sh", *OOC, *command]
-    return subprocess.Popen(shell, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 class Benchmark:
@@ -106,7 +65,7 @@ class Benchmark:
             documents, words = round(args.tokens / LENGTH), round(args.vocabulary)
             sizes = ["--documents", str(documents), "--vocabulary", str(words), "--topics", "100"]
             command = ["ingest", "synthetic", str(path), *sizes, "--length", str(LENGTH)]
-            subprocess.run([*OOC, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*budgets.OOC, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         elif args.corpus.is_dir():
             path = args.corpus
         else:
@@ -114,18 +73,17 @@ class Benchmark:
             write_corpus(path, corpus.offsets, corpus.words, vocabulary, seed=0)
         return path
 
-    def train(self, run: Path, budget: str, group: Path | None) -> subprocess.Popen[bytes]:
+    def how(self) -> list[str]:
+        """The options of a training but its budget."""
         args = self.args
-        drop_cache(self.path)
-        how = ["--topics", str(args.topics), "--sampler", args.sampler, "--iterations", str(args.iterations)]
-        where = ["--workers", str(args.workers), "--memory", budget, "--evaluate-every", str(args.iterations)]
-        return start(["train", "lda", str(self.path), str(run), *how, *where, "--overwrite"], group)
+        what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
+        return [*what, "--iterations", str(args.iterations), "--evaluate-every", str(args.iterations)]
 
     def plan(self, budget: str) -> dict[str, Any]:
         """What `ooc plan` says of a training under a budget."""
         args = self.args
         what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
-        command = [*OOC, "plan", str(self.path), *what, "--memory", budget, "--json"]
+        command = [*budgets.OOC, "plan", str(self.path), *what, "--memory", budget, "--json"]
         return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
 
     def measure(self, budget: str, limit: str) -> dict[str, Any]:
@@ -135,48 +93,37 @@ class Benchmark:
         """
         planned = self.plan(budget)
         run = self.scratch / f"run-{budget}"
-        with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
-            before = psutil.disk_io_counters()
-            process = self.train(run, budget, group)
-            samples = watch(process, timeout=float("inf"))
-            after = psutil.disk_io_counters()
-        if process.returncode:
-            raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
+        found = budgets.train(["lda", *self.how()], self.path, run, budget, limit)
         lines = Run(run).metrics()[:-1]
         grown = {
             field: (lines[-1][field] - lines[0][field]) / (len(lines) - 1)
             for field in ("elapsed_s", "bytes_read", "bytes_written")
         }
         written = [after["bytes_written"] - before["bytes_written"] for before, after in itertools.pairwise(lines)]
-        return {
-            "memory": budget,
-            "limit": limit,
+        return found | {
             "tokens_per_s": self.tokens / grown["elapsed_s"],
             **{f"{name}_s": statistics.fmean(line[f"{name}_s"] for line in lines[1:]) for name in COLUMNS},
             "read_bytes": grown["bytes_read"],
             "written_bytes": grown["bytes_written"],
             "checkpoint_bytes": 0 if planned["written_bytes"] else max(written),
-            "held_bytes": max(size for _, size in samples),
-            "device_read_bytes": after.read_bytes - before.read_bytes,
-            "device_written_bytes": after.write_bytes - before.write_bytes,
-            "model": model_digest(run),
             "planned": planned,
         }
 
     def recover(self, budget: str) -> dict[str, Any]:
         """Kill a training when it has done some iterations; returns how long it takes to go on."""
         run = self.scratch / "killed"
-        process = self.train(run, budget, None)
+        budgets.drop_cache(self.path)
+        process = budgets.start(["train", "lda", str(self.path), str(run), *self.how(), "--memory", budget])
         while len(lines_of(run)) < self.args.kill_after:
             if process.poll() is not None:
                 raise SystemExit(f"--kill-after {self.args.kill_after}: the training ended before")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        drop_cache(run)
+        budgets.drop_cache(run)
         state = sum(file.stat().st_size for file in (run / "state").glob("*.cells"))
         known, began = len(logged(run)), time.perf_counter()
-        process = start(["resume", str(run), "--memory", budget, "--workers", str(self.args.workers)], None)
+        process = budgets.start(["resume", str(run), "--memory", budget, "--workers", str(self.args.workers)])
         while len(logged(run)) <= known and process.poll() is None:  # a line when it goes on
             time.sleep(0.01)
         seconds = time.perf_counter() - began
@@ -192,11 +139,6 @@ def logged(run: Path) -> list[str]:
 def lines_of(run: Path) -> list[str]:
     metrics = run / "metrics.jsonl"
     return metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-
-
-def model_digest(run: Path) -> str:
-    """What stands for the bytes of a model: its own checksums."""
-    return json.dumps(json.loads((run / "model" / "model.json").read_text(encoding="utf-8")), sort_keys=True)
 
 
 def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
@@ -247,21 +189,17 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
         yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
     rows = [["budget", "", "ooc plan", "measured", "off by"]]
     yield from table([*rows, *(line for row in found for line in predicted(row, tokens))])
-    if len(found) == 1:
-        return
-    same = len({row["model"] for row in found}) == 1
-    yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
+    yield from budgets.compared(found, "tokens_per_s")
 
 
 def main() -> None:
     args = options()
     if args.iterations < 3:
         raise SystemExit(f"--iterations {args.iterations}: at least 3, as the first and the last do not count")
-    limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
     facts = machine()
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
         benchmark, disk = Benchmark(args, Path(directory)), measure_disk(Path(directory), TRIAL_BYTES)
-        found = [benchmark.measure(budget, limit) for budget, limit in zip(args.memory, limits, strict=True)]
+        found = [benchmark.measure(budget, limit) for budget, limit in budgets.limited(args)]
         recovered = benchmark.recover(args.memory[0]) if args.kill_after else None
     print("\n".join(describe_machine(facts)))
     print(
@@ -271,9 +209,7 @@ def main() -> None:
     if recovered:
         size, seconds = recovered["state_bytes"] / 1e9, recovered["seconds"]
         print(f"killed: after {seconds:.1f} s the next began; {size:.2f} GB of state in all generations")
-    if args.json:
-        whole = {"machine": facts, "disk": disk._asdict(), "budgets": found, "recovery": recovered}
-        args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    budgets.save(args, facts, found, disk=disk._asdict(), recovery=recovered)
 
 
 if __name__ == "__main__":

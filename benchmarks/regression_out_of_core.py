@@ -3,32 +3,26 @@
     python -m benchmarks.regression_out_of_core --columns 1e6 --entries 375 --memory 768MB 8GB --limit 768MB none
     python -m benchmarks.regression_out_of_core --rows 1e5 --columns 1e7 --entries 100 --memory 4GB --limit 4GB
 
-Every run is the command a user would give. With --limit all its memory, that of the page cache with it, is bounded by a
-control group (which takes root). Beside the time stands how often a block was read on the mean, by what the solver has
-asked for, and what the device has read.
+Beside the time stands how often a block was read on the mean, by what the solver has asked for, and what the device has
+read. See `benchmarks.budgets`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
-from benchmarks.measure import watch
-from benchmarks.out_of_core import control_group, drop_cache, start
+from benchmarks import budgets
 from benchmarks.report import describe_machine, machine, table
 from blocks.design.design import SPARSE, Design, SparseBlock
 from blocks.design.moments import moments
 from blocks.design.writer import finish_design, write_block, write_index
 from blocks.files import publish_directory
-from blocks.memory import parse_size
 from ooc.run import Run
 
 _BLOCK = 32 << 20  # bytes
@@ -46,11 +40,7 @@ def options() -> argparse.Namespace:
     add("--entries", type=int, default=375, help="of a column")
     add("--path", type=int, default=100)
     add("--tolerance", type=float, default=1e-4)
-    add("--workers", type=int, default=2)
-    add("--memory", nargs="+", default=["768MB", "8GB"], help="budgets")
-    add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
-    add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
-    add("--json", type=Path, help="write the numbers there")
+    budgets.add_options(parser, "768MB", "8GB")
     return parser.parse_args()
 
 
@@ -90,27 +80,12 @@ def _block(random: np.random.Generator, rows: int, width: int, entries: int) -> 
 
 def measure(design: Design, run: Path, budget: str, limit: str, args: argparse.Namespace) -> dict[str, Any]:
     """Follow the path under a budget."""
-    drop_cache(design.path)
     how = ["--path", str(args.path), "--tolerance", str(args.tolerance), "--no-standardize"]
-    where = ["--workers", str(args.workers), "--memory", budget, "--quiet", "--overwrite"]
-    with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
-        before = psutil.disk_io_counters()
-        process = start(["train", "lasso", str(design.path), str(run), *how, *where], group)
-        samples = watch(process, timeout=float("inf"))
-        after = psutil.disk_io_counters()
-    if process.returncode:
-        raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
+    how += ["--workers", str(args.workers), "--quiet"]
+    found = budgets.train(["lasso", *how], design.path, run, budget, limit)
     last = Run(run).metrics()[-1]
-    return {
-        "memory": budget,
-        "limit": limit,
-        "seconds": last["elapsed_s"],
-        "passes": last["bytes_read"] / (8 * design.entries),
-        "nonzeros": last["nonzeros"],
-        "held_bytes": max(size for _, size in samples),
-        "device_read_bytes": after.read_bytes - before.read_bytes,
-        "model": json.loads((run / "model" / "model.json").read_text(encoding="utf-8"))["files"],
-    }
+    speed = {"seconds": last["elapsed_s"], "paths_per_s": 1 / last["elapsed_s"]}
+    return found | speed | {"passes": last["bytes_read"] / (8 * design.entries), "nonzeros": last["nonzeros"]}
 
 
 def describe(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -120,27 +95,21 @@ def describe(found: list[dict[str, Any]]) -> Iterator[str]:
         sizes = f"{row['held_bytes'] / 1e6:,.0f}", f"{row['device_read_bytes'] / 1e9:.2f}"
         rows.append([row["memory"], row["limit"], *numbers, *sizes])
     yield from table(rows)
-    if len(found) > 1:
-        same = all(row["model"] == found[0]["model"] for row in found)
-        yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
-        ratio = found[0]["seconds"] / found[-1]["seconds"]
-        yield f"under the first budget it took {ratio:.2f} times as long as under the last"
+    yield from budgets.compared(found, "paths_per_s")
 
 
 def main() -> None:
     args, facts = options(), machine()
-    limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
         design = write_design(Path(directory) / "design", round(args.rows), round(args.columns), args.entries)
         found = [
             measure(design, Path(directory) / f"run-{budget}", budget, limit, args)
-            for budget, limit in zip(args.memory, limits, strict=True)
+            for budget, limit in budgets.limited(args)
         ]
     print("\n".join(describe_machine(facts)))
     print(f"{design.rows:,} x {design.columns:,}, {8 * design.entries / 1e9:.1f} GB, {args.workers} workers")
     print("\n".join(describe(found)))
-    if args.json:
-        args.json.write_text(json.dumps({"machine": facts, "budgets": found}, indent=1) + "\n", encoding="utf-8")
+    budgets.save(args, facts, found)
 
 
 if __name__ == "__main__":

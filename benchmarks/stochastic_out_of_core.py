@@ -2,27 +2,22 @@
 
     python -m benchmarks.stochastic_out_of_core --samples 30e6 --memory 350MB 16GB --limit 512MB none
 
-Samples are drawn and stored first. Every training is the command a user would give; with --limit all its processes are
-in a memory control group (which takes root), and one that held more would be killed. Prints samples a second in the
-passes but the first and the last, what was held at most, and how many times the budget the samples are.
+Samples are drawn and stored first. Prints samples a second in the passes but the first and the last, what was held at
+most, and how many times the budget the samples are. See `benchmarks.budgets`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
-from benchmarks.measure import watch
-from benchmarks.out_of_core import control_group, drop_cache, model_digest, start
+from benchmarks import budgets
 from benchmarks.report import describe_machine, machine, table
 from blocks.memory import parse_size
 from blocks.samples.ingestion import BLOCK_ENTRIES, Rows, write_rows
@@ -47,11 +42,7 @@ def options() -> argparse.Namespace:
     add("--classes", type=int, default=20)
     add("--passes", type=int, default=4, help="the first and the last do not count")
     add("--parallelism", type=int, default=8)
-    add("--workers", type=int, default=2)
-    add("--memory", nargs="+", default=["350MB", "16GB"], help="budgets")
-    add("--limit", nargs="*", default=[], help="of the control group, for each budget; none: no group")
-    add("--scratch", type=Path, help="for temporary files: on the disk to be measured")
-    add("--json", type=Path, help="write the numbers there")
+    budgets.add_options(parser, "350MB", "16GB")
     return parser.parse_args()
 
 
@@ -70,24 +61,10 @@ def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[Ro
 
 def measure(args: argparse.Namespace, samples: Samples, run: Path, budget: str, limit: str) -> dict[str, Any]:
     """Train under a budget."""
-    drop_cache(samples.path)
-    how = ["--passes", str(args.passes), "--parallelism", str(args.parallelism), "--workers", str(args.workers)]
-    how += ["--memory", budget, "--evaluate-every", str(args.passes)]
-    with nullcontext() if limit == "none" else control_group(parse_size(limit, "--limit")) as group:
-        before = psutil.disk_io_counters()
-        process = start(["train", "softmax", str(samples.path), str(run), *how], group)
-        held = watch(process, timeout=float("inf"))
-        after = psutil.disk_io_counters()
-    if process.returncode:
-        raise SystemExit(f"--memory {budget}, --limit {limit}: exit code {process.returncode}")
-    return {
-        "memory": budget,
-        "limit": limit,
-        "samples_per_s": statistics.median(line["samples_per_s"] for line in Run(run).metrics()[1:-1]),
-        "device_read_bytes": after.read_bytes - before.read_bytes,
-        "held_bytes": max(size for _, size in held),
-        "model": model_digest(run),
-    }
+    how = ["--parallelism", str(args.parallelism), "--workers", str(args.workers)]
+    how += ["--passes", str(args.passes), "--evaluate-every", str(args.passes)]
+    found = budgets.train(["softmax", *how], samples.path, run, budget, limit)
+    return found | {"samples_per_s": statistics.median(line["samples_per_s"] for line in Run(run).metrics()[1:-1])}
 
 
 def describe(found: list[dict[str, Any]], samples: Samples) -> Iterator[str]:
@@ -97,15 +74,11 @@ def describe(found: list[dict[str, Any]], samples: Samples) -> Iterator[str]:
         rows.append([row["memory"], row["limit"], f"{share:.1f}", f"{row['held_bytes'] / 1e6:,.0f}"])
         rows[-1] += [f"{row['samples_per_s']:,.0f}", f"{read:.2f}"]
     yield from table(rows)
-    if len(found) > 1:
-        yield f"the first has {found[0]['samples_per_s'] / found[-1]['samples_per_s']:.0%} of the speed of the last"
-        same = len({row["model"] for row in found}) == 1
-        yield "the models are the same, byte for byte" if same else "THE MODELS DIFFER"
+    yield from budgets.compared(found, "samples_per_s")
 
 
 def main() -> None:
     args = options()
-    limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
     facts = machine()
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
         scratch, made = Path(directory), {"kind": "drawn", "options": {}}
@@ -113,13 +86,11 @@ def main() -> None:
         where = str(scratch / "samples")
         samples = write_rows(where, rows, args.columns, made, seed=0, block_entries=BLOCK_ENTRIES, overwrite=False)
         found = [
-            measure(args, samples, scratch / f"run-{budget}", budget, limit)
-            for budget, limit in zip(args.memory, limits, strict=True)
+            measure(args, samples, scratch / f"run-{budget}", budget, limit) for budget, limit in budgets.limited(args)
         ]
         what = f"{samples.rows:,} samples, {samples.entries:,} entries, {args.workers} workers"
         print("\n".join([*describe_machine(facts), what, *describe(found, samples)]))
-    if args.json:
-        args.json.write_text(json.dumps({"machine": facts, "budgets": found}, indent=1) + "\n", encoding="utf-8")
+    budgets.save(args, facts, found)
 
 
 if __name__ == "__main__":
