@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -87,6 +88,12 @@ for registered in train.app.registered_commands:
 _debug = False
 
 
+@cache
+def commands() -> Any:
+    """All of them, as what parses arguments and calls one: making it takes as long as many a command does."""
+    return typer.main.get_command(app)
+
+
 def run() -> NoReturn:
     """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
@@ -94,7 +101,7 @@ def run() -> NoReturn:
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
     try:
-        code = app(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
+        code = commands()(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
             raise _Interrupt
     except BrokenPipeError:

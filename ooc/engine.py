@@ -17,7 +17,7 @@ import numpy as np
 
 from blocks.arrays import Pieces
 from blocks.errors import OocError
-from blocks.memory import held
+from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
@@ -83,7 +83,7 @@ class StaticEngine:
         self._phases = all_phases(self.program)
         self._parts: dict[tuple[str, int], int] = {}
         self.cursor = Cursor()
-        self._watch = Stopwatch()
+        self._watch, self._held = Stopwatch(), Held()
         self.committed = False
         with ExitStack() as stack:
             self._share(spec, stack)
@@ -142,7 +142,7 @@ class StaticEngine:
             elapsed_s=cursor.elapsed_s,
             seconds=cursor.seconds,
             sums=cursor.sums,
-            memory_bytes=[held([os.getpid(), *self.pids])],
+            memory_bytes=[self._held([os.getpid(), *self.pids])],
             bytes_read=cursor.bytes_read,
             bytes_written=cursor.bytes_written,
             bytes_sent=cursor.bytes_sent,

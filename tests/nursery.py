@@ -234,15 +234,19 @@ def _command(arguments: list[str]) -> int:
 
 
 def _import_all() -> None:
-    """Everything that commands and workers import, and what Numba does before it loads the first kernel."""
+    """Everything that commands and workers import, and what is done before a first command or kernel."""
+    importlib.import_module("h5py")
     for package in map(importlib.import_module, ("blocks", "ooc", "samplers", "cli")):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.rpartition(".")[2] not in ("__main__", "mpi"):
                 with contextlib.suppress(ImportError):  # of what is installed for some commands only
                     importlib.import_module(module.name)
     from blocks.alias import alias_table
+    from cli.app import commands
 
     alias_table(np.ones(2))
+    with contextlib.suppress(Exception):  # there is no such file; what parses arguments is there then
+        commands()(["info", os.devnull + "/none"], standalone_mode=False)
 
 
 def _reap(*_: object) -> None:

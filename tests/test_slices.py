@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from corpora import leftovers, model_bytes, names_of_words, new_run, plan, progr
 from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from blocks.memory import held, parse_size
+from blocks.memory import Held, held, parse_size
 from ooc.plan import make_plan
 from ooc.run import Run
 from ooc.shared import ArraySpec, SharedArrays
@@ -76,6 +77,14 @@ class Watch(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self.join()
+
+
+def test_what_is_held_is_looked_at_again_and_again():
+    """What is told may be old, but not for long."""
+    held_now = Held()
+    before, array = held_now([os.getpid()]), np.ones(1 << 23)
+    while held_now([os.getpid()]) < before + array.nbytes / 2:
+        time.sleep(0.01)
 
 
 def test_a_file_holds_arrays_until_it_is_closed(tmp_path):

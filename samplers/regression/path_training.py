@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from blocks import memory
 from blocks.errors import OocError
 from blocks.files import publish_directory
+from blocks.memory import Held
 from ooc.dynamic.schedules import Rule
 from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
@@ -51,7 +51,7 @@ class PathTraining:
         self._generations = Generations(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
-        self._sent = self._ring.bytes_summed
+        self._sent, self._held = self._ring.bytes_summed, Held()
         self._rule = rule
         self._solver: PathSolver | RoundSolver
         if rule:
@@ -187,7 +187,7 @@ class PathTraining:
             cursor.bytes_sent,
             cursor.elapsed_s,
             cursor.elapsed_s - start.elapsed_s,
-            memory.held(self._solver.pids),
+            self._held(self._solver.pids),
         ]
 
     def close(self) -> None:
