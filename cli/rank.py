@@ -136,7 +136,7 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
     if chosen.name == "train softmax":
         return softmax_training.disk_needed(data)
     if chosen.name == "train mf":
-        return factorization_training.disk_needed(data, chosen.parameters["rank"])
+        return factorization_training.disk_needed(data, chosen.parameters["rank"], chosen.parameters["method"])
     return ring_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
 
 

@@ -26,16 +26,12 @@ _REFUSED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {
     "train lda": {
         "update": ((None, "delayed"), "Rows take in what was sampled cell by cell, as with delayed; leave it out."),
         "start": ((None, "random"), "Topics are random at first; leave it out."),
-        "parallelism": ((None,), _LEAVE),
-        "sync_per_pass": ((None,), _LEAVE),
         "chains": ((1,), "Train them one after the other, each with a --seed of its own."),
     },
     "train mf": {
         "schedule": ((None, "rotation"), _LEAVE),
         "replicas": ((None,), _LEAVE),
         "combine": ((None,), _LEAVE),
-        "parallelism": ((None,), _LEAVE),
-        "sync_per_pass": ((None,), _LEAVE),
     },
 }
 

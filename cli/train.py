@@ -66,7 +66,8 @@ def train_lda(
         one_of("scvb0|random", "Topics that sparse-gibbs starts with [default: scvb0 unless the model is large]."),
     ] = None,
     parallelism: Annotated[
-        int | None, typer.Option(help="Of splash: workers that are combined, whatever the processes [default: 1].")
+        int | None,
+        typer.Option(help="Of splash: workers that are combined, whatever the processes [default: 1 of each machine]."),
     ] = None,
     sync_per_pass: Annotated[
         int | None, typer.Option(min=1, help="Of splash: how often in a pass they are combined [default: 1].")
@@ -126,6 +127,8 @@ def train_lda(
             "sampler": sampler,
             "mh_steps": mh_steps,
             "proposal": proposal,
+            "parallelism": parallelism,
+            "sync_per_pass": sync_per_pass,
             "alpha": _alpha(alpha) if alpha else None,
             "beta": beta,
             "optimize_every": optimize_every,
@@ -143,10 +146,10 @@ def train_lda(
             "quiet": quiet or here.quiet,
         }
         if here.ring:
-            from samplers.lda.ring_training import DEFAULT_STALENESS, train_lda_on_ring
+            from samplers.lda.ring_training import train_lda_on_ring
 
             refuse_on_ring("train lda", context.params)
-            common["staleness"] = DEFAULT_STALENESS if staleness is None else staleness
+            common["staleness"] = staleness
             if scratch == Path("node"):
                 common |= {"scratch": None, "on_node": True}
             last = train_lda_on_ring(here.place(data), here.place(run), here.ring, **common)
@@ -159,8 +162,6 @@ def train_lda(
                 run,
                 update=update,
                 start=start,
-                parallelism=parallelism,
-                sync_per_pass=sync_per_pass,
                 chains=chains,
                 **common,
             )

@@ -20,6 +20,7 @@ _PLACES = {
     "ring-lda-sparselda": "samplers.lda.ring_programs:RingSparseLda",
     "ring-lda-aliaslda": "samplers.lda.ring_programs:RingAliasLda",
     "ring-lda-lightlda": "samplers.lda.ring_programs:RingLightLda",
+    "ring-lda-splash": "samplers.lda.splash:RingSplash",
     "mf-sgd": "samplers.factorization.gradient_programs:StochasticGradient",
     "mf-bsp": "samplers.factorization.gradient_programs:DataParallelGradient",
     "mf-ccd": "samplers.factorization.programs:CoordinateDescent",
@@ -30,6 +31,7 @@ _PLACES = {
     "ring-mf-ccd": "samplers.factorization.ring_columns:RingDescent",
     "ring-mf-als": "samplers.factorization.ring_columns:RingLeastSquares",
     "ring-mf-implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
+    "ring-mf-splash": "samplers.factorization.splash:RingSplash",
     "regression": "samplers.regression.program:RegressionProgram",
     "softmax": "samplers.regression.softmax:Softmax",
 }

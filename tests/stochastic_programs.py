@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix
 from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import uniform
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.tasks import Process
 from ooc.stochastic.variable_arrays import Shared
+from ooc.streams import bits, stream_key
 
 
 class Everything(StochasticProgram):
@@ -128,45 +132,50 @@ class Transformation:
 
 
 class Naive:
-    """A program run as the paper says it, one element after the other, in plain Python."""
+    """A program run as the paper says it, one element after the other, in plain Python; on a ring the programs of all
+    machines, each with the elements of its shard."""
 
-    def __init__(self, program: StochasticProgram) -> None:
-        self.program, matrix = program, program.dataset
+    def __init__(self, *programs: StochasticProgram) -> None:
+        self.programs, program = programs, programs[0]
         self.values = {name: np.zeros(declared.shape) for name, declared in program.declared.items()}
         for name, first in program.first_values().items():
             self.values[name] += first
         self.totals = {name: np.zeros(declared.shape) for name, declared in program.declared.items()}
         self.weights, self.passes = dict.fromkeys(program.declared, 0.0), 0
-        self.elements = [row for number in range(matrix.block_count) for row in rows_of(matrix, number)]
-        sizes = {"entry": lambda element: element.columns.size}
-        self.locals = []
-        for element in self.elements:
-            kept = {
-                name: np.zeros((*([sizes["entry"](element)] if x.per == "entry" else []), *x.shape), x.dtype)
-                for name, x in program.locals.items()
-            }
-            self.locals.append(SimpleNamespace(**kept))
-        self.delayed: list[list[Any]] = [[] for _ in self.elements]
+        self.elements = [list(elements_of(each.dataset)) for each in programs]
+        self.before = np.cumsum([0, *map(len, self.elements)])  # elements at the machines before each
+        self.locals = [locals_of(program, element) for elements in self.elements for element in elements]
+        self.delayed: list[list[Any]] = [[] for _ in self.locals]
 
     def run(self, degree: int) -> None:
         """A pass of so many workers."""
-        for stages in self.program.rounds_of("process", Choice(degree)):
-            tasks = [task for stage in stages for task in stage if isinstance(task, Process)]
-            self._combine([self._work(task) for task in tasks])
+        rounds = [program.rounds_of("process", Choice(degree)) for program in self.programs]
+        for of_machines in zip(*rounds, strict=True):
+            tasks = [
+                (machine, task)
+                for machine, stages in enumerate(of_machines)
+                for stage in stages
+                for task in stage
+                if isinstance(task, Process)
+            ]
+            self._combine([self._work(*each) for each in tasks])
         self.passes += 1
 
-    def _work(self, task: Process) -> dict[str, Transformation]:
-        weight, queue = task.degree if self.program.strategy == "reweight" else 1, []  # type: ignore[var-annotated]
+    def _work(self, machine: int, task: Process) -> dict[str, Transformation]:
+        program, before = self.programs[machine], self.before[machine]
+        weight, queue = task.degree if program.strategy == "reweight" else 1, []  # type: ignore[var-annotated]
         mine = {name: Transformation(value, self.totals[name], queue) for name, value in self.values.items()}
-        shared = SimpleNamespace(**mine, **self.program.constants())
+        shared = SimpleNamespace(**mine, **program.constants())
+        key = stream_key(program.seed, self.passes, machine)
         for number in range(task.first, task.last):
-            for name, arguments in self.delayed[number]:
+            for name, arguments in self.delayed[before + number]:
                 mine[name].late_add(*arguments)
             queue.clear()
-            element = SimpleNamespace(**vars(self.elements[number]), visit=self.passes)
-            type(self.program).process(element, weight, shared, self.locals[number])
+            visit = {"number": number, "visit": self.passes, "key": np.uint64(bits(key, np.uint64(number)))}
+            element = SimpleNamespace(**self.elements[machine][number], **visit)
+            type(program).process(element, weight, shared, self.locals[before + number])
             names = {id(variable): name for name, variable in mine.items()}
-            self.delayed[number] = [(names[id(x)], (*place, delta / weight)) for x, (*place, delta) in queue]
+            self.delayed[before + number] = [(names[id(x)], (*place, delta / weight)) for x, (*place, delta) in queue]
         return mine
 
     def _combine(self, workers: list[dict[str, Transformation]]) -> None:
@@ -174,21 +183,30 @@ class Naive:
         for name, base in self.values.items():
             found = [worker[name] for worker in workers]
             self.weights[name] += sum(each.weights for each in found)
-            if self.program.strategy == "accumulate":
+            if self.programs[0].strategy == "accumulate":
                 self.values[name] = base + sum(each.value() - base for each in found)
             else:
                 instant = sum(each.gamma * base + each.delta for each in found) / len(found)
                 self.values[name] = instant + sum(each.late for each in found)
 
 
-def rows_of(matrix: Matrix, number: int) -> list[SimpleNamespace]:
-    """The rows of a block as elements."""
-    block, first = matrix.block(number), int(matrix.index.block_bounds[number])
-    pieces = [slice(*block.offsets[row : row + 2]) for row in range(block.rows.size)]
-    return [
-        SimpleNamespace(number=first + row, columns=block.columns[mine], values=block.values[mine])
-        for row, mine in enumerate(pieces)
-    ]
+def elements_of(dataset: Matrix | Dataset) -> Iterator[dict[str, np.ndarray]]:
+    """What rows, or documents, have of their own, in the order in which they are stored."""
+    for number in range(dataset.block_count):
+        block = dataset.block(number)
+        if isinstance(block, Block):
+            arrays = {"words": np.repeat(block.words, np.diff(block.word_offsets))[block.positions]}
+        else:
+            arrays = {"columns": block.columns, "values": block.values}
+        for first, last in pairwise(block.offsets.tolist()):
+            yield {name: array[first:last] for name, array in arrays.items()}
+
+
+def locals_of(program: StochasticProgram, element: dict[str, np.ndarray]) -> SimpleNamespace:
+    """The variables of an element: 0."""
+    entries = next(iter(element.values())).size
+    each = {name: ((entries,) if x.per == "entry" else (), x) for name, x in program.locals.items()}
+    return SimpleNamespace(**{name: np.zeros((*first, *x.shape), x.dtype) for name, (first, x) in each.items()})
 
 
 class Quadratic(StochasticProgram):

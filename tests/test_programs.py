@@ -7,11 +7,10 @@ import pytest
 from samplers import programs
 from samplers.factorization.programs import METHODS, ON_RING
 from samplers.lda.programs import SAMPLERS
-from samplers.lda.ring_programs import RING_SAMPLERS
 
 NAMES = [
     *(f"lda-{name}" for name in SAMPLERS),
-    *(f"ring-lda-{name}" for name in RING_SAMPLERS),
+    *(f"ring-lda-{name}" for name in SAMPLERS),
     *(f"mf-{name}" for name in METHODS),
     *(f"ring-mf-{name}" for name in ON_RING),
     "regression",

@@ -16,8 +16,8 @@ from blocks.shards.splitting import make_shards
 from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.lda.programs import sampler_spec
-from samplers.lda.ring_programs import RING_SAMPLERS, ring_spec
+from samplers.lda.programs import SAMPLERS, sampler_spec
+from samplers.lda.ring_programs import ring_spec
 from samplers.topics.model import Model
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
@@ -111,7 +111,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, s
     assert models[0] == models[1] == models[2]
 
 
-ALIKE = [name for name in RING_SAMPLERS if name not in {"two-phase", "lightlda"}]
+ALIKE = [name for name in SAMPLERS if name not in {"two-phase", "lightlda", "splash"}]
 
 
 @pytest.mark.parametrize("sampler", ["lightlda", *(pytest.param(name, marks=pytest.mark.long) for name in ALIKE)])

@@ -26,12 +26,14 @@ from samplers.programs import target
 
 # Of the methods that gather columns the first shows that nothing depends on workers or stops: the others take long.
 FEW = ("sgd", "ccd")
+STOCHASTIC = ("sgd", "splash")
 METHODS = [*FEW, *(pytest.param(method, marks=pytest.mark.long) for method in ON_RING if method not in FEW)]
 OPTIONS = {"rank": 6, "regularization": 0.02, "seed": 7}
+OWN: dict[str, dict[str, object]] = {"implicit": {"alpha": 2.0}, "splash": {"parallelism": 6}}
 
 
 def options_of(method: str) -> dict[str, object]:
-    return OPTIONS | ({"alpha": 2.0} if method == "implicit" else {"biases": True})
+    return OPTIONS | OWN.get(method, {"biases": True})
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
     It is that of one machine but for the order of sums, whose rounding grows from iteration to iteration; stochastic
     gradients take their steps in another order.
     """
-    iterations = 8 if method == "sgd" else 4
+    iterations = 8 if method in STOCHASTIC else 4
     runs = new_runs(tmp_path / "ring", shards(ranks), method, iterations=iterations)
     train_all(runs)
     model = FactorModel(runs[0].path / "model")
@@ -115,7 +117,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
     assert list(model.problems()) == []
     if method != "implicit":
         assert told(runs[0], "rmse")[-1] == pytest.approx(evaluate_ratings(model, whole)["rmse"], rel=1e-5)
-    if method == "sgd":
+    if method in STOCHASTIC:
         assert told(runs[0], "objective")[-1] == pytest.approx(told(one, "objective")[-1], rel=0.02)
     else:
         assert told(runs[0], "objective")[0] == pytest.approx(told(one, "objective")[0], rel=1e-6)

@@ -117,13 +117,19 @@ def load(program: Any, names: Names) -> ModuleType:
     """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
     fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
     types = _TYPES.format(shared=fields[0], local=fields[1])
-    text = source(type(program), names, _written("ooc_types", types, xxhash.xxh3_64(types.encode())))
-    functions = [getattr(type(program), name) for name in ("process", *names.maps)]
-    files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions})
+    functions = {name: getattr(type(program), name) for name in ("process", *names.maps)}
+    text = source(_owner(type(program), functions), names, _written("ooc_types", types, xxhash.xxh3_64(types.encode())))
+    files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()})
     digest = xxhash.xxh3_64(text.encode())
     for file in files:
         digest.update(Path(file).read_bytes())
     return importlib.import_module(_written("ooc_loops", text, digest))
+
+
+def _owner(program: type, functions: dict[str, Any]) -> type:
+    """The first of the classes of a program that has these functions: programs that change none share the loops."""
+    first = reversed(program.__mro__)
+    return next(each for each in first if all(getattr(each, name, None) is functions[name] for name in functions))
 
 
 def _written(kind: str, text: str, digest: Any) -> str:

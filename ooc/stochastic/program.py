@@ -80,6 +80,8 @@ class StochasticProgram(StaticProgram):
         on_ring: bool = False,
     ) -> None:
         super().__init__(dataset)
+        if on_ring and "shard" not in dataset.manifest:
+            raise RequestError(f"{dataset.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
         self.seed, self.rounds, self.strategy = seed, sync_per_pass, strategy
         self.machine: int = dataset.shard if on_ring else 0
         self.machines: int = dataset.shards if on_ring else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 
 from blocks.ratings.matrix import RowBlock
-from ooc.program import Arrays, Job, Phase, Sweep
+from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from samplers.factorization.model import Trained, place_of_line, trained_columns
-from samplers.factorization.program import MatrixFactorization
+from samplers.gathered_names import gather_names, names_of_block
 from samplers.spool import Spool, lines_in_order
 
 
-class GatheredRows(MatrixFactorization):
-    """A factorization whose model has the rows of all machines, in the order of the whole that they have shards of."""
+class GatheredRows(StaticProgram):
+    """Comes before a factorization's program, whose model then has the rows of all machines, in the order of the whole
+    that they have shards of. Of the program: `width` of factors; `mine(job)`, those of a part of a block, and `write`,
+    as `MatrixFactorization` has them."""
 
     rows_of_blocks = Phase("rows of blocks", "block", writes=False)
     names_of_rows = Phase("names of rows", "block", writes=False)
     exported: Sequence[Phase] = (names_of_rows, rows_of_blocks)
+    width: int
+    mine: Callable[[Job], np.ndarray]
+    write: Callable[..., None]
 
     def own_bytes(self) -> int:
         """Numbers, entries and places of all rows, and where their names begin and end."""
@@ -32,17 +37,10 @@ class GatheredRows(MatrixFactorization):
 
     def update(self, job: Job) -> Any:
         if job.phase == self.names_of_rows.name:
-            return self._names(job.unit)
+            return names_of_block(self.dataset, "rows", job.unit)
         if job.phase == self.rows_of_blocks.name:
             return self._rows(job, job.data)
         return super().update(job)
-
-    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """A block's share of the numbers of all names in the whole, uint64, and of the bytes of rows.txt, uint8."""
-        numbers, blocks = self.dataset.originals(), self.dataset.block_count
-        text = np.memmap(self.dataset.path / self.dataset.manifest["texts"]["rows"]["file"], np.uint8, "r")
-        mine, its = (slice(n.size * block // blocks, n.size * (block + 1) // blocks) for n in (numbers, text))
-        return numbers[mine], text[its]
 
     def _rows(self, job: Job, block: RowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of the rows of a part the numbers in the whole, uint64 (n,), entries int64 (n,), factors float32."""
@@ -54,19 +52,11 @@ class GatheredRows(MatrixFactorization):
         return shared["columns"]
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
-        names, text = self._gathered_names(sweep, directory)
+        names, text = gather_names(sweep(self.names_of_rows), directory)
         rows = self._gathered_rows(sweep, directory, names.size)
         columns = trained_columns(self.dataset, self.gathered_columns(sweep, shared, directory))
         lines = lines_in_order(text, place_of_line(names, names.size))
         self.write(directory, rows, columns, row_names=lines)
-
-    def _gathered_names(self, sweep: Sweep, directory: Path) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of all names in the whole, uint64 (n,), and these, line after line, uint8."""
-        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
-            for some, text in sweep(self.names_of_rows):
-                numbers.add(some)
-                texts.add(text)
-            return numbers.mapped(-1), texts.mapped(-1)
 
     def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
         """All rows that have entries, as they come."""

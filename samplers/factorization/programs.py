@@ -189,7 +189,7 @@ def products(factors: np.ndarray) -> np.ndarray:
 
 
 METHODS = ("sgd", "bsp", "ccd", "als", "implicit", "splash")
-ON_RING = ("sgd", "ccd", "als", "implicit")  # on several machines
+ON_RING = ("sgd", "ccd", "als", "implicit", "splash")  # on several machines
 TAKES = {  # options that only some methods have
     "rate": ("sgd", "bsp", "splash"),
     "parallelism": ("splash",),

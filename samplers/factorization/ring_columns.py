@@ -25,7 +25,7 @@ from samplers.factorization.program import SIDES, MatrixFactorization
 from samplers.factorization.programs import AlternatingLeastSquares, CoordinateDescent, ImplicitFeedback
 
 
-class StagedColumns(GatheredRows):
+class StagedColumns(GatheredRows, MatrixFactorization):
     """All rows as on one machine; then all columns, a slice at a time, in stages that a sum round the ring ends.
 
     Attributes of a subclass: `stages`; `sums`, how many numbers are added up of a column.

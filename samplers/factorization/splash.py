@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ import numpy as np
 from blocks.compiled import inlined_kernel, unmanaged_kernel
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
-from ooc.program import Arrays, Sweep
+from ooc.program import Arrays, Job, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
+from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.lanes import LANE
-from samplers.factorization.model import trained_columns, trained_rows, write_factors
+from samplers.factorization.model import Trained, trained_columns, trained_rows, write_factors
 from samplers.factorization.program import MOST_RANK
 from samplers.factorization.rows import squared_errors
 
@@ -118,9 +120,9 @@ class SplashFactorization(StochasticProgram):
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
         told = super().objective({}, shared)
-        squares = np.einsum("ij,ij->i", shared["items"], shared["items"], dtype=np.float64)
-        penalty = self.regularization * float(np.sum(squares * self.dataset.index.column_entries))
-        rmse = math.sqrt(sums["errors"] / self.dataset.entries)
+        squares, whole = np.einsum("ij,ij->i", shared["items"], shared["items"], dtype=np.float64), self.dataset.whole
+        penalty = self.regularization * float(np.sum(squares * whole.column_entries))
+        rmse = math.sqrt(sums["errors"] / whole.entries)
         return {"objective": sums["objective"] + penalty, "rmse": rmse, **told}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
@@ -142,16 +144,38 @@ class SplashFactorization(StochasticProgram):
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         self._solve_users(sweep)
+        rows, columns = shared["local.user"], shared["items"]
+        self.write(directory, trained_rows(self.dataset, rows), trained_columns(self.dataset, columns))
+
+    def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
+        """Write a model; see `write_factors`."""
         write_factors(
             directory,
             self.dataset,
-            rows=trained_rows(self.dataset, shared["local.user"]),
-            columns=trained_columns(self.dataset, shared["items"]),
+            rows=rows,
+            columns=columns,
             biases=False,
             rank=self.rank,
             mean=self.mean,
             solver={"regularization": self.regularization, "per_entry": False, "alpha": 0.0, "nonnegative": False},
+            **more,
         )
+
+
+class RingSplash(GatheredRows, SplashFactorization):
+    """On a ring of machines, each with some of the users. All have all items."""
+
+    def __init__(self, dataset: Matrix, **options: Any) -> None:
+        super().__init__(dataset, on_ring=True, **options)
+        self.reading_phases = (*self.reading_phases, *self.exported)
+
+    def mine(self, job: Job) -> np.ndarray:
+        """The vectors of the users of a part, for the present items: float32 (n, width)."""
+        self.jobs.do(replace(job, phase="squared_error"))
+        return job.shared["local.user"][job.within(self.dataset.index.block_bounds)]
+
+    def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:
+        return shared["items"]
 
 
 @inlined_kernel

@@ -109,10 +109,11 @@ def train_mf(
     return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
 
 
-def disk_needed(data: Path, rank: int) -> int:
+def disk_needed(data: Path, rank: int, method: str | None = None) -> int:
     """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
     matrix = Matrix(data)
-    return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * (matrix.rows + matrix.columns)
+    rows = matrix.rows + (2 if method == "splash" else 1) * matrix.columns  # with squares as wide as items
+    return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * rows
 
 
 def _method(method: str | None, schedule: str | None, *, implicit: bool) -> str:

@@ -235,8 +235,12 @@ class Lda(StaticProgram):
     def _refresh_summary(self, shared: Arrays) -> None:
         np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
 
+    def key(self, job: Job) -> np.uint64:
+        """Of the random numbers of a job."""
+        return stream_key(self.seed, *job.stream)
+
     def update(self, job: Job) -> Any:
-        key = stream_key(self.seed, *job.stream)
+        key = self.key(job)
         if isinstance(job.data, Block):
             return self.update_documents(job, job.data, key)
         return self.update_words(job, job.data, key)

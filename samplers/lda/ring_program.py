@@ -6,23 +6,23 @@ not committed: they are counted anew, by all machines, when a run goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Slice
+from blocks.corpus.dataset import Slice
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
 from ooc.shared import ArraySpec
 from ooc.streams import stream_key
 from samplers.lda import hyperparameters, travelling_rows, two_phase
+from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import Lda, tokens_of_words
-from samplers.spool import Spool, lines_in_order
 
 
-class RingLda(Lda):
+class RingLda(GatheredDocuments, Lda):
     """Comes before a sampler's program; subclasses add `phases`, in one of which slices are changed. The last column of
     the state is the topic that the row of a token's word counts."""
 
@@ -30,8 +30,6 @@ class RingLda(Lda):
     word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
     word_rows = Phase("topics of words", "slice", writes=False, travels="looked at")
     word_histograms = Phase("histograms of words", "slice", writes=False, travels="looked at")
-    document_names = Phase("names of documents", "block", writes=False)
-    document_numbers = Phase("numbers of documents", "block", writes=False)
     reading_phases: Sequence[Phase] = (
         word_likelihood,
         Lda.document_likelihood,
@@ -39,11 +37,16 @@ class RingLda(Lda):
         Lda.document_rows,
         Lda.document_histograms,
         word_histograms,
-        document_names,
-        document_numbers,
+        GatheredDocuments.document_names,
+        GatheredDocuments.document_numbers,
         rows_made,
     )
-    exported: Sequence[Phase] = (document_names, word_rows, Lda.document_rows, document_numbers)
+    exported: Sequence[Phase] = (
+        GatheredDocuments.document_names,
+        word_rows,
+        Lda.document_rows,
+        GatheredDocuments.document_numbers,
+    )
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -107,21 +110,8 @@ class RingLda(Lda):
         for _ in sweep(self.rows_made):
             pass
 
-    def update(self, job: Job) -> Any:
-        key = stream_key(self.seed, self.dataset.shard, *job.stream)
-        if isinstance(job.data, Block):
-            return self.update_documents(job, job.data, key)
-        return self.update_words(job, job.data, key)
-
-    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        return [range(1)] if phase == self.document_names else super().schedule(phase, unit, parts)
-
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        if job.phase == self.document_names.name:
-            return self._names(job.unit)
-        if job.phase == self.document_numbers.name:
-            return np.empty(0, np.uint32), self.dataset.originals()[block.documents[job.first : job.last]]
-        return super().update_documents(job, block, key)
+    def key(self, job: Job) -> np.uint64:
+        return stream_key(self.seed, self.dataset.shard, *job.stream)
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         assert job.passage
@@ -140,36 +130,7 @@ class RingLda(Lda):
         return 0
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        names = self._gathered_names(sweep, directory)
-        numbers = (numbers for _, numbers in sweep(self.document_numbers))
-        self.write_rows(sweep, shared, directory, topic_counts, document_order=numbers, document_names=names)
-
-    def _names(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """A block's share of the numbers of all documents in the whole, uint64, and of the bytes of their names.
-
-        The names of all blocks are documents.txt, or lines without a name.
-        """
-        numbers, entry = self.dataset.originals(), self.dataset.manifest["texts"].get("documents")
-        if entry:
-            text: np.ndarray[Any, Any] = np.memmap(self.dataset.path / entry["file"], np.uint8, "r")
-        else:
-            text = np.broadcast_to(np.uint8(ord("\n")), numbers.size)
-        share, blocks = (block, block + 1), self.dataset.block_count
-        mine, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, text))
-        return numbers[mine], text[its]
-
-    def _gathered_names(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
-        """The names of all documents, line after line; None if there are none."""
-        with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
-            for some, text in sweep(self.document_names):
-                numbers.add(some)
-                texts.add(text)
-            order, lines = np.argsort(numbers.mapped(-1)), texts.mapped(-1)
-        return lines_in_order(lines, order) if lines.size > order.size else None
-
-    def export_bytes(self) -> int:
-        """To order rows, and names before them."""
-        return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
+        self.write_rows(sweep, shared, directory, topic_counts, **self.of_whole(sweep, directory))
 
     def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
         most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from blocks.corpus.dataset import Block, Slice
-from blocks.errors import RequestError
 from ooc.program import Job, Phase
 from ooc.worker import ProgramSpec
 from samplers.lda import travelling_rows, two_phase
@@ -63,13 +62,7 @@ class RingLightLda(RingDocMajor, LightLda):
     """See `samplers.lda.lightlda`."""
 
 
-RING_SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
-
-
 def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
     """The program of a sampler, or of two-phase sampling for "auto"; see `samplers.lda.programs.sampler_spec`."""
     name = "two-phase" if name == "auto" else name
-    settled = sampler_spec(name, options, given).options
-    if name not in RING_SAMPLERS:
-        raise RequestError(f"--sampler {name} cannot be used on several machines yet", "Leave it out.")
-    return ProgramSpec(target(f"ring-lda-{name}"), settled)
+    return ProgramSpec(target(f"ring-lda-{name}"), sampler_spec(name, options, given).options)

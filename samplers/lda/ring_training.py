@@ -18,7 +18,7 @@ from samplers.lda.convergence import check_convergence
 from samplers.lda.observer import LdaObserver
 from samplers.lda.program import check_options
 from samplers.lda.ring_programs import ring_spec
-from samplers.lda.training import DEFAULT_BETA, default_alpha, optimization, remember_held_out
+from samplers.lda.training import DEFAULT_BETA, check_splash, default_alpha, optimization, remember_held_out
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_shards
 
@@ -36,12 +36,14 @@ def train_lda_on_ring(
     sampler: str = "auto",
     mh_steps: int | None = None,
     proposal: str | None = None,
+    parallelism: int | None = None,
+    sync_per_pass: int | None = None,
     alpha: float | Sequence[float] | None = None,
     beta: float | None = None,
     optimize_every: int = 0,
     burn_in: int | None = None,
     seed: int = 0,
-    staleness: int = DEFAULT_STALENESS,
+    staleness: int | None = None,
     workers: int | None = None,
     memory_bytes: int | None = None,
     evaluate_every: int = 10,
@@ -56,22 +58,27 @@ def train_lda_on_ring(
 ) -> dict[str, Any]:
     """Train a topic model; every rank calls this with its shard and a run directory of its own.
 
-    staleness: how many macro-steps old the totals of topics may be that ranks hear of each other. on_node: slices, made
-    anew when a run goes on, are on the disk that a batch scheduler gives the node. The others are as in
+    staleness: how many macro-steps old the totals of topics may be that ranks hear of each other, None for 1, or for 0
+    with splash, of which nothing is stale. on_node: slices, made anew when a run goes on, are on the disk that a batch
+    scheduler gives the node. parallelism: of splash, a multiple of the ranks, None for as many. The others are as in
     `samplers.lda.training.train_lda`, and the same at all ranks but for workers, memory, scratch and paths. Rank 0 has
     the held-out documents, and writes the model. Returns the last line of the metrics. Raises RequestError, at all
     ranks, if they do not fit together.
     """
+    if sampler == "splash":
+        check_splash(optimize_every, average, staleness)
     alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
     beta = DEFAULT_BETA if beta is None else beta
     check_options(topics, alpha, beta, optimize_every, burn_in or 0)
     check_lengths(iterations, evaluate_every)
+    if staleness is None:
+        staleness = 0 if sampler == "splash" else DEFAULT_STALENESS
     if not 0 <= staleness <= MOST_STALENESS:
         raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
     if on_node:
         node_directory()
     priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
-    given = {"mh_steps": mh_steps, "proposal": proposal}
+    given = {"mh_steps": mh_steps, "proposal": proposal, "parallelism": parallelism, "sync_per_pass": sync_per_pass}
     spec, dataset = ring_spec(sampler, {"topics": topics, **priors, "seed": seed}, given), Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
@@ -114,4 +121,6 @@ def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | 
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
     program = ring_spec(sampler, options, {"mh_steps": mh_steps}).build(dataset)
-    return GENERATIONS * int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1])
+    arrays = program.shared_arrays()
+    committed = sum(arrays[name].bytes for name in program.primary_arrays())
+    return GENERATIONS * (committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1]))

@@ -21,10 +21,11 @@ import numpy as np
 from blocks.compiled import inlined_kernel, kernel
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from ooc.program import Arrays, Sweep
+from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.stochastic.elements import uniform
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
+from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import check_options, topic_type
 from samplers.topics.model import write_model
 
@@ -36,6 +37,8 @@ class SplashLda(StochasticProgram):
     """topics: K. alpha: the same for all topics, or one for each. beta: prior of words. See `StochasticProgram`."""
 
     maps: Sequence[str] = ("document_likelihood",)
+    document_rows = Phase("topics of documents", "block", writes=False)
+    exported: Sequence[Phase] = (document_rows,)
 
     def __init__(
         self,
@@ -53,6 +56,14 @@ class SplashLda(StochasticProgram):
         if parallelism == "auto":
             raise RequestError("--parallelism auto is not for --sampler splash", "Say how many workers there are.")
         super().__init__(dataset, parallelism=parallelism, **options)
+        self.reading_phases = (*self.reading_phases, *self.exported)
+
+    def own_bytes(self) -> int:
+        return self.export_bytes()
+
+    def export_bytes(self) -> int:
+        """Of `write_model`, to order the rows."""
+        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def shared_variables(self) -> dict[str, Shared]:
         words = self.dataset.vocabulary_size, self.topics
@@ -115,12 +126,18 @@ class SplashLda(StochasticProgram):
                 likelihood += math.lgamma(counts[topic] + alpha) - math.lgamma(alpha)
         return likelihood + math.lgamma(prior) - math.lgamma(prior + element.words.size)
 
+    def update(self, job: Job) -> Any:
+        if job.phase != self.document_rows.name:
+            return super().update(job)
+        first, offsets = int(self.first_entries[job.unit]), job.data.offsets[job.first : job.last + 1]
+        return topics_of_documents(offsets, job.shared["local.z"][first : first + job.data.offsets[-1], 0], self.topics)
+
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         documents = math.fsum(math.fsum(some) for some in self.values("document_likelihood", sweep))
         return {"documents": documents}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        tokens = self.dataset.tokens
+        tokens = self.dataset.whole.tokens
         totals = shared["topics"][0] / SHARES
         words, nonzeros = word_likelihood(shared["word_topics"], self.beta, SHARES)
         mass = self.dataset.vocabulary_size * self.beta
@@ -134,6 +151,10 @@ class SplashLda(StochasticProgram):
         }
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        self.write(sweep, shared, directory)
+
+    def write(self, sweep: Sweep, shared: Arrays, directory: Path, **more: Any) -> None:
+        """Write a model; see `write_model`."""
         write_model(
             directory,
             self.dataset,
@@ -142,7 +163,8 @@ class SplashLda(StochasticProgram):
             topic_counts=shared["topics"][0] / SHARES,
             topic_type=topic_type(self.topics),
             word_rows=self._word_rows(shared["word_topics"]),
-            document_rows=self._document_rows(shared["local.z"]),
+            document_rows=sweep(self.document_rows),
+            **more,
         )
 
     def _word_rows(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -153,15 +175,23 @@ class SplashLda(StochasticProgram):
             exact = (some[words, topics] / SHARES).astype(np.float32)
             yield sizes_of(words, len(some)), topics.astype(np.uint64) << np.uint64(32) | exact.view(np.uint32)
 
-    def _document_rows(self, z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The topics of documents: of the ten of each token the first, so that they add up to its tokens."""
-        for number in range(self.dataset.block_count):
-            offsets = self.dataset.block(number).offsets
-            mine = z[int(self.first_entries[number]) : int(self.first_entries[number + 1]), 0].astype(np.int64)
-            pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * self.topics + mine
-            found, counts = np.unique(pairs, return_counts=True)
-            packed = (found % self.topics).astype(np.uint64) << np.uint64(32) | counts.astype(np.uint64)
-            yield sizes_of(found // self.topics, offsets.size - 1), packed
+
+class RingSplash(GatheredDocuments, SplashLda):
+    """On a ring of machines, each with some of the documents. All have the counts of all words. parallelism: one worker
+    of each machine if it is not said."""
+
+    exported: Sequence[Phase] = (
+        GatheredDocuments.document_names,
+        SplashLda.document_rows,
+        GatheredDocuments.document_numbers,
+    )
+
+    def __init__(self, dataset: Dataset, *, parallelism: int | None = None, **options: Any) -> None:
+        workers = dataset.shards if parallelism is None else parallelism
+        super().__init__(dataset, parallelism=workers, on_ring=True, **options)
+
+    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        self.write(sweep, shared, directory, **self.of_whole(sweep, directory))
 
 
 @inlined_kernel
@@ -175,6 +205,16 @@ def place_of(drawn, sums):
         else:
             first = middle + 1
     return first
+
+
+def topics_of_documents(offsets: np.ndarray, topics: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The topics of documents as `write_model` takes them: of the ten of each token the first, so that they add up to
+    its tokens. offsets: int64 (D+1,). topics: integers below `count`, of all tokens of a block."""
+    mine = topics[offsets[0] : offsets[-1]].astype(np.int64)
+    pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * count + mine
+    found, counts = np.unique(pairs, return_counts=True)
+    packed = (found % count).astype(np.uint64) << np.uint64(32) | counts.astype(np.uint64)
+    return sizes_of(found // count, offsets.size - 1), packed
 
 
 def sizes_of(rows: np.ndarray, count: int) -> np.ndarray:

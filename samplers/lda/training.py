@@ -123,9 +123,10 @@ def train_lda(
     return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback)
 
 
-def check_splash(optimize_every: int, average: int | None) -> None:
+def check_splash(optimize_every: int, average: int | None, staleness: int | None = None) -> None:
     """Raise RequestError for what the sampler splash does not do."""
-    for option, asked in (("optimize-every", optimize_every), ("average", average not in (None, 1))):
+    unlike = {"optimize-every": optimize_every, "average": average not in (None, 1), "staleness": staleness}
+    for option, asked in unlike.items():
         if asked:
             raise RequestError(f"--{option} is not for --sampler splash", "Leave it out.")
 
