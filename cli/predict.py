@@ -1,4 +1,5 @@
-"""`ooc predict`: what a factorization says of pairs of users and items, and a regression of the rows of a design."""
+"""`ooc predict`: what a factorization says of pairs of users and items, and a regression of the rows of a design, or of
+samples."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from cli.console import Json, Overwrite, print_json
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic` or `mf`.")],
+    run: Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic`, `softmax` or `mf`.")],
     data: Annotated[
         str,
-        typer.Argument(help="A design ingested with --columns-from; or lines of user and item, - is standard input."),
+        typer.Argument(
+            help="A design, or samples, ingested with --columns-from; or lines of user and item, - is standard input."
+        ),
     ],
     out: Annotated[Path, typer.Argument(help="A file to be made: CSV.")],
     level: Annotated[
@@ -25,13 +28,16 @@ def predict(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Predict y of a design, or ratings of pairs.
+    """Predict y of a design, classes of samples, or ratings of pairs.
 
-    Of a logistic regression it is the probability of the larger value. Lines are in the order of rows, or of pairs.
+    Of a logistic regression it is the probability of the larger value; of a multi-class one the class, and with the
+    loss softmax the probability of each. Lines are in the order of rows, or of pairs.
 
     For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
 
     Examples: ooc predict run new-houses prices.csv --lambda 0.1
+
+    ooc predict run new-samples classes.csv
 
     ooc predict run pairs.tsv ratings.csv
     """
@@ -39,6 +45,7 @@ def predict(
     from blocks.files import publish, require_new
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
+    from samplers.regression.softmax_model import SoftmaxModel
 
     require_new(out, overwrite=overwrite)
     model = open_any_model(run)
@@ -46,7 +53,10 @@ def predict(
         _of_regression(model, Path(data), out, level, as_json=json)
         return
     if level is not None:
-        raise RequestError(f"--lambda is for regressions; {run} is none", "Leave it out.")
+        raise RequestError(f"--lambda is for runs of train lasso and logistic; {run} is none", "Leave it out.")
+    if isinstance(model, SoftmaxModel):
+        _of_classes(model, Path(data), out, as_json=json)
+        return
     from samplers.factorization.predictions import predict_file
     from samplers.models import open_factors
 
@@ -80,3 +90,19 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.level})
     else:
         print(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
+
+
+def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
+    from blocks.files import publish
+    from blocks.samples.samples import Samples
+    from samplers.regression.softmax_model import SoftmaxModel
+    from samplers.regression.softmax_predictions import write_classes
+
+    assert isinstance(model, SoftmaxModel)
+    samples = Samples(data)
+    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        write_classes(model, samples, file, out.absolute().parent)
+    if as_json:
+        print_json({"path": str(out), "predictions": samples.rows})
+    else:
+        print(f"{out}: {samples.rows:,} predictions")

@@ -77,7 +77,9 @@ def infer(
 
 def evaluate(
     run: RunPath,
-    held_out: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
+    held_out: Annotated[
+        Path, typer.Argument(help="Data ingested with --vocab-from, --names-from or --columns-from the training's.")
+    ],
     metrics: Annotated[
         str,
         typer.Option(metavar="LIST", help="Of completion, left-to-right, npmi, c_v, diversity; separated by commas."),
@@ -92,14 +94,14 @@ def evaluate(
 
     Of topics: held-out likelihood (completion, left-to-right), coherence and diversity; of a factorization the errors
     of its predictions, or, with implicit feedback, how high it ranks what users did; of a regression how well it
-    predicts y of another design.
+    predicts y of another design, or labels of other samples.
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
-    from blocks.errors import RequestError
     from blocks.ratings.matrix import Matrix
+    from blocks.samples.samples import Samples
     from blocks.workers import cores
     from samplers.factorization.model import FactorModel
     from samplers.factorization.rating_errors import evaluate_ratings
@@ -107,6 +109,7 @@ def evaluate(
     from samplers.regression.model import RegressionModel
     from samplers.regression.predictions import evaluate_regression
     from samplers.regression.softmax_model import SoftmaxModel
+    from samplers.regression.softmax_predictions import evaluate_softmax
     from samplers.topics.metrics import Request, evaluate_metrics, lines, parse_metrics
 
     model = open_any_model(run)
@@ -119,7 +122,11 @@ def evaluate(
         print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
         return
     if isinstance(model, SoftmaxModel):
-        raise RequestError(f"{run} is a multi-class regression", "Train it with --held-out to have it evaluated.")
+        classes = evaluate_softmax(model, Samples(held_out))
+        print_json(classes) if json else print(
+            "{samples:,} samples: error {error:.4f}, loss {loss:.6g}".format(**classes)
+        )
+        return
     request = Request(parse_metrics(metrics), seed, particles, top, console.quiet)
     found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
     print_json(found) if json else print("\n".join(lines(found)))

@@ -422,12 +422,10 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     print(f"{run}: {', '.join(told)}")
     if "log_likelihood_per_token" in last:
         print(f"Look at the topics with: ooc topics {run}")
-    elif "lambda" in last:
+    elif "lambda" in last or "error" in last:
         if "chosen_lambda" in last:
             chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
             print(chosen.format(**last))
         print(f"Use it with: ooc predict {run} DATA OUT")
-    elif "error" in last:
-        print(f"Its weights are in {run / 'model' / 'softmax.npz'}")
     else:
         print(f"Use it with: ooc recommend {run} --user NAME")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,10 @@ from blocks.samples.samples import Samples
 from ooc.run import Run
 from ooc.worker import ProgramSpec
 from samplers.programs import target
-from samplers.regression.softmax import turn_to_gradients
+from samplers.regression.softmax import LOSSES, turn_to_gradients
+from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax_predictions import write_classes
+from samplers.regression.softmax_training import train_softmax
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -118,6 +124,76 @@ def test_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert np.mean(found != labels) == pytest.approx(last["held_out_error"])
     assert ooc("resume", "run", "--iterations", 4).returncode == 0
     assert [line["iteration"] for line in Run(tmp_path / "run").metrics()] == [1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def folder(samples: Samples, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each loss, and others by the same rule."""
+    folder = tmp_path_factory.mktemp("runs")
+    samples_of(folder / "others", *drawn(500, 2))
+    for loss in LOSSES:
+        options: dict[str, Any] = {"passes": 2, "parallelism": 1, "rate": 0.3, "workers": 1, "quiet": True}
+        train_softmax(samples.path, folder / loss, loss=loss, held_out=folder / "others", **options)
+    return folder
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_classes_are_predicted_and_told_as_while_training(
+    folder: Path, ooc_in: Callable[[Path], Ooc], monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """In the original order, whatever is scored at a time."""
+    ooc = ooc_in(folder)
+    told = json.loads(ooc("evaluate", loss, "others", "--json").stdout)
+    last = Run(folder / loss).metrics()[-1]
+    assert told == {
+        "samples": 500,
+        "error": last["held_out_error"],
+        "loss": pytest.approx(last["held_out_loss"], rel=1e-6),
+    }
+    assert ooc("predict", loss, "others", f"{loss}.csv").stdout == f"{loss}.csv: 500 predictions\n"
+    x, _ = drawn(500, 2)
+    model = np.load(folder / loss / "model" / "softmax.npz")
+    scores = x.astype(float) @ model["weights"].T + model["intercepts"]
+    header, *lines = csv.reader((folder / f"{loss}.csv").read_text().splitlines())
+    assert header == ["row", "class", *(f"probability of {label}" for label in (0, 2, 5) if loss == "softmax")]
+    assert [line[:2] for line in lines] == [
+        [str(row + 1), f"{model['labels'][best]:g}"] for row, best in enumerate(scores.argmax(axis=1))
+    ]
+    if loss == "softmax":
+        shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        assert np.allclose([list(map(float, line[2:])) for line in lines], shares, atol=1e-5)
+    monkeypatch.setattr("samplers.regression.softmax_predictions._NUMBERS", 100)
+    with (folder / "again.csv").open("w", newline="") as out:
+        write_classes(SoftmaxModel(folder / loss / "model"), Samples(folder / "others"), out, folder)
+    assert (folder / "again.csv").read_bytes() == (folder / f"{loss}.csv").read_bytes()
+
+
+def test_labels_are_written_as_they_are(tmp_path: Path) -> None:
+    x, labels = drawn(60, 1)
+    odd = np.array([-0.5, 20200101.0, 3.0])[np.searchsorted([0, 2, 5], labels)]
+    samples = samples_of(tmp_path / "samples", x, odd)
+    train_softmax(samples.path, tmp_path / "run", passes=1, parallelism=1, workers=1, quiet=True)
+    out = io.StringIO()
+    write_classes(SoftmaxModel(tmp_path / "run" / "model"), samples, out, tmp_path)
+    assert {line.split(",")[1] for line in out.getvalue().splitlines()[1:]} == {"-0.5", "3", "20200101"}
+
+
+def test_what_cannot_be_predicted_is_refused(folder: Path, ooc_in: Callable[[Path], Ooc]) -> None:
+    ooc, (x, labels) = ooc_in(folder), drawn(50, 3)
+    samples_of(folder / "narrow", x[:, :5], labels)
+    samples_of(folder / "unknown", x, np.where(labels == 5, 7.0, labels))
+    for arguments, told in [
+        (("predict", "softmax", "narrow", "no.csv"), "narrow has 5 columns, the model 12"),
+        (("evaluate", "softmax", "narrow"), "narrow has 5 columns, the model 12"),
+        (("evaluate", "softmax", "unknown"), "unknown has the label 7, which softmax/model does not have"),
+        (("predict", "softmax", "others", "no.csv", "--lambda", "1"), "softmax is none"),
+        (("predict", "softmax", "nowhere", "no.csv"), "nowhere"),
+        (("predict", "softmax", "others", "narrow"), "narrow"),
+    ]:
+        done = ooc(*arguments)
+        assert done.returncode == 2, arguments
+        assert told in done.stderr
+    assert not (folder / "no.csv").exists()
 
 
 def test_what_cannot_be_trained_is_refused(tmp_path: Path, ooc: Ooc) -> None:
