@@ -57,6 +57,13 @@ class Store:
             with disk_errors(path), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
+    def drop_block(self, number: int) -> None:
+        """Have the kernel forget a block, but for what somebody has mapped."""
+        path = self.path / self.manifest["blocks"][number]["file"]
+        if hasattr(os, "posix_fadvise"):
+            with disk_errors(path), path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
     def slice(self, number: int) -> Any:
         """Map the data of a slice."""
         raise NotImplementedError
@@ -144,6 +151,12 @@ def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
     marks = np.arange(part_size, offsets[-1], part_size)
     inner = np.searchsorted(offsets, marks)
     return np.unique(np.concatenate(([0], inner, [offsets.size - 1])))
+
+
+def count_lines(path: Path) -> int:
+    """How many `read_lines` would find."""
+    with path.open("rb") as file:
+        return sum(data.count(b"\n") for data in iter(lambda: file.read(1 << 20), b""))
 
 
 def read_lines(path: Path) -> list[str]:

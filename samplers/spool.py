@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from blocks.compiled import kernel
 from blocks.files import disk_errors
 
+RUN = 1 << 22  # bytes of rows that are put in order at a time
 _LINES = 1 << 13  # put in order at a time
 
 
@@ -41,6 +44,105 @@ class Spool:
         size = os.fstat(self._file.fileno()).st_size // self._dtype.itemsize
         flat: np.ndarray[Any, Any] = np.memmap(self._file, self._dtype, "r") if size else np.empty(0, self._dtype)
         return np.asarray(flat).reshape(shape)
+
+
+class RowsInOrder:
+    """Rows that are read in another order than that in which they lie on disk. Use as a context manager.
+
+    numbers: (N,), mapped. starts: int64 (n+1,), where each row begins. source: int64 (m,), the row that comes i-th, or
+    -1 for none; no row comes twice. directory: for the file without a name to which rows are copied if they are more
+    than a run, those of a run together: where they do not all stay in memory, each that was read by itself would bring
+    in pages of others, again and again. Attributes: `offsets`, int64 (m+1,), where rows begin in the new order.
+    """
+
+    def __init__(self, directory: Path, numbers: np.ndarray, starts: np.ndarray, source: np.ndarray) -> None:
+        self._directory, self._numbers, self._starts, self._source = directory, numbers, starts, source
+        self.offsets = np.zeros(source.size + 1, np.int64)
+        _offsets_in_order(starts, source, self.offsets)
+        self._bounds = _cut(self.offsets, numbers.itemsize)
+        self._file: Any = None
+
+    def __enter__(self) -> RowsInOrder:
+        if len(self._bounds) > 2:
+            with disk_errors(self._directory):
+                self._file = tempfile.TemporaryFile(dir=self._directory)
+                self._bring_together()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+
+    def runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Rows from the first-th up to the last-th, and the numbers that they have, some rows at a time."""
+        for first, last in pairwise(self._bounds):
+            rows = self._source[first:last]
+            rows = rows[rows >= 0]
+            if self._file is None:
+                yield first, last, _gathered(self._numbers, self._starts, rows)
+                continue
+            lie = np.argsort(rows)  # as they were copied
+            starts = np.concatenate(([0], np.cumsum(self._starts[rows[lie] + 1] - self._starts[rows[lie]])))
+            places = np.empty_like(lie)
+            places[lie] = np.arange(lie.size)
+            held = np.empty(starts[-1], self._numbers.dtype)
+            self._file.seek(self.offsets[first] * held.itemsize)
+            self._file.readinto(held)
+            yield first, last, _gathered(held, starts, places)
+
+    def _bring_together(self) -> None:
+        """Copy all rows, in the order in which they lie, each behind those of its run."""
+        size, places = self._numbers.itemsize, np.full(self._starts.size - 1, -1)
+        _note_places(self._source, places)
+        ends = self.offsets[self._bounds] * size  # bytes of each run that are there so far
+        for first, last in pairwise(_cut(self._starts, size)):
+            runs = np.searchsorted(self._bounds, places[first:last], side="right") - 1
+            order = np.argsort(runs, kind="stable")
+            order = order[np.count_nonzero(runs < 0) :]
+            copied = _gathered(self._numbers, self._starts, first + order)
+            present, begins = np.unique(runs[order], return_index=True)
+            sizes = np.concatenate(([0], np.cumsum(self._starts[first + order + 1] - self._starts[first + order])))
+            for run, (begin, end) in zip(present, pairwise([*sizes[begins], copied.size]), strict=True):
+                self._file.seek(ends[run])
+                self._file.write(copied[begin:end].data)
+                ends[run] += (end - begin) * size
+
+
+def _cut(starts: np.ndarray, itemsize: int) -> list[int]:
+    """Where to cut rows that begin there into runs."""
+    marks = np.searchsorted(starts, np.arange(0, starts[-1], RUN // itemsize), side="right") - 1
+    return [0, *np.unique(marks[marks > 0]).tolist(), starts.size - 1]
+
+
+def _gathered(numbers: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    found = np.empty((starts[rows + 1] - starts[rows]).sum(), numbers.dtype)
+    _gather_rows(numbers, starts, rows, found)
+    return found
+
+
+@kernel
+def _offsets_in_order(starts, source, offsets):
+    """Where rows begin once row i is that which source[i] names."""
+    for i in range(source.size):
+        row = source[i]
+        offsets[i + 1] = offsets[i] + (starts[row + 1] - starts[row] if row >= 0 else 0)
+
+
+@kernel
+def _note_places(source, places):
+    """The place in the new order of each row that has one."""
+    for i in range(source.size):
+        if source[i] >= 0:
+            places[source[i]] = i
+
+
+@kernel
+def _gather_rows(numbers, starts, rows, found):
+    filled = 0
+    for row in rows:
+        for i in range(starts[row], starts[row + 1]):
+            found[filled] = numbers[i]
+            filled += 1
 
 
 def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.store import Store, read_lines
+from blocks.store import Store, count_lines, read_lines
 
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
 
@@ -117,6 +117,10 @@ class Matrix(Store):
     def row_names(self) -> list[str]:
         """Names of all rows, in the order in which results are given."""
         return read_lines(self.path / self.manifest["texts"]["rows"]["file"])
+
+    def count_row_names(self) -> int:
+        """How many there are: rows without entries have names, too."""
+        return count_lines(self.path / self.manifest["texts"]["rows"]["file"])
 
     def column_names(self) -> list[str]:
         """Names of all columns, in the order in which results are given."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +27,12 @@ from blocks.files import checksum, publish, read_json, write_json
 from blocks.ratings.matrix import Matrix
 from blocks.store import check_file, read_lines
 from samplers.factorization.rows import BIASES
+from samplers.spool import RowsInOrder
 
 SCHEMA = 1
 KIND = "matrix factorization"
 MANIFEST = "model.json"
-_CHUNK = 1 << 22  # numbers that are put in order at a time
+_RUN = 1 << 20  # numbers that are written at a time
 
 
 class Side:
@@ -158,13 +160,18 @@ def write_factors(
     shard of.
     """
     arrays: dict[str, np.ndarray | Pieces] = {}
-    for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
-        factors, entries, order = trained
-        order, first = np.where(entries[order] == 0, -1, order), BIASES if biases else 0
-        arrays[f"{side}_factors"] = Pieces("float32", order.size * rank, _in_order(factors, order, first, rank))
-        arrays[f"{side}_biases"] = np.where(order < 0, 0, factors[order, bias] if biases else 0).astype(np.float32)
-        arrays[f"{side}_entries"] = np.where(order < 0, 0, entries[order]).astype(np.int64)
-    files = {"factors": write_arrays(directory, "factors.h5", arrays)}
+    with ExitStack() as stack:
+        for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
+            factors, entries, order = trained
+            first = BIASES if biases else 0
+            order[entries[order] == 0] = -1  # of the last row, where there is none
+            starts = np.arange(len(factors) + 1) * factors.shape[1]
+            ordered = stack.enter_context(RowsInOrder(directory, factors.reshape(-1), starts, order))
+            arrays[f"{side}_factors"] = Pieces("float32", order.size * rank, _factors(ordered, order, first, rank))
+            own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # from end to end
+            arrays[f"{side}_biases"] = _in_order(own_biases, order)
+            arrays[f"{side}_entries"] = _in_order(entries, order)
+        files = {"factors": write_arrays(directory, "factors.h5", arrays)}
     for name, entry in dataset.manifest["texts"].items():
         path = directory / f"{name}.txt"
         with publish(path) as beside:
@@ -189,10 +196,15 @@ def write_factors(
     )
 
 
+def export_bytes(matrix: Matrix) -> int:
+    """Memory that `write_factors` takes to order the rows and the columns: numbers for each of them."""
+    return 72 * (matrix.rows + matrix.columns)
+
+
 def row_order(matrix: Matrix) -> np.ndarray:
     """int64, the place of the row of each name, or -1 for one that has no entries."""
     lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
-    return place_of_line(lines, len(matrix.row_names()))
+    return place_of_line(lines, matrix.count_row_names())
 
 
 def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
@@ -202,11 +214,21 @@ def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
     return order
 
 
-def _in_order(factors: np.ndarray, order: np.ndarray, first: int, rank: int) -> Iterator[np.ndarray]:
-    """The factors of the rows at the places that `order` says, some at a time; 0 where there is none."""
-    step = max(_CHUNK // rank, 1)
-    for begin in range(0, order.size, step):
-        places = order[begin : begin + step]
-        run = factors[places, first : first + rank]
-        run[places < 0] = 0.0
-        yield run.reshape(-1)
+def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Those at the places that `order` says; 0 where it is -1."""
+    found = numbers[order]
+    found[order < 0] = 0
+    return found
+
+
+def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int) -> Iterator[np.ndarray]:
+    """So many numbers, from one on, of rows in order, some rows at a time; 0 where `order` is -1."""
+    step = max(_RUN // rank, 1)
+    for begin, end, numbers in ordered.runs():
+        left = numbers.reshape(np.count_nonzero(order[begin:end] >= 0), -1)
+        for at in range(begin, end, step):
+            there = order[at : min(at + step, end)] >= 0
+            run, some = np.zeros((there.size, rank), np.float32), np.count_nonzero(there)
+            run[there] = left[:some, first : first + rank]
+            left = left[some:]
+            yield run.reshape(-1)

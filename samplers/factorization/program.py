@@ -27,7 +27,7 @@ from ooc.ring.packets import Passage
 from ooc.shared import ArraySpec
 from ooc.streams import stream_key
 from samplers.factorization.lanes import LANE
-from samplers.factorization.model import Trained, trained_columns, trained_rows, write_factors
+from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.rows import BIASES, Penalty, draw_factors, squared_errors
 
 SIDES = ("rows", "columns")
@@ -92,6 +92,9 @@ class MatrixFactorization(StaticProgram):
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return phase not in self.reading_phases
+
+    def own_bytes(self) -> int:
+        return export_bytes(self.dataset)
 
     def scratch_bytes(self) -> int:
         return 4 * self._longest()

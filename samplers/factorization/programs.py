@@ -125,7 +125,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         return super().shared_arrays() | {"products": ArraySpec((self.width, self.width), "float32")}
 
     def own_bytes(self) -> int:
-        return 8 * self.width**2 * max(self.dataset.block_count, self.dataset.slice_count)
+        return super().own_bytes() + 8 * self.width**2 * max(self.dataset.block_count, self.dataset.slice_count)
 
     def scratch_bytes(self) -> int:
         return super().scratch_bytes() + (4 + 8) * self.width**2

@@ -26,7 +26,7 @@ from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.lanes import LANE
-from samplers.factorization.model import Trained, trained_columns, trained_rows, write_factors
+from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.program import MOST_RANK
 from samplers.factorization.rows import squared_errors
 
@@ -77,6 +77,9 @@ class SplashFactorization(StochasticProgram):
             "penalty": float(self.regularization),
             "rate": np.float32(self.rate),
         }
+
+    def own_bytes(self) -> int:
+        return super().own_bytes() + export_bytes(self.dataset)
 
     def first_values(self) -> dict[str, Any]:
         drawn = np.zeros((self.dataset.columns, self.width), np.float32)

@@ -141,7 +141,7 @@ class Lda(StaticProgram):
 
     def export_bytes(self) -> int:
         """Of `write_model`, to order the rows."""
-        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
+        return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int) -> int:
         """Nothing: on one machine."""

@@ -63,7 +63,7 @@ class SplashLda(StochasticProgram):
 
     def export_bytes(self) -> int:
         """Of `write_model`, to order the rows."""
-        return 28 * max(self.dataset.vocabulary_size, self.dataset.documents)
+        return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def shared_variables(self) -> dict[str, Shared]:
         words = self.dataset.vocabulary_size, self.topics

@@ -16,28 +16,24 @@ phi and theta are then ratios of sums by the same formulas. Only the prior of ne
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
-from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.writer import write_lines
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import checksum, publish, read_json, write_json
 from blocks.store import check_file, read_lines
+from samplers.spool import RowsInOrder, Spool
 
 SCHEMA = 1
 MANIFEST = "model.json"
 KIND = "topic model"
-RUN = 1 << 20  # entries of rows that are written together
 
 
 class Rows(NamedTuple):
@@ -184,7 +180,7 @@ def write_model(
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
     give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
-    memory grows by 28 bytes for each row alone. document_order: the original number of each document of document_rows,
+    memory grows by 36 bytes for each row alone. document_order: the original number of each document of document_rows,
     in pieces, where they are not those of `dataset` alone, but of a whole that it is a shard of; it is asked for when
     there are no more document_rows. document_names: then the lines with the names of all, if they have any. If
     topic_counts are float64, the counts of words are the bits of float32.
@@ -242,29 +238,21 @@ def _write_rows(
     count_type: str,
 ) -> dict[str, Any]:
     """Spool rows, then publish them so that row i becomes row order[i]; as they came, if there is no order."""
-    with ExitStack() as stack:
-        spools = [directory / f"{name}.{part}" for part in ("sizes", "rows")]
-        for spool in spools:
-            stack.callback(spool.unlink, missing_ok=True)
-        with spools[0].open("wb") as sizes_file, spools[1].open("wb") as rows_file:
-            for sizes, packed in rows:
-                sizes_file.write(sizes.data)  # a full disk is no error for ndarray.tofile
-                rows_file.write(packed.data)
-            rows_file.flush()
-            # Pages that are not written yet would count as memory once they are mapped.
-            os.fdatasync(rows_file.fileno())
-        starts = _starts(np.fromfile(spools[0], np.uint32))
+    with Spool(directory, "uint32") as all_sizes, Spool(directory, "uint64") as spool:
+        for sizes, packed in rows:
+            all_sizes.add(sizes)
+            spool.add(packed)
+        starts = _starts(all_sizes.mapped(-1))
         source = np.arange(starts.size - 1) if order is None else _inverse(order, starts.size - 1)
-        offsets = np.zeros(starts.size, np.int64)
-        _offsets_in_order(starts, source, offsets)
-        total = int(offsets[-1])
-        packed = np.asarray(np.memmap(spools[1], np.uint64, "r", shape=total) if total else np.empty(0, np.uint64))
-        spooled = packed, starts, source, offsets
-        topics = Pieces(topic_type, total, _in_order(*spooled, np.uint64(32), topic_type))
-        counts = Pieces(
-            count_type, total, (run.view(count_type) for run in _in_order(*spooled, np.uint64(0), "uint32"))
-        )
-        return write_arrays(directory, f"{name}.h5", {"offsets": offsets, "topics": topics, "counts": counts})
+        with RowsInOrder(directory, spool.mapped(-1), starts, source) as ordered:
+            topics = ((run >> np.uint64(32)).astype(topic_type) for _, _, run in ordered.runs())
+            counts = (run.astype(np.uint32).view(count_type) for _, _, run in ordered.runs())
+            arrays: dict[str, np.ndarray | Pieces] = {
+                "offsets": ordered.offsets,
+                "topics": Pieces(topic_type, int(starts[-1]), topics),
+                "counts": Pieces(count_type, int(starts[-1]), counts),
+            }
+            return write_arrays(directory, f"{name}.h5", arrays)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
@@ -281,30 +269,3 @@ def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
         places[numbers.astype(np.int64)] = np.arange(first, first + numbers.size)
         first += numbers.size
     return places
-
-
-@kernel
-def _offsets_in_order(starts, source, offsets):
-    """Where rows begin once row i is that which source[i] names."""
-    for i in range(source.size):
-        offsets[i + 1] = offsets[i] + starts[source[i] + 1] - starts[source[i]]
-
-
-def _in_order(
-    packed: np.ndarray, starts: np.ndarray, source: np.ndarray, offsets: np.ndarray, shift: np.uint64, dtype: str
-) -> Iterator[np.ndarray]:
-    """32 bits of each entry of `packed`, some rows after the other, in which row i is that which `source` names."""
-    marks = np.searchsorted(offsets, np.arange(0, offsets[-1], RUN), side="right") - 1
-    for first, last in pairwise([*np.unique(marks).tolist(), source.size]):
-        run = np.empty(offsets[last] - offsets[first], dtype)
-        _gather_rows(packed, starts, source[first:last], shift, run)
-        yield run
-
-
-@kernel
-def _gather_rows(packed, starts, source, shift, run):
-    filled = 0
-    for row in source:
-        for i in range(starts[row], starts[row + 1]):
-            run[filled] = (packed[i] >> shift) & np.uint64(0xFFFFFFFF)
-            filled += 1
