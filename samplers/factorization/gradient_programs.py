@@ -6,15 +6,15 @@ import bisect
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from blocks.errors import RequestError, WorkFailed
+from blocks.memory import available
 from blocks.ratings.matrix import Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
+from ooc.shared import ArraySpec, ask_for, drop, populate, unmap
 from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, MatrixFactorization
 
@@ -23,6 +23,7 @@ _LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more o
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
 _FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
 _COUNTED = np.array([[0.45], [1.4]])  # of the mean squares of rows, and of columns: steps of these get shorter sooner
+_FEW_ROUNDS = 3  # and less: the one before is not over, or soon comes again
 COMBINATIONS = ("mean", "sum")
 
 
@@ -93,7 +94,9 @@ class StochasticGradient(GradientDescent):
         self._strata_bounds = index.slice_bounds[starts]
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
         self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
-        self._block = lru_cache(maxsize=None)(dataset.block)
+        blocks = sum(entry["bytes"] for entry in dataset.manifest["blocks"])
+        self._passing = blocks + 4 * self.width * dataset.rows > available()
+        self._round, self._blocks = -1, dict[int, RowBlock]()
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {
@@ -106,12 +109,8 @@ class StochasticGradient(GradientDescent):
         return (*SIDES, "row_squares", "column_squares")
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """The rows of blocks that go round together, and all columns: they are written once these have."""
-        rows, columns = super().sliced_arrays().values()
-        return {
-            "rows": np.add.reduceat(rows, self.rounds[:-1]),
-            "columns": columns.sum(keepdims=True),
-        }
+        """The rows of blocks that go round together: they are written once these have. All columns change meanwhile."""
+        return {"rows": np.add.reduceat(super().sliced_arrays()["rows"], self.rounds[:-1])}
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         return super().writes_slice(phase, stage) and (not phase.staged or (stage + 1) % self.strata == 0)
@@ -159,15 +158,45 @@ class StochasticGradient(GradientDescent):
         stratum = self._stratum(block, turn)
         mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
         bounds = self._strata_bounds[stratum : stratum + 2].tolist()
-        if turn == 0:
-            self._ask_ahead(block)
         rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
+        self._pass_on(block, turn, job.shared["rows"])
         return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
 
-    def _ask_ahead(self, block: int) -> None:
-        """Have the block read that follows this one by as many as are in its round."""
-        first, last = self.rounds[bisect.bisect(self.rounds, block) - 1 :][:2]
-        self.dataset.ask_for_block((block + last - first) % self.dataset.block_count)
+    def _pass_on(self, block: int, turn: int, rows: np.ndarray) -> None:
+        """Ask in time for the block that follows this one by a round, and for its factors. If not all of that stays in
+        memory, drop blocks of the round before, which nobody has mapped any more, and factors of the one before that,
+        which are written: what the kernel dropped by itself would often be needed sooner."""
+        number, count = bisect.bisect(self.rounds, block) - 1, len(self.rounds) - 1
+        first, last = self.rounds[number : number + 2]
+        passing = self._passing and count > _FEW_ROUNDS
+        if number != self._round:
+            self._round, self._blocks = number, {}
+            if passing:
+                unmap(self._rows_of(rows, *self.rounds[(number - 1) % count :][:2]))
+        if passing and block not in self._blocks:
+            populate(self._block(block).columns)
+            populate(self._block(block).values)
+            populate(self._rows_of(rows, block, block + 1))
+        if turn == min(2, self.strata - 1):
+            following = (block + last - first) % self.dataset.block_count
+            self.dataset.ask_for_block(following)
+            ask_for(self._rows_of(rows, following, following + 1))
+        if passing and turn == 1:
+            begin, end = self.rounds[(number - 1) % count :][:2]
+            if begin + block - first < end:
+                self.dataset.drop_block(begin + block - first)
+            if block == first:
+                drop(self._rows_of(rows, *self.rounds[(number - 2) % count :][:2]))
+
+    def _rows_of(self, rows: np.ndarray, first: int, last: int) -> np.ndarray:
+        """Those of some blocks."""
+        bounds = self.dataset.index.block_bounds
+        return rows[bounds[first] : bounds[last]]
+
+    def _block(self, number: int) -> RowBlock:
+        if number not in self._blocks:
+            self._blocks[number] = self.dataset.block(number)
+        return self._blocks[number]
 
     def _sweep(
         self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
@@ -217,7 +246,7 @@ class DataParallelGradient(StochasticGradient):
         return {}
 
     def own_bytes(self) -> int:
-        return (self.replicas + 1) * self._replica_bytes()
+        return super().own_bytes() + (self.replicas + 1) * self._replica_bytes()
 
     def scratch_bytes(self) -> int:
         return super().scratch_bytes() + 3 * self._replica_bytes()
