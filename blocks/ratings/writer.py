@@ -117,7 +117,7 @@ def finish_matrix(
     shard: what the manifest of a shard says of it, see `blocks.shards.whole`.
     """
     rows = [entry["rows"] for entry in blocks]
-    cells = np.array([entry["cells"] for entry in blocks], np.int64)
+    cells = np.array([entry.pop("cells") for entry in blocks], np.int64)  # which the index has
     index = MatrixIndex(
         column_ids, column_entries, slice_bounds, np.concatenate(([0], np.cumsum(rows))), cells.reshape(-1)
     )
