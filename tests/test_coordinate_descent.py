@@ -18,6 +18,7 @@ from samplers.regression.descent import descend
 from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, project, quadratic
+from samplers.regression.team import ALONE, Team
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
@@ -74,7 +75,7 @@ def test_columns_of_every_kind_are_multiplied_squared_and_gathered(kind, seed):
     np.testing.assert_allclose(c.dense(some, 7), exact[:, chosen].T, atol=1e-15)
     np.testing.assert_allclose(c.dense(c.scaled(some, weights), 7), exact[:, chosen].T * weights, atol=1e-15)
     total = np.empty(7)
-    c.combine(some, np.array([1, 2]), np.array([2.0, -1.0]), total)
+    c.combine(some, np.array([1, 2]), np.array([9.0, 2.0, -1.0]), total)
     np.testing.assert_allclose(total, 2 * exact[:, 3] - exact[:, 4], atol=1e-12)
 
 
@@ -138,15 +139,36 @@ def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
     problem, a, target = problem_of(seed, free, ridge)
     random = np.random.default_rng(seed)
     b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
-    residual, work = target - a @ b, work_for(9, 7, len(problem.basis))
+    residual, work = target - a @ b, work_for(problem, 7)
     before = np.sign(b)
-    polish(problem, support(b, work.face), 100, b, residual, work)
+    polish(*ALONE.members, problem, support(b, work.face), 100, b, residual, work)
     assert (b * before >= 0).all()
     assert not b[before == 0].any()
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
     face = np.flatnonzero(b)
     slope = a[:, face].T @ residual - problem.l2[face] * b[face] - problem.l1[face] * np.sign(b[face])
     assert np.abs(slope).max(initial=0.0) < 1e-2 * np.abs(a.T @ target).max()
+
+
+@pytest.mark.parametrize("free", [0, 2])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_team_finds_the_same_bits_as_one_thread(sparse, free, monkeypatch):
+    """Neighbouring columns are alike, so that coefficients come to 0 on the way."""
+    monkeypatch.setattr("samplers.regression.descent._FEW", 0)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((150, 400)) * (random.random((150, 400)) < 0.3)
+    x[:, 1:] += 0.8 * x[:, :-1]
+    columns = sparse_columns(x) if sparse else DenseColumns(x.T.astype(np.float32))
+    basis = orthonormal(random.standard_normal((free, 150))).basis
+    target = 10 * random.standard_normal(150)
+    project(basis, target)
+    problem, found = quadratic(columns, basis, np.full(400, 3.0), np.full(400, 0.1)), []
+    for members in (1, 2, 3):
+        b, residual = np.zeros(400), target.copy()
+        descend(problem, b, residual, 1.0, Team(members))
+        found.append(b.tobytes() + residual.tobytes())
+    assert np.count_nonzero(b) > 20
+    assert found[0] == found[1] == found[2]
 
 
 @FREE

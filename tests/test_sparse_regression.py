@@ -15,11 +15,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
-from samplers.regression import correlations, working_sets
+from samplers.regression import correlations, descent, features, team, working_sets
 from samplers.regression.features import features_of_matrix
 from samplers.regression.sparse_regression import Model, SparseRegression
 
 RATIOS = (0.5, 0.1, 0.01)
+_THREE = team.Team(3)
 
 
 def solver(problem: Problem, **held) -> SparseRegression:
@@ -201,7 +202,7 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
     ratios = np.geomspace(1, 0.01, 20)
     levels, screened = solve(problem, ratios, 1e-12)
 
-    def keep_all(candidates, bounds, scale, radius, norms, level, l1, kept):
+    def keep_all(candidates, bounds, kept, *rest):
         kept[:] = candidates
         return candidates.size
 
@@ -276,13 +277,29 @@ def test_few_columns_are_read_anew_along_a_path(genes):
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.5, 0.5, 1.0, 1.00001, 3e38]), max_size=30), st.integers(0, 30))
 def test_the_largest_gains_are_chosen(gains, size):
     array, chosen = np.array(gains, np.float32), np.arange(len(gains)) * 3
-    found = np.empty(len(gains), np.int64)
-    found = found[: working_sets.largest(array, chosen, size, np.zeros(1 << 15, np.int64), found)]
+    found = working_sets.largest(array, chosen, size)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(team, "_FEW", 0)
+        np.testing.assert_array_equal(working_sets.largest(array, chosen, size, _THREE), found)
     assert len(found) == min(size, np.count_nonzero(array))
     assert (np.diff(found) > 0).all()
     left_out = np.setdiff1d(chosen, found) // 3
     if len(found) and left_out.size:  # what falls into one bucket counts as equal
         assert array[found // 3].min() >= array[left_out].max() * (1 - 2**-7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_path_is_the_same_for_any_number_of_threads(genes, sparse, monkeypatch):
+    """Bit for bit, where all that threads share is shared."""
+    for module, name in ((team, "_FEW"), (descent, "_FEW"), (features, "_FEW")):
+        monkeypatch.setattr(module, name, 0)
+    x = scipy.sparse.csc_array(np.where(np.abs(genes.x) > 0.5, genes.x, 0.0)) if sparse else np.asfortranarray(genes.x)
+    found = []
+    for threads in (1, 2, 3):
+        _, models = solve(genes, np.geomspace(1, 0.01, 12), 1e-8, x=x, threads=threads)
+        found.append(b"".join(model.coefficients.tobytes() for model in models))
+    assert np.count_nonzero(models[-1].coefficients) > 20
+    assert found[0] == found[1] == found[2]
 
 
 REFUSED = [

@@ -4,6 +4,9 @@ With the signs fixed, the objective is quadratic in the coefficients that are no
 curvatures. A coefficient that a step would carry past 0 is put to 0 and leaves the face; then the conjugate directions
 begin anew (in the manner of Polyak's method for bounds, see More and Toraldo, SIAM J. Optim. 1991). Coordinate descent
 finds faces fast but goes slowly to the best point of one if columns are correlated; this is the reverse.
+
+The threads of a team take a step together: each has rows of its own of what columns add up to, and columns of its own
+of products with these.
 """
 
 from __future__ import annotations
@@ -13,19 +16,34 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.columns import add, combine, dot, squared
-from samplers.regression.quadratic import project
+from samplers.regression.columns import (
+    Selected,
+    SparseColumns,
+    add,
+    combine,
+    combine_selected,
+    dot,
+    entries,
+    select,
+    squared,
+)
+from samplers.regression.quadratic import Quadratic, project
+from samplers.regression.team import CHUNKS, agreed, meet, own_chunks, own_numbers, summed
 
 _SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
 _NOISE = 1e-28  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
+_PRODUCT, _IMAGE, _RIDGE, _APART, _STOPPED, _BASIS = range(6)  # rows of `Work.sums`; the last has others after it
 
 
 class Work(NamedTuple):
-    """Working memory for W coefficients and n rows, float64 but for `face`."""
+    """Working memory for W coefficients, n rows, N entries and k axes of a basis, float64 but for what is said."""
 
     face: np.ndarray  # int64 (W,), the coefficients that are not 0
-    signs: np.ndarray  # (W,), theirs
+    size: np.ndarray  # int64 (1,), how many that are
+    selected: Selected  # uint32 (members, N), what each has in its rows of the face; (1, 0) if there is one member
+    sums: np.ndarray  # (5 + k, CHUNKS), of chunks
+    signs: np.ndarray  # (W,), those of the face
     gradient: np.ndarray  # (W,), minus that
     direction: np.ndarray  # (W,)
     image: np.ndarray  # (n,), of the direction, projected
@@ -34,104 +52,181 @@ class Work(NamedTuple):
     residual: np.ndarray  # (n,), theirs
 
 
-def work_for(coefficients: int, rows: int, basis: int) -> Work:
+def work_for(problem: Quadratic, rows: int, members: int = 1) -> Work:
+    coefficients, basis = problem.l1.size, len(problem.basis)
+    size = entries(problem.columns) if members > 1 and isinstance(problem.columns, SparseColumns) else 0
+    selected = Selected(np.empty((members, size), np.uint32), np.empty((members, size), np.uint32))
     sizes = [coefficients] * 3 + [rows, basis, coefficients, rows]
-    return Work(np.empty(coefficients, np.int64), *(np.empty(size) for size in sizes))
+    whole = np.empty(coefficients, np.int64), np.empty(1, np.int64), selected, np.empty((_BASIS + basis, CHUNKS))
+    return Work(*whole, *(np.empty(size) for size in sizes))
 
 
 @reordered_kernel
-def steepest(problem, size, coefficients, residual, work):
+def begin(member, problem, size, coefficients, work):
+    """Note the signs of the face, and what it has in the member's rows."""
+    first, last = own_numbers(member, size)
+    for i in range(first, last):
+        work.signs[work.face[i]] = np.sign(coefficients[work.face[i]])
+    entries, columns = work.selected.entries[member.rank], work.selected.columns[member.rank]
+    if member.size == 1:
+        return Selected(entries, columns)
+    first, last = own_numbers(member, work.image.size)
+    count = select(problem.columns, work.face[:size], first, last, Selected(entries, columns))
+    return Selected(entries[:count], columns[:count])
+
+
+@reordered_kernel
+def steepest(member, problem, size, coefficients, residual, work):
     """Begin with the preconditioned gradient; returns its inner product with the gradient."""
-    product = 0.0
-    for i in range(size):
-        j = work.face[i]
-        slope = dot(problem.columns, j, residual) - problem.l2[j] * coefficients[j] - work.signs[i] * problem.l1[j]
-        work.gradient[i] = slope
-        work.direction[i] = slope / problem.curvatures[j]
-        product += slope * work.direction[i]
-    return product
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        face, product = work.face[c * each : min((c + 1) * each, size)], 0.0
+        for i in range(face.size):
+            j = face[i]
+            slope = dot(problem.columns, j, residual) - problem.l2[j] * coefficients[j] - work.signs[j] * problem.l1[j]
+            work.gradient[j] = slope
+            work.direction[j] = slope / problem.curvatures[j]
+            product += slope * work.direction[j]
+        work.sums[_PRODUCT, c] = product
+    return agreed(member, work.sums[_PRODUCT], size)
 
 
 @reordered_kernel
-def curvature_along(problem, size, work):
+def find_image(member, problem, size, selected, work):
+    """Find the image of the direction."""
+    image = work.image
+    first_row, last_row = own_numbers(member, image.size)
+    if member.size == 1:
+        combine(problem.columns, work.face[:size], work.direction, image)
+    else:
+        combine_selected(problem.columns, work.face[:size], selected, work.direction, image, first_row, last_row)
+    each, first, last = own_chunks(member, image.size)
+    for m in range(len(problem.basis)):
+        axis = problem.basis[m]
+        for c in range(first, last):
+            part, of_axis, along = image[c * each : (c + 1) * each], axis[c * each : (c + 1) * each], 0.0
+            for k in range(part.size):
+                along += of_axis[k] * part[k]
+            work.sums[_BASIS + m, c] = along
+        along = agreed(member, work.sums[_BASIS + m], image.size)
+        part, of_axis = image[first_row:last_row], axis[first_row:last_row]
+        for k in range(part.size):
+            part[k] -= along * of_axis[k]
+
+
+@reordered_kernel
+def curvature_along(member, problem, size, selected, work):
     """Find the image of the direction; returns the second derivative of the objective along it, 0 if that is rounding:
     columns that depend on each other leave directions in which nothing changes but the penalty."""
-    combine(problem.columns, work.face[:size], work.direction, work.image)
-    project(problem.basis, work.image)
-    total, apart = squared(work.image), 0.0
-    for i in range(size):
-        j, square = work.face[i], work.direction[i] * work.direction[i]
-        total += problem.l2[j] * square
-        apart += problem.curvatures[j] * square
-    return total if total > _SINGULAR * apart else 0.0
+    find_image(member, problem, size, selected, work)
+    each, first, last = own_chunks(member, work.image.size)
+    for c in range(first, last):
+        work.sums[_IMAGE, c] = squared(work.image[c * each : (c + 1) * each])
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        face, ridge, apart = work.face[c * each : min((c + 1) * each, size)], 0.0, 0.0
+        for i in range(face.size):
+            j = face[i]
+            square = work.direction[j] * work.direction[j]
+            ridge += problem.l2[j] * square
+            apart += problem.curvatures[j] * square
+        work.sums[_RIDGE, c], work.sums[_APART, c] = ridge, apart
+    total = agreed(member, work.sums[_IMAGE], work.image.size) + summed(work.sums[_RIDGE], size)
+    return total if total > _SINGULAR * summed(work.sums[_APART], size) else 0.0
 
 
 @reordered_kernel
-def first_stop(size, coefficients, work):
+def first_stop(member, size, coefficients, work):
     """How far along the direction the first coefficient comes to 0; 0 if none does."""
     least = 0.0
     for i in range(size):
-        towards = -work.direction[i] * work.signs[i]
+        j = work.face[i]
+        towards = -work.direction[j] * work.signs[j]
         if towards > 0.0:
-            length = abs(coefficients[work.face[i]]) / towards
+            length = abs(coefficients[j]) / towards
             if least == 0.0 or length < least:
                 least = length
+    meet(member)
     return least
 
 
 @reordered_kernel
-def step(problem, size, length, coefficients, residual, work):
-    """Go so far along the direction, coefficients no further than to 0; returns the size of the face that is left."""
-    for i in range(residual.size):
-        residual[i] -= length * work.image[i]
+def stop(problem, size, coefficients, residual, work):
+    """Put the coefficients that have come past 0 to 0, and leave them out of the face."""
     left = 0
     for i in range(size):
         j = work.face[i]
-        new = coefficients[j] + length * work.direction[i]
-        if new * work.signs[i] <= 0.0:
-            add(problem.columns, j, new, residual)
-            coefficients[j] = 0.0
+        if coefficients[j] * work.signs[j] <= 0.0:
+            add(problem.columns, j, coefficients[j], residual)
+            coefficients[j] = work.direction[j] = 0.0
             continue
-        coefficients[j] = new
-        work.face[left], work.signs[left] = j, work.signs[i]
-        work.gradient[left], work.direction[left] = work.gradient[i], work.direction[i]
+        work.face[left] = j
         left += 1
-    if left < size:
-        project(problem.basis, residual)
-    return left
+    project(problem.basis, residual)
+    work.size[0] = left
 
 
 @reordered_kernel
-def turn(problem, size, length, before, work):
+def step(member, problem, size, length, coefficients, residual, work):
+    """Go so far along the direction, coefficients no further than to 0; returns the size of the face that is left."""
+    first, last = own_numbers(member, residual.size)
+    left, image = residual[first:last], work.image[first:last]
+    for k in range(left.size):
+        left[k] -= length * image[k]
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        face, stopped = work.face[c * each : min((c + 1) * each, size)], 0.0
+        for i in range(face.size):
+            j = face[i]
+            coefficients[j] += length * work.direction[j]
+            stopped += coefficients[j] * work.signs[j] <= 0.0
+        work.sums[_STOPPED, c] = stopped
+    if agreed(member, work.sums[_STOPPED], size) == 0.0:
+        return size
+    if member.rank == 0:
+        stop(problem, size, coefficients, residual, work)
+    meet(member)
+    return work.size[0]
+
+
+@reordered_kernel
+def turn(member, problem, size, length, before, work):
     """Make the gradient that of the point a step ahead, and the direction conjugate; returns as `steepest` does."""
-    after = 0.0
-    for i in range(size):
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        face, product = work.face[c * each : min((c + 1) * each, size)], 0.0
+        for i in range(face.size):
+            j = face[i]
+            change = dot(problem.columns, j, work.image) + problem.l2[j] * work.direction[j]
+            work.gradient[j] -= length * change
+            product += work.gradient[j] ** 2 / problem.curvatures[j]
+        work.sums[_PRODUCT, c] = product
+    after = agreed(member, work.sums[_PRODUCT], size)
+    first, last = own_numbers(member, size)
+    for i in range(first, last):
         j = work.face[i]
-        change = dot(problem.columns, j, work.image) + problem.l2[j] * work.direction[i]
-        work.gradient[i] -= length * change
-        after += work.gradient[i] ** 2 / problem.curvatures[j]
-    for i in range(size):
-        work.direction[i] = work.gradient[i] / problem.curvatures[work.face[i]] + after / before * work.direction[i]
+        work.direction[j] = work.gradient[j] / problem.curvatures[j] + after / before * work.direction[j]
+    meet(member)
     return after
 
 
 @reordered_kernel
-def polish(problem, size, steps, coefficients, residual, work):
+def polish(member, problem, size, steps, coefficients, residual, work):
     """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date."""
-    for i in range(size):
-        work.signs[i] = np.sign(coefficients[work.face[i]])
-    product = steepest(problem, size, coefficients, residual, work)
-    enough = max(_SMALL * product, _NOISE * size * squared(residual))
+    selected = begin(member, problem, size, coefficients, work)
+    noise = _NOISE * size * squared(residual)
+    product = steepest(member, problem, size, coefficients, residual, work)
+    enough = max(_SMALL * product, noise)
     for _ in range(steps):
         if size == 0 or product <= enough:
             break
-        curvature = curvature_along(problem, size, work)
-        length = product / curvature if curvature > 0.0 else first_stop(size, coefficients, work)
+        curvature = curvature_along(member, problem, size, selected, work)
+        length = product / curvature if curvature > 0.0 else first_stop(member, size, coefficients, work)
         if length == 0.0:
             break
-        left = step(problem, size, length, coefficients, residual, work)
+        left = step(member, problem, size, length, coefficients, residual, work)
         if left < size:
             size = left
-            product = steepest(problem, size, coefficients, residual, work)
+            product = steepest(member, problem, size, coefficients, residual, work)
         else:
-            product = turn(problem, size, length, product, work)
+            product = turn(member, problem, size, length, product, work)

@@ -19,6 +19,7 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_rule
+from samplers.regression.team import closed_up
 
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
@@ -53,11 +54,11 @@ class Known(NamedTuple):
 
 
 @reordered_kernel
-def bound(known, along, away, candidates, level, l1, bounds, chosen, places):
+def bound(known, along, away, candidates, level, l1, bounds, chosen, places, first):
     """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
 
-    These, whose bounds are above level * l1, are written to `chosen`, and their numbers among the candidates to
-    `places`, both int64 (m,).
+    These, whose bounds are above level * l1, are written to `chosen`, and their numbers among the candidates, of which
+    the first has the number `first`, to `places`, both int64 (m,).
     """
     count = 0
     for i in range(candidates.size):
@@ -65,23 +66,24 @@ def bound(known, along, away, candidates, level, l1, bounds, chosen, places):
         number = known.numbers[j]
         bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
         if bounds[i] > level * l1[j] or known.spreads[j] == _FAR:
-            chosen[count], places[count] = j, i
+            chosen[count], places[count] = j, first + i
             count += 1
     return count
 
 
 @reordered_kernel
-def learn(known, counts, chosen, values, number, square, norms):
-    """Note the correlations of chosen columns with the residual of a number, and of so large a square.
+def learn(known, lost, bounds, chosen, places, values, number, square, norms):
+    """Note the correlations of chosen columns with the residual of a number, and of so large a square, at their places
+    among the bounds too.
 
-    counts: int64, how many columns know each residual.
+    lost: int64, zeros, get how many of the columns knew each residual.
     """
     for i in range(chosen.size):
         j = chosen[i]
-        counts[known.numbers[j]] -= 1
+        lost[known.numbers[j]] += 1
         known.numbers[j], known.values[j] = number, values[i]
         known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - values[i] * values[i] / square, 0.0))
-    counts[number] += chosen.size
+        bounds[places[i]] = abs(values[i])
 
 
 @reordered_kernel
@@ -110,9 +112,8 @@ class Correlations:
         """Those of candidates, int64 (m,)."""
         bounds, chosen, places = self._bounded(wanted, candidates)
         values = self._features.correlations(chosen, self._weighted(wanted.residual))
-        bounds[places] = np.abs(values)
         self.columns_read += chosen.size
-        self._learn(wanted.residual, chosen, values)
+        self._learn(wanted.residual, bounds, chosen, places, values)
         return Seen(bounds, chosen, values)
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> Iterator[Seen]:
@@ -127,8 +128,7 @@ class Correlations:
         self.columns_read += chosen.size
         for one, found in zip(wanted, values.T, strict=True):
             bounds = self._bounded(one, candidates)[0]
-            bounds[places] = np.abs(found)
-            self._learn(one.residual, chosen, found)
+            self._learn(one.residual, bounds, chosen, places, found)
             yield Seen(bounds, chosen, found)
 
     def _bounded(self, wanted: Wanted, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -137,8 +137,14 @@ class Correlations:
         self._known.spreads[wanted.always] = _FAR
         bounds = np.empty(candidates.size)
         chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
-        count = bound(self._known, along, away, candidates, wanted.level, wanted.l1, bounds, chosen, places)
-        return bounds, chosen[:count], places[:count]
+
+        def work(begin: int, end: int) -> tuple[int, int]:
+            some = [array[begin:end] for array in (bounds, chosen, places)]
+            fixed = self._known, along, away, candidates[begin:end], wanted.level, wanted.l1
+            return begin, bound(*fixed, *some, begin)
+
+        chosen, places = closed_up(self._features.team.share(candidates.size, work), chosen, places)
+        return bounds, chosen, places
 
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
@@ -149,7 +155,12 @@ class Correlations:
             return np.empty(0, np.int64)
         along, _ = self._relations(residual)
         found = np.empty(l1.size, np.int64)
-        return found[: strong_rule(level, before, self._known.numbers, self._known.values, along, l1, found)].copy()
+
+        def work(begin: int, end: int) -> tuple[int, int]:
+            some = [array[begin:end] for array in (self._known.numbers, self._known.values, l1, found)]
+            return begin, strong_rule(level, before, along, *some, begin)
+
+        return closed_up(self._features.team.share(l1.size, work), found)[0].copy()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is known, flat, as `restore` takes it."""
@@ -172,13 +183,26 @@ class Correlations:
         away[:used] = np.where(known, np.sqrt(left), _FAR)
         return along, away
 
-    def _learn(self, residual: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
-        """Keep a residual, if need be in the place of the one that the fewest columns know."""
+    def _learn(
+        self, residual: np.ndarray, bounds: np.ndarray, chosen: np.ndarray, places: np.ndarray, values: np.ndarray
+    ) -> None:
+        """Keep a residual, if need be in the place of the one that the fewest columns know, and what was read for it:
+        `values` of chosen columns, which have these places among the bounds."""
         square = float(residual @ residual)
         if square == 0:
+            bounds[places] = 0.0
             return
         number = 1 + int(np.argmin(self._counts[1:]))
         if self._counts[number]:
             forget(self._known, self._counts, number, self._norms)
         self._residuals[number], self._squares[number] = residual, square
-        learn(self._known, self._counts, chosen, values, number, square, self._norms)
+
+        def work(begin: int, end: int) -> np.ndarray:
+            lost = np.zeros(_KEPT, np.int64)
+            some = [array[begin:end] for array in (chosen, places, values)]
+            learn(self._known, lost, bounds, *some, number, square, self._norms)
+            return lost
+
+        for lost in self._features.team.share(chosen.size, work):
+            self._counts -= lost
+        self._counts[number] += chosen.size

@@ -5,31 +5,36 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.columns import copy
+from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of
+from samplers.regression.team import ALONE, Team
 
 _SWEEPS = 5  # of a round, the first over all coordinates and the others over those that are not 0
 _STEPS = 40  # of conjugate gradients, at most
 _ROUNDING = 1 - 1e-15  # of the objective
+_FEW = 1 << 16  # entries of the columns: not worth a second thread
+_MANY = 1 << 32  # whose numbers are uint32
 _PATIENCE = 5  # rounds that lower it by no more
 
 
 @reordered_kernel
-def descend_round(problem, every, sweeps, steps, coefficients, residual, work):
-    """One round; coefficients, float64 (W,), and residual, float64 (n,), are brought up to date. every: arange(W).
-
-    Returns objective and gap.
-    """
+def approach(problem, every, sweeps, coefficients, residual, work):
+    """Coordinate descent of a round; coefficients and residual are kept to go back to. Returns the objective, and how
+    many coefficients are not 0: those are in work.face."""
     sweep(problem, every, coefficients, residual, work.shift)
     for _ in range(sweeps - 1):
         size = support(coefficients, work.face)
         sweep(problem, work.face[:size], coefficients, residual, work.shift)
-    before = objective_of(problem, coefficients, residual)
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
-    polish(problem, support(coefficients, work.face), steps, coefficients, residual, work)
+    return objective_of(problem, coefficients, residual), support(coefficients, work.face)
+
+
+@reordered_kernel
+def judge(problem, before, coefficients, residual, work):
+    """Go back to what had the objective `before` if it has become larger; returns objective and gap."""
     after = objective_of(problem, coefficients, residual)
     if after > before:  # by rounding, or as a coefficient was stopped at 0
         copy(work.coefficients, coefficients)
@@ -37,15 +42,20 @@ def descend_round(problem, every, sweeps, steps, coefficients, residual, work):
     return min(before, after), gap_of(problem, coefficients, residual)
 
 
-def descend(problem: Quadratic, coefficients: np.ndarray, residual: np.ndarray, goal: float) -> None:
+def descend(
+    problem: Quadratic, coefficients: np.ndarray, residual: np.ndarray, goal: float, team: Team = ALONE
+) -> None:
     """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`.
 
-    The gap that counts is to the best dual point of all rounds.
+    The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
-    work: Work = work_for(coefficients.size, residual.size, len(problem.basis))
+    team = team if _FEW < entries(problem.columns) < _MANY else ALONE
+    work: Work = work_for(problem, residual.size, team.size)
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     while stalled < _PATIENCE:
-        objective, gap = descend_round(problem, every, _SWEEPS, _STEPS, coefficients, residual, work)
+        before, size = approach(problem, every, _SWEEPS, coefficients, residual, work)
+        team.run(polish, problem, size, _STEPS, coefficients, residual, work)
+        objective, gap = judge(problem, before, coefficients, residual, work)
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return

@@ -43,7 +43,8 @@ class DesignFeatures(BlockFeatures):
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
-        check_room(chosen.size, 8 * _COPIES * self._entries(chosen), self._room)
+        copies = _COPIES + (self.team.size > 1)  # threads note whose entries are whose
+        check_room(chosen.size, 8 * copies * self._entries(chosen), self._room)
         if self._keeps and self._sizes is not None:
             return self._gather_sparse(chosen, self._sizes[chosen])
         self._count(chosen)

@@ -32,27 +32,25 @@ class Standing(NamedTuple):
 
 
 @reordered_kernel
-def survey(chosen, correlations, coefficients, level, l1, l2, norms, gains):
+def survey(chosen, correlations, gains, coefficients, level, l1, l2, norms):
     """Of chosen columns, int64 (m,), with their correlations, float64 (m,): the largest ratio of slope and l1, at least
-    1; the sum of l1_j |b_j|; the sum of l2_j b_j^2. l1, l2: float64 (p,), at level 1.
-    coefficients, norms: float64 (p,).
+    1. l1, l2: float64 (p,), at level 1. coefficients, norms: float64 (p,).
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, or `ALWAYS`.
     """
-    steepest, absolute, ridge = 1.0, 0.0, 0.0
+    steepest = 1.0
     for i in range(chosen.size):
         j = chosen[i]
         b, most = coefficients[j], level * l1[j]
         slope = abs(correlations[i] - level * l2[j] * b)
         steepest = max(steepest, slope / most)
-        absolute += most * abs(b)
-        ridge += level * l2[j] * b * b
         gains[i] = ALWAYS if b != 0.0 else max(slope - most, 0.0) / norms[j]
-    return steepest, absolute, ridge
+    return steepest
 
 
-def standing(loss: Loss, fit: Fit, steepest: float, absolute: float, ridge: float) -> Standing:
-    """Given what `survey` found of all columns that have coefficients or correlations above l1."""
-    scale = 1.0 / steepest
+def standing(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> Standing:
+    """Given the largest ratio of slope and l1 of all columns, and of the s that have coefficients, float64 (s,), these
+    and what they cost."""
+    scale, absolute, ridge = 1.0 / steepest, float(l1 @ np.abs(b)), float(l2 @ (b * b))
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
     return Standing(fit.loss + absolute + 0.5 * ridge, bound, scale)

@@ -7,7 +7,6 @@ Work on many columns is done by threads, each on columns of its own: the result 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +24,7 @@ from samplers.regression.columns import (
     joined,
     squares,
 )
+from samplers.regression.team import Team
 
 _PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
 _FEW = 1 << 14  # rows times columns: not worth a thread
@@ -35,6 +35,7 @@ class Features(Protocol):
 
     rows: int
     count: int
+    team: Team  # threads for what is to be done with them
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         """The inner products of chosen columns and a vector, float64 (n,)."""
@@ -61,11 +62,11 @@ class BlockFeatures:
     """`Features` of which one block of columns comes after the other."""
 
     def __init__(self, blocks: Sequence[Columns], rows: int, threads: int = 1) -> None:
-        self._blocks, self.rows, self._threads = blocks, rows, threads
+        self._blocks, self.rows = blocks, rows
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
+        self.team = Team(threads)
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count = int(self._bounds[-1])
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return self._each(correlate, chosen, vector, np.empty(chosen.size))
@@ -86,11 +87,11 @@ class BlockFeatures:
         def work(piece: _Piece) -> None:
             kernel(piece.block, piece.columns, vector, found[piece.place])
 
-        if self._pool is None or chosen.size * self.rows <= _FEW:
+        if self.team.size == 1 or chosen.size * self.rows <= _FEW:
             for piece in self._pieces(chosen, 1):
                 work(piece)
         else:
-            list(self._pool.map(work, self._pieces(chosen, self._threads * _PIECES)))
+            self.team.each(self._pieces(chosen, self.team.size * _PIECES), work)
         return found
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[_Piece]:

@@ -125,7 +125,7 @@ class Logistic:
         left, new = target.copy(), coefficients.copy()
         project(free.basis, left)
         columns = scaled(part.columns, roots)
-        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal)
+        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.team)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
         return new, fit.free + free.coefficients(target - image)

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from samplers.regression.columns import DenseColumns, SparseColumns
+from samplers.regression.team import ALONE, Team
 
 
 class Fit(NamedTuple):
@@ -34,6 +35,7 @@ class Part(NamedTuple):
     columns: SparseColumns | DenseColumns
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
+    team: Team = ALONE  # that works on them
 
 
 class Loss(Protocol):

@@ -21,7 +21,7 @@ _SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was 
 _FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
 _VISITS = 100  # of each column of a working set, for a lambda
 _SMALLEST = 100  # columns of a working set
-_COPIES = 16  # bytes of each of its entries
+_COPIES, _SHARED = 16, 8  # bytes of each of its entries, and if threads share the work on them
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
     f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 10 to"
@@ -58,6 +58,7 @@ def plan_regression(
     plan = plan_path(program, workers, memory_bytes)
     cells = design.rows * design.columns if design.dense else design.entries
     at_once = min(plan.workers, program.regressions)
+    copies = _COPIES + _SHARED * (plan.workers // at_once > 1)
     largest = min(max(_SMALLEST, 2 * nonzeros), design.columns) * cells // design.columns
     passes = (_FIRST + _EACH * (length - 1)) * program.regressions
     read = round(passes * design.data_bytes)
@@ -76,10 +77,10 @@ def plan_regression(
         "folds": folds,
         "workers": plan.workers,
         "assumed_nonzeros": nonzeros,
-        "memory_bytes": plan.held - _SPARE + _COPIES * largest * at_once,
+        "memory_bytes": plan.held - _SPARE + copies * largest * at_once,
         "held_bytes": plan.held,
         "room_bytes": plan.room,
-        "fitting_columns": min(plan.room // at_once // max(_COPIES * cells // design.columns, 1), design.columns),
+        "fitting_columns": min(plan.room // at_once // max(copies * cells // design.columns, 1), design.columns),
         "dataset_bytes": design.data_bytes,
         "state_bytes": disk_needed(design.path, folds),
         "passes": passes,

@@ -28,6 +28,7 @@ class RingFeatures:
         self.rows, self.count = shard.rows, shard.columns
         self._own_rows, self._ring, self._room = shard.own, ring, room
         self._own = DesignFeatures(shard, threads, room)
+        self.team = self._own.team
         self._keeps = keeps and not shard.dense
         self._copies = _COPIES + self._keeps
         self._numbers, self._held = _NOTHING

@@ -140,8 +140,10 @@ class RoundSolver:
         wanted = Wanted(fit.residual, level, regression.penalty.l1, support)
         seen = regression.correlations.see(wanted, regression.usable)
         gains = np.empty(seen.chosen.size, np.float32)
-        sums = survey(seen.chosen, seen.values, coefficients, level, *regression.penalty, regression.norms, gains)
-        found = standing(regression.loss, fit, *sums)
+        penalty = regression.penalty
+        steepest = survey(seen.chosen, seen.values, gains, coefficients, level, *penalty, regression.norms)
+        l1, l2 = (level * cost[support] for cost in penalty)
+        found = standing(regression.loss, fit, steepest, l1, l2, coefficients[support])
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)
         return found_model(self._whole, Solution(level, coefficients, support, fit, found.objective, gap))

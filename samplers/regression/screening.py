@@ -13,7 +13,7 @@ _ROUNDED = 1 - 1e-9  # of a bound that is met to the last digit
 
 
 @reordered_kernel
-def outside_sphere(candidates, bounds, scale, radius, norms, level, l1, kept):
+def outside_sphere(candidates, bounds, kept, scale, radius, norms, level, l1):
     """Write to `kept` the candidates, int64 (m,), that the gap-safe sphere does not rule out; returns their number.
 
     A coefficient is 0 in every solution if scale |c| + radius |x| < level l1, for a dual point that is the residual
@@ -35,9 +35,9 @@ def safe_radius(gap: float, curvature: float) -> float:
 
 
 @reordered_kernel
-def strong_rule(level, before, numbers, values, along, l1, chosen):
-    """Write to `chosen`, int64 (p,), the columns that the sequential strong rule does not discard (Tibshirani and
-    others, JRSS B 2012, section 5); returns how many there are.
+def strong_rule(level, before, along, numbers, values, l1, chosen, first):
+    """Write to `chosen`, int64 (p,), those of p columns, from the number `first` on, that the sequential strong rule
+    does not discard (Tibshirani and others, JRSS B 2012, section 5); returns how many there are.
 
     Penalties are level * l1, float64 (p,). Correlations of the solution for the level `before` are expected to be
     along[numbers[j]] * values[j], see `samplers.regression.correlations`.
@@ -45,6 +45,6 @@ def strong_rule(level, before, numbers, values, along, l1, chosen):
     count = 0
     for j in range(l1.size):
         if l1[j] > 0.0 and abs(along[numbers[j]] * values[j]) >= (2.0 * level - before) * l1[j]:
-            chosen[count] = j
+            chosen[count] = first + j
             count += 1
     return count

@@ -22,6 +22,7 @@ from samplers.regression.duality import Standing, standing, survey
 from samplers.regression.features import Features
 from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import outside_sphere, safe_radius
+from samplers.regression.team import ALONE, Team, closed_up
 
 _FIRST = 100  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
@@ -142,7 +143,8 @@ class Attempt:
         if self.working.size:
             working, penalty = self.working, self.regression.penalty
             l1, l2 = self.level * penalty.l1[working], self.level * penalty.l2[working]
-            part = Part(self.regression.features.gather(working), l1, l2)
+            features = self.regression.features
+            part = Part(features.gather(working), l1, l2, features.team)
             found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
             self.coefficients[working] = found
             self.support = working[found != 0]
@@ -150,10 +152,17 @@ class Attempt:
     def look(self) -> float:
         """The gap to the best dual point so far."""
         regression, penalty = self.regression, self.regression.penalty
-        chosen, values = self._seen.chosen, self._seen.values
-        self._gains = np.empty(chosen.size, np.float32)
-        found = survey(chosen, values, self.coefficients, self.level, *penalty, regression.norms, self._gains)
-        self.standing: Standing = standing(regression.loss, self.fit, *found)
+        self._gains = np.empty(self._seen.chosen.size, np.float32)
+        of_each = self._seen.chosen, self._seen.values, self._gains
+
+        def work(begin: int, end: int) -> float:
+            some = [array[begin:end] for array in of_each]
+            return survey(*some, self.coefficients, self.level, *penalty, regression.norms)
+
+        steepest = max(regression.features.team.share(self._gains.size, work))
+        l1, l2 = (self.level * cost[self.support] for cost in penalty)
+        b = self.coefficients[self.support]
+        self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, b)
         self.bound = max(self.bound, self.standing.bound)
         return max(self.standing.objective - self.bound, 0.0)
 
@@ -168,23 +177,18 @@ class Attempt:
             return
         self.screened, kept = gap, np.empty_like(self.candidates)
         radius = safe_radius(self.standing.gap, self.regression.loss.curvature)
-        count = outside_sphere(
-            self.candidates,
-            self._seen.bounds,
-            self.standing.scale,
-            radius,
-            self.regression.norms,
-            self.level,
-            self.regression.penalty.l1,
-            kept,
-        )
-        self.candidates = kept[:count]
+        norms, l1 = self.regression.norms, self.regression.penalty.l1
+
+        def work(begin: int, end: int) -> tuple[int, int]:
+            some = [array[begin:end] for array in (self.candidates, self._seen.bounds, kept)]
+            return begin, outside_sphere(*some, self.standing.scale, radius, norms, self.level, l1)
+
+        (self.candidates,) = closed_up(self.regression.features.team.share(kept.size, work), kept)
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         size = max(_FIRST, self.regression.features.count // _SHARE, _GROWTH * self.support.size)
-        found = np.empty(self._seen.chosen.size, np.int64)
-        return found[: largest(self._gains, self._seen.chosen, size, np.zeros(_BUCKETS, np.int64), found)]
+        return largest(self._gains, self._seen.chosen, size, self.regression.features.team)
 
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
@@ -199,17 +203,41 @@ def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
     return solutions
 
 
+def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
+    """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
+    0. gains: float32 (m,), not negative."""
+    order, found = (
+        gains.view(np.int32),
+        np.empty_like(chosen),
+    )  # floats that are not negative are in order as their bits
+
+    def count(begin: int, end: int) -> tuple[int, np.ndarray]:
+        return begin, count_buckets(order[begin:end], np.zeros(_BUCKETS, np.int64))
+
+    counts = dict(team.share(chosen.size, count))
+    above = np.cumsum(np.sum(list(counts.values()), axis=0)[::-1])[::-1]  # in each bucket and those above it
+    bucket = max(int(np.count_nonzero(above > size)) - 1, 0)  # the last that not all of may come
+    left = size - int(above[bucket + 1]) if bucket + 1 < _BUCKETS else size
+    of_it = dict(zip(counts, np.cumsum([0, *(some[bucket] for some in counts.values())]), strict=False))
+
+    def choose(begin: int, end: int) -> tuple[int, int]:
+        some = [array[begin:end] for array in (order, chosen, found)]
+        return begin, choose_above(bucket, left - of_it[begin], *some)
+
+    return closed_up(team.share(chosen.size, choose), found)[0]
+
+
 @reordered_kernel
-def largest(gains, chosen, size, counts, found):
-    """Write to `found` those of the chosen columns whose gains are largest, as many as asked for, in their order, but
-    none whose gain is 0; returns how many there are. gains: float32, not negative. counts: int64, zeros."""
-    order = gains.view(np.int32)  # floats that are not negative are ordered as their bits are
+def count_buckets(order, counts):
+    """How many of some numbers, int32 (m,), that are above 0 begin with the same 16 bits. counts: int64, zeros."""
     for i in range(order.size):
-        counts[order[i] >> 16] += 1
-    bucket, left = counts.size - 1, size
-    while bucket > 0 and counts[bucket] <= left:
-        left -= counts[bucket]
-        bucket -= 1
+        counts[order[i] >> 16] += order[i] > 0
+    return counts
+
+
+@reordered_kernel
+def choose_above(bucket, left, order, chosen, found):
+    """Write to `found` the columns of the buckets above that one, and so many of it; returns how many there are."""
     count = 0
     for i in range(order.size):
         of = order[i] >> 16

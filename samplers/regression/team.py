@@ -1,0 +1,145 @@
+"""Threads that work together: each on a share of many columns, or all in one kernel, in which they wait for each other.
+
+Who does what depends on how many they are; what comes of it does not. Sums are made of chunks, which are the same for
+any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numba.core import types
+
+from blocks.compiled import reordered_kernel
+from ooc.signals import counters_spec, have_reached, raise_to
+
+CHUNKS = 32  # at most, of a sum
+_LEAST = 8  # numbers in a chunk: a line of the cache
+_LOOKS = 20_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
+_LONG = 4  # a wait in so many that are longer: threads do not run at the same time, as others use the processors
+_ASLEEP = 8  # longer waits that a run may begin with
+_MOST_RESTS = 1 << 10
+_FEW = 1 << 15  # columns: not worth a thread
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+_give_way: Any = types.ExternalFunction("sched_yield", types.int32()) if _compiled else os.sched_yield
+
+
+class Member(NamedTuple):
+    """One of the threads, as kernels see it."""
+
+    rank: int
+    size: int  # of the team
+    meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how often it has had to wait long
+
+
+class Team:
+    """So many threads, the caller's among them. For one caller at a time. Attributes: `members`, and their number."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._meetings = np.zeros(counters_spec(size).shape, np.int64)
+        self.members = [Member(rank, size, self._meetings) for rank in range(size)]
+        self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
+        self._pool = ThreadPoolExecutor(size - 1) if size > 1 else None
+
+    def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
+        """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
+        had to wait long for each other. The result has to be the same."""
+        if self._rests:
+            self._rests -= 1
+            kernel(*ALONE.members, *arguments)
+            return
+        before = self._meetings.copy()
+        self._each([(member, *arguments) for member in self.members], kernel)
+        met, waited = (self._meetings - before)[:, :2].sum(axis=0).tolist()
+        crowded = waited > _ASLEEP + met // _LONG
+        self._next_rests = min(2 * self._next_rests, _MOST_RESTS) if crowded else 1
+        self._rests = self._next_rests if crowded else 0
+
+    def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
+        """Have work(item) done for all of some items, by who comes to one first."""
+        left = iter(list(items))  # of a list, of which two threads never get the same one
+
+        def take() -> None:
+            for item in left:
+                work(item)
+
+        self._each([()] * self.size, take)
+
+    def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
+        """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
+        size = self.size if count > _FEW else 1
+        bounds = [count * rank // size for rank in range(size + 1)]
+        return self._each(list(pairwise(bounds)), work)
+
+    def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
+        if self._pool is None:
+            return [work(*arguments[0])]
+        others = [self._pool.submit(work, *some) for some in arguments[1:]]
+        return [work(*arguments[0]), *(other.result() for other in others)]
+
+
+ALONE = Team(1)
+
+
+def closed_up(found: Sequence[tuple[int, int]], *arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays to which shares have written so many numbers, (begin, count) each, without what is in between."""
+    size = found[0][1]
+    for begin, count in found[1:]:
+        if begin > size:
+            for array in arrays:
+                array[size : size + count] = array[begin : begin + count]
+        size += count
+    return [array[:size] for array in arrays]
+
+
+@reordered_kernel
+def meet(member):
+    """Wait until all have come here as often; each then sees what the others have written before."""
+    if member.size > 1:
+        often = member.meetings[member.rank, 0] + 1
+        raise_to(member.meetings, member.rank, often)
+        if not have_reached(member.meetings, 0, member.size, often, _LOOKS):
+            member.meetings[member.rank, 1] += 1
+            while not have_reached(member.meetings, 0, member.size, often, 1):
+                _give_way()
+
+
+@reordered_kernel
+def own_chunks(member, count):
+    """The size of a chunk of so many numbers, and which chunks are the member's."""
+    each = -(-count // (CHUNKS * _LEAST)) * _LEAST
+    chunks = -(-count // max(each, 1))
+    return each, chunks * member.rank // member.size, chunks * (member.rank + 1) // member.size
+
+
+@reordered_kernel
+def own_numbers(member, count):
+    """The first of so many numbers that is of the member's chunks, and the one after its last."""
+    each, first, last = own_chunks(member, count)
+    return min(each * first, count), min(each * last, count)
+
+
+@reordered_kernel
+def summed(sums, count):
+    """The sum of so many numbers, of whose chunks those are given."""
+    each, total = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
+    for c in range(-(-count // max(each, 1))):
+        total += sums[c]
+    return total
+
+
+@reordered_kernel
+def agreed(member, sums, count):
+    """The same when all have written those of their chunks; they are not to be written again before the next `meet`."""
+    meet(member)
+    return summed(sums, count)
