@@ -1,6 +1,6 @@
 """Matrix factorization out of core: the same training under several memory budgets, from a cold page cache.
 
-    python -m benchmarks.mf_out_of_core --entries 450e6 --rank 100 --memory 350MB 16GB --limit 512MB none
+    python -m benchmarks.mf_out_of_core --entries 600e6 --rank 100 --memory 310MB 16GB --limit 450MB none
 
 Ratings are drawn and ingested first. Prints ratings a second in the iterations but the first and the last, what was
 held at most, and how many times the budget the ratings are, in the blocks that are trained on. See
@@ -36,13 +36,13 @@ def options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--ratings", type=Path, help="a matrix made by ooc ingest; default: drawn ones")
-    add("--users", type=int, default=200_000, help="of the drawn ones")
+    add("--users", type=int, default=1_000_000, help="of the drawn ones")
     add("--items", type=int, default=20_000, help="of the drawn ones")
-    add("--entries", type=float, default=450e6, help="of the drawn ones, of which those that come again count once")
+    add("--entries", type=float, default=600e6, help="of the drawn ones, of which those that come again count once")
     add("--rank", type=int, default=100)
     add("--method", default="sgd")
     add("--iterations", type=int, default=5, help="the first and the last do not count")
-    budgets.add_options(parser, "350MB", "16GB")
+    budgets.add_options(parser, "310MB", "16GB")
     return parser.parse_args()
 
 

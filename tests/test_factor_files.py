@@ -145,3 +145,14 @@ def test_descent_changes_the_rows_of_one_piece_until_all_are_written(matrix):
                 found.append((int(changed[0]), int(changed[-1]) + 1, changed.size))
                 before = rows.copy()
         assert found == [(first, last, last - first) for first, last in itertools.pairwise(pieces)]
+
+
+def test_what_passes_through_memory_is_the_same(matrix):
+    """Blocks and factors that are let go after a round, as if they were more than memory."""
+    found = []
+    for passing in (False, True):
+        with InProcess(matrix, program_spec("sgd")) as chain:
+            chain.program.rounds, chain.program._passing = rounds(matrix.block_count, 2), passing
+            chain.iterate(3)
+            found.append([chain.shared[side].tobytes() for side in ("rows", "columns")])
+    assert found[0] == found[1]
