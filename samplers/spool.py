@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,10 @@ class RowsInOrder:
 
     def __enter__(self) -> RowsInOrder:
         if len(self._bounds) > 2:
-            with disk_errors(self._directory):
-                self._file = tempfile.TemporaryFile(dir=self._directory)
+            with disk_errors(self._directory), ExitStack() as stack:
+                self._file = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))
                 self._bring_together()
+                stack.pop_all()  # it is closed by `__exit__`
         return self
 
     def __exit__(self, *_: object) -> None:
