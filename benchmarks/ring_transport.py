@@ -86,7 +86,8 @@ def be_member(args: argparse.Namespace) -> None:
     for megabytes in args.megabytes:
         size = int(megabytes * 1e6)
         found.append(exchange(ring, size, max(1, int(args.gigabytes * 1e9 / size)), args.both_ways))
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found) + "\n")  # at once: mpiexec would mix what ranks write in parts
+    sys.stdout.flush()
     ring.close()
 
 
