@@ -32,12 +32,15 @@ from ooc.stochastic.engine import StochasticEngine
 from ooc.stochastic.tasks import Process
 from ooc.worker import ProgramSpec
 from samplers.programs import target
-from samplers.regression.softmax import Softmax, class_of, turn_to_gradients
+from samplers.regression.softmax import FIRST_SQUARES, Softmax, class_of, turn_to_gradients
 
 PASSES = 12
-RATES = {"20news": 0.5, "digits": 0.05}
+RATES = {"20news": {"softmax": 0.5, "hinge": 0.1}, "digits": {"softmax": 0.05, "hinge": 0.05}}
 DEGREES = (1, 4, 16, 64)
 TURNS = 9  # of the compiled function and the loop by hand
+
+
+Rates = dict[str, float]  # for each loss
 
 
 class Part(NamedTuple):
@@ -46,6 +49,9 @@ class Part(NamedTuple):
     x: Any
     y: np.ndarray
     samples: Samples
+
+
+Contestant = Callable[[Part, Part, Rates], Iterator[dict[str, float]]]
 
 
 def options() -> argparse.Namespace:
@@ -91,7 +97,7 @@ def load(data: Path, name: str, scratch: Path) -> tuple[Part, Part]:
 @unmanaged_kernel
 def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, scores):
     """The loop that one would write: a pass of AdaGrad over samples, all arrays as they are."""
-    least, one = np.float32(1e-12), np.float32(1.0)
+    one = np.float32(1.0)
     last = weights.shape[0] - 1
     for sample in range(labels.size):
         for k in range(scores.size):
@@ -108,7 +114,7 @@ def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, s
             for k in range(scores.size):
                 gradient = value * scores[k]
                 sums[k] += gradient * gradient
-                row[k] -= rate * gradient / np.sqrt(sums[k] + least)
+                row[k] -= rate * gradient / np.sqrt(sums[k] + FIRST_SQUARES)
 
 
 def compare_loops(train: Part, rate: float) -> dict[str, float]:
@@ -141,8 +147,8 @@ def processor_seconds(work: Callable[[], None]) -> float:
     return time.process_time() - began
 
 
-def engine(train: Part, rate: float, **options: Any) -> StochasticEngine:
-    given = {"rate": rate, "parallelism": 1} | options
+def engine(train: Part, rates: Rates, loss: str = "softmax", **options: Any) -> StochasticEngine:
+    given = {"loss": loss, "rate": rates[loss], "parallelism": 1} | options
     return StochasticEngine(train.samples, ProgramSpec(target("softmax"), given), workers=1)
 
 
@@ -152,33 +158,44 @@ def error_of(running: StochasticEngine, name: str, test: Part) -> float:
     return math.fsum(map(math.fsum, values)) / test.samples.rows
 
 
-def ours(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+def ours(loss: str) -> Contestant:
     """After each pass: seconds of training so far, the error."""
-    with engine(train, rate) as running:
-        seconds = 0.0
+
+    def run(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
+        with engine(train, rates, loss) as running:
+            seconds = 0.0
+            for _ in range(PASSES):
+                began = time.perf_counter()
+                running.run()
+                seconds += time.perf_counter() - began
+                yield {"seconds": seconds, "error": error_of(running, "wrong", test)}
+
+    return run
+
+
+def estimator(loss: str) -> Contestant:
+    """The same in this process, as SGDClassifier is used: each pass begins with the matrix."""
+
+    def run(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
+        from samplers import SoftmaxRegression
+
+        def begin() -> SoftmaxRegression:
+            return SoftmaxRegression(loss, rate=rates[loss])
+
+        model, seconds, classes = begin(), 0.0, np.unique(train.y)
+        order = np.random.default_rng(0).permutation(train.y.size)
+        x, y = train.x[order], train.y[order]
+        begin().partial_fit(x[:10], y[:10], classes)  # compiles
         for _ in range(PASSES):
             began = time.perf_counter()
-            running.run()
+            model.partial_fit(x, y, classes)
             seconds += time.perf_counter() - began
-            yield {"seconds": seconds, "error": error_of(running, "wrong", test)}
+            yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
+
+    return run
 
 
-def estimator(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
-    """The same in this process, as SGDClassifier is used: each pass begins with the matrix."""
-    from samplers import SoftmaxRegression
-
-    model, seconds, classes = SoftmaxRegression(rate=rate), 0.0, np.unique(train.y)
-    order = np.random.default_rng(0).permutation(train.y.size)
-    x, y = train.x[order], train.y[order]
-    SoftmaxRegression(rate=rate).partial_fit(x[:10], y[:10], classes)  # compiles
-    for _ in range(PASSES):
-        began = time.perf_counter()
-        model.partial_fit(x, y, classes)
-        seconds += time.perf_counter() - began
-        yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
-
-
-def all_passes(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+def all_passes(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
     """SGDClassifier told of all passes at once, which is how it is fastest."""
     from sklearn.linear_model import SGDClassifier
 
@@ -188,7 +205,7 @@ def all_passes(train: Part, test: Part, rate: float) -> Iterator[dict[str, float
     yield {"seconds": seconds, "passes": PASSES, "error": float(np.mean(model.predict(test.x) != test.y))}
 
 
-def vowpal(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+def vowpal(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
     """vowpal-wabbit, one class against the rest, from its own binary cache: its text has been parsed before."""
     from vowpalwabbit import Workspace
 
@@ -215,7 +232,7 @@ def vowpal_lines(part: Part) -> Iterator[str]:
         yield "| " + " ".join(f"{column}:{value:.6g}" for column, value in entries)
 
 
-def gradient_descent(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+def gradient_descent(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
     """scikit-learn's SGDClassifier, one class against the rest, with its defaults."""
     from sklearn.linear_model import SGDClassifier
 
@@ -227,10 +244,10 @@ def gradient_descent(train: Part, test: Part, rate: float) -> Iterator[dict[str,
         yield {"seconds": seconds, "error": float(np.mean(model.predict(test.x) != test.y))}
 
 
-def batch(solver: str) -> Callable[[Part, Part, float], Iterator[dict[str, float]]]:
+def batch(solver: str) -> Contestant:
     """scikit-learn's LogisticRegression by a solver: where it ends."""
 
-    def run(train: Part, test: Part, rate: float) -> Iterator[dict[str, float]]:
+    def run(train: Part, test: Part, rates: Rates) -> Iterator[dict[str, float]]:
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(solver=solver, C=10.0 if train.x.shape[1] > 1000 else 1.0, max_iter=100)
@@ -242,9 +259,11 @@ def batch(solver: str) -> Callable[[Part, Part, float], Iterator[dict[str, float
     return run
 
 
-CONTESTANTS: dict[str, Callable[[Part, Part, float], Iterator[dict[str, float]]]] = {
-    "ooc": ours,
-    "SoftmaxRegression": estimator,
+CONTESTANTS: dict[str, Contestant] = {
+    "ooc": ours("softmax"),
+    "ooc, hinge": ours("hinge"),
+    "SoftmaxRegression": estimator("softmax"),
+    "SoftmaxRegression, hinge": estimator("hinge"),
     "SGDClassifier": gradient_descent,
     "SGDClassifier, all passes": all_passes,
     "saga": batch("saga"),
@@ -277,12 +296,12 @@ def contest(name: str, train: Part, test: Part, turns: int) -> dict[str, Any]:
     return found
 
 
-def workers(train: Part, rate: float) -> dict[str, Any]:
+def workers(train: Part, rates: Rates) -> dict[str, Any]:
     """The loss after each pass, of several degrees of parallelism, reweighted and averaged."""
     found = {}
     for degree in DEGREES:
         for strategy in ("reweight", "average") if degree > 1 else ("reweight",):
-            with engine(train, rate, parallelism=degree, strategy=strategy) as running:
+            with engine(train, rates, parallelism=degree, strategy=strategy) as running:
                 losses = []
                 for _ in range(PASSES):
                     running.run()
@@ -349,11 +368,11 @@ def main() -> None:
     facts = machine()
     found: dict[str, Any] = {"contests": {}, "loops": {}, "workers": {}}
     with tempfile.TemporaryDirectory(prefix="ooc-benchmark-") as scratch:
-        for name, rate in RATES.items():
+        for name, rates in RATES.items():
             train, test = load(args.data, name, Path(scratch))
-            found["loops"][name] = compare_loops(train, rate)
+            found["loops"][name] = compare_loops(train, rates["softmax"])
             found["contests"][name] = contest(name, train, test, args.turns)
-            found["workers"][name] = workers(train, rate)
+            found["workers"][name] = workers(train, rates)
     print("\n".join([*describe_machine(facts), *describe(found)]))
     if args.output:
         draw(found, args.output)

@@ -3,9 +3,10 @@
 The scores of a sample x are w_k . x + b_k for each class k. Losses: "softmax", minus the logarithm of the softmax at
 the label; "hinge" and "squared" are one class against the rest, summed over classes, with targets 1 and -1.
 
-Rates are those of AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(sum of squared gradients), for each weight. A
-sample of weight m is m of them with the same gradient. The penalty regularization / 2 * |w|^2 for each sample is one
-multiplication of all weights, at the rate rate / sqrt(t) after t samples.
+Rates are those of AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(delta + sum of squared gradients), for each
+weight. Without delta a first step is as long for a gradient of a thousandth as for one of 1, and rare words are believed
+at once. A sample of weight m is m of them with the same gradient. The penalty regularization / 2 * |w|^2 for each
+sample is one multiplication of all weights, at the rate rate / sqrt(t) after t samples.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ooc.stochastic.variable_arrays import Shared
 from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
-_LEAST = np.float32(1e-12)  # of a sum of squares
+FIRST_SQUARES = np.float32(0.1)  # delta, of the gradients of the loss by the weights of a column
 
 
 def check_rates(rate: float, regularization: float) -> None:
@@ -198,4 +199,4 @@ def step(column, value, weight, shared, gradients):
     for k in range(gradients.size):
         gradient = value * gradients[k]
         squares.add(k, times * gradient * gradient)
-        weights.add(k, rate * gradient / np.sqrt(squares.get(k) + _LEAST))
+        weights.add(k, rate * gradient / np.sqrt(squares.get(k) + FIRST_SQUARES))
