@@ -13,8 +13,9 @@ import numpy as np
 from blocks.errors import RequestError, WorkFailed
 from blocks.memory import available
 from blocks.ratings.matrix import Matrix, RowBlock
+from ooc.pages import ask_for, drop, populate, unmap
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec, ask_for, drop, populate, unmap
+from ooc.shared import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, MatrixFactorization
 

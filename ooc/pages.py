@@ -1,0 +1,67 @@
+"""Pages of arrays that lie in mapped files: when they are read, mapped, let go of and forgotten.
+
+All of it is advice: what is in an array stays the same, and of an array that lies in no file nothing is done.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise; Python 3.13 has no names for them
+
+
+class MappedFile(mmap.mmap):
+    """A mapped file that knows its descriptor."""
+
+    descriptor: int
+
+
+def ask_for(part: np.ndarray) -> None:
+    """Have the kernel read, in the background, what will be needed soon of a shared array that lies in a file."""
+    _advise(part, getattr(mmap, "MADV_WILLNEED", 0))
+
+
+def populate(part: np.ndarray) -> None:
+    """Map all pages of an array that lies in a file at once, which costs less than one after the other as they are
+    touched: to be written to, if it can be. (Linux from 5.14 on.)"""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            _advise(part, _POPULATE_WRITE if part.flags.writeable else _POPULATE_READ)
+
+
+def unmap(part: np.ndarray) -> None:
+    """Let go of pages of a shared array that lies in a file, until they are touched again; nothing is lost. (Pages that
+    nobody has mapped are cheaper to write, and can be dropped.)"""
+    _advise(part, getattr(mmap, "MADV_DONTNEED", 0))
+
+
+def drop(part: np.ndarray) -> None:
+    """Have the kernel forget pages of a shared array that lies in a file; not those that somebody has mapped, or that
+    are not written yet."""
+    if (place := _pages(part)) and hasattr(os, "posix_fadvise") and isinstance(place[0], MappedFile):
+        whole, begin, size = place
+        os.posix_fadvise(whole.descriptor, begin, size, os.POSIX_FADV_DONTNEED)
+
+
+def _advise(part: np.ndarray, advice: int) -> None:
+    if (place := _pages(part)) and advice:
+        whole, begin, size = place
+        whole.madvise(advice, begin, size)
+
+
+def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
+    """Where a contiguous part of a mapped array lies, in whole pages: offset and size. None if it is not mapped."""
+    whole: Any = part
+    while isinstance(whole, np.ndarray | memoryview):
+        whole = whole.base if isinstance(whole, np.ndarray) else whole.obj
+    if not isinstance(whole, mmap.mmap):
+        return None
+    first = part.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
+    begin, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    return (whole, begin, end - begin) if begin < end else None
