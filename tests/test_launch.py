@@ -181,7 +181,8 @@ print(sys.stdin.readline(), end="", flush=True)
 if sys.argv[1] == "deaf":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:
-    time.sleep(600)
+    while True:
+        time.sleep(0.1)  # a signal that comes just before a sleep is heard only after it
 except KeyboardInterrupt:
     sys.exit(130)
 """
