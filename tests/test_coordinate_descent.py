@@ -17,8 +17,9 @@ from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.descent import descend
 from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
-from samplers.regression.quadratic import Quadratic, gap_of, objective_of, project, quadratic
+from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
 from samplers.regression.team import ALONE, Team
+from samplers.regression.vectors import project
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:

@@ -152,6 +152,19 @@ def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undistu
     assert model_bytes(tmp_path / "run") == undisturbed
 
 
+def test_the_model_does_not_depend_on_the_threads_of_a_blas(tmp_path):
+    """They split the sums of as many rows as these."""
+    random = np.random.default_rng(2)
+    x = random.standard_normal((30_000, 12))
+    source, options = write("npz-csc", x, (x[:, 0] + random.standard_normal(len(x)) > 0).astype(float), tmp_path)
+    ingested("npz", source, tmp_path / "design", **options)
+    command = [sys.executable, "-m", "cli", "train", "logistic", "design", "--path", "5", "--workers", "1", "--quiet"]
+    for threads in ("1", "2"):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": threads}
+        subprocess.run([*command[:6], threads, *command[6:]], cwd=tmp_path, env=environment, check=True)
+    assert model_bytes(tmp_path / "1") == model_bytes(tmp_path / "2")
+
+
 def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path, undisturbed, monkeypatch):
     """Also within a lambda, where some folds are done and others not."""
     stops: list[int] = []

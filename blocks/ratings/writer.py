@@ -65,7 +65,7 @@ def publish_rows(root: Path, number: int, block: RowBlock, slice_bounds: np.ndar
 
 def _sums(values: np.ndarray) -> dict[str, float]:
     exact = values.astype(np.float64)
-    sums = {"sum": float(exact.sum()), "squares": float(exact @ exact)}
+    sums = {"sum": float(exact.sum()), "squares": float(np.square(exact).sum())}
     return {"low": float(exact.min()), "high": float(exact.max()), **sums}
 
 

@@ -27,8 +27,9 @@ from samplers.regression.columns import (
     select,
     squared,
 )
-from samplers.regression.quadratic import Quadratic, project
+from samplers.regression.quadratic import Quadratic
 from samplers.regression.team import CHUNKS, agreed, meet, own_chunks, own_numbers, summed
+from samplers.regression.vectors import project
 
 _SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.columns import add, dot
-from samplers.regression.quadratic import project
+from samplers.regression.vectors import project
 
 
 @reordered_kernel

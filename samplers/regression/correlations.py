@@ -20,6 +20,7 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_rule
 from samplers.regression.team import closed_up
+from samplers.regression.vectors import inner, products
 
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
@@ -176,9 +177,9 @@ class Correlations:
         """a and |d| of each of the residuals that are kept, the latter no less than what rounding makes it."""
         used = int(self._counts.size - np.argmax(self._counts[::-1] > 0))
         along, away = np.zeros(_KEPT), np.full(_KEPT, _FAR)
-        known, square = self._squares[:used] > 0, float(residual @ residual)
+        known, square = self._squares[:used] > 0, inner(residual, residual)
         squares = np.where(known, self._squares[:used], 1.0)
-        along[:used] = self._residuals[:used] @ residual / squares
+        along[:used] = products(self._residuals[:used], residual) / squares
         left = np.maximum(square - along[:used] ** 2 * squares, 0.0) + _ROUNDED * square
         away[:used] = np.where(known, np.sqrt(left), _FAR)
         return along, away
@@ -188,7 +189,7 @@ class Correlations:
     ) -> None:
         """Keep a residual, if need be in the place of the one that the fewest columns know, and what was read for it:
         `values` of chosen columns, which have these places among the bounds."""
-        square = float(residual @ residual)
+        square = inner(residual, residual)
         if square == 0:
             bounds[places] = 0.0
             return

@@ -15,6 +15,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.losses import Fit, Loss
+from samplers.regression.vectors import inner
 
 ALWAYS = np.float32(np.finfo(np.float32).max)  # the gain of a column that has a coefficient
 
@@ -51,6 +52,6 @@ def survey(chosen, correlations, gains, coefficients, level, l1, l2, norms):
 def standing(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> Standing:
     """Given the largest ratio of slope and l1 of all columns, and of the s that have coefficients, float64 (s,), these
     and what they cost."""
-    scale, absolute, ridge = 1.0 / steepest, float(l1 @ np.abs(b)), float(l2 @ (b * b))
+    scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
     return Standing(fit.loss + absolute + 0.5 * ridge, bound, scale)

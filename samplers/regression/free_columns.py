@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+
+from samplers.regression.vectors import inner, products, project
 
 _DEPENDENT = 1e-9  # of a column's norm: if no more is left beside those before it, it depends on them
 
@@ -20,7 +23,7 @@ class FreeColumns(NamedTuple):
         """Those that come nearest to the target, float64 (n,); 0 of columns that depend on others."""
         found = np.zeros(self.triangle.shape[1])
         if self.kept.size:
-            found[self.kept] = np.linalg.solve(self.triangle[:, self.kept], self.basis @ target)
+            found[self.kept] = _solved(self.triangle[:, self.kept], products(self.basis, target))
         return found
 
 
@@ -28,10 +31,20 @@ def orthonormal(columns: np.ndarray) -> FreeColumns:
     """Those of columns, float64 (k, n), by Gram and Schmidt, twice for each."""
     basis, kept = np.empty((0, columns.shape[1])), []
     for number, column in enumerate(columns):
-        left = column - basis.T @ (basis @ column)
-        left -= basis.T @ (basis @ left)
-        norm = np.linalg.norm(left)
-        if norm > _DEPENDENT * np.linalg.norm(column):
+        left = column.copy()
+        project(basis, left)
+        project(basis, left)
+        norm = math.sqrt(inner(left, left))
+        if norm > _DEPENDENT * math.sqrt(inner(column, column)):
             basis = np.vstack([basis, left / norm])
             kept.append(number)
-    return FreeColumns(basis, basis @ columns.T, np.array(kept, np.int64))
+    triangle = np.array([products(columns, axis) for axis in basis]).reshape(len(basis), len(columns))
+    return FreeColumns(basis, triangle, np.array(kept, np.int64))
+
+
+def _solved(triangle: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """x of triangle x = wanted, (r,), what is below the diagonal of the triangle, (r, r), being 0."""
+    found = np.zeros(wanted.size)
+    for i in reversed(range(found.size)):
+        found[i] = (wanted[i] - inner(triangle[i, i + 1 :], found[i + 1 :])) / triangle[i, i]
+    return found

@@ -20,6 +20,7 @@ from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from samplers.regression.round_sums import add_columns, column_sums
+from samplers.regression.vectors import inner
 
 
 class LassoRounds(DynamicProgram):
@@ -58,9 +59,9 @@ class LassoRounds(DynamicProgram):
         """In the coordinator, between rounds: the objective, over so many parameters that are held."""
         held, residual = slice(parameters), shared["residual"]
         coefficients = shared["coefficients"][held]
-        squares = residual @ residual - (residual.sum() ** 2 / residual.size if self._intercept else 0.0)
-        ridge = shared["ridges"][held] @ coefficients**2
-        return float(squares / 2 + shared["penalties"][held] @ np.abs(coefficients) + ridge / 2)
+        squares = inner(residual, residual) - (residual.sum() ** 2 / residual.size if self._intercept else 0.0)
+        ridge = inner(shared["ridges"][held], coefficients**2)
+        return float(squares / 2 + inner(shared["penalties"][held], np.abs(coefficients)) + ridge / 2)
 
     def update(self, wave: Wave) -> int:
         state, means, totals = (wave.shared[name] for name in ("residual", "means", "totals"))

@@ -15,7 +15,8 @@ from samplers.regression.columns import combine, correlate, scaled
 from samplers.regression.descent import descend
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.losses import Fit, Part
-from samplers.regression.quadratic import project, quadratic
+from samplers.regression.quadratic import quadratic
+from samplers.regression.vectors import combined, inner, products, project
 
 _LEAST = 1e-9  # curvature of a row of weight 1
 _INEXACT = 0.1  # of the gap: that of the least squares problem of a step
@@ -75,9 +76,9 @@ class Logistic:
         loss = self._derivatives(scores, free, residual, curvatures)
         promise = math.inf if free.size else 0.0
         while promise > _ROUNDING * loss:
-            slope = self.free @ residual
-            step = np.linalg.lstsq((self._columns * curvatures) @ self._columns.T, slope, rcond=None)[0]
-            promise, before = float(slope @ step), loss
+            roots = np.sqrt(curvatures)
+            step = orthonormal(self._columns * roots).coefficients(self._target(residual, roots))
+            promise, before = inner(products(self.free, residual), step), loss
             for _ in range(_HALVINGS):
                 loss = self._derivatives(scores, free + step, residual, curvatures)
                 if loss <= before * (1 + _EQUAL):
@@ -87,8 +88,12 @@ class Logistic:
         return Fit(scores, free, residual, loss), curvatures
 
     def _derivatives(self, scores: np.ndarray, free: np.ndarray, residual: np.ndarray, curvatures: np.ndarray) -> float:
-        whole = scores + free @ self._columns if free.size else scores
+        whole = scores + combined(free, self._columns) if free.size else scores
         return float(derivatives(whole, self._y, self._roots, residual, curvatures))
+
+    def _target(self, residual: np.ndarray, roots: np.ndarray) -> np.ndarray:
+        """Of the least squares problem that the loss is to second order, rows times roots of their curvatures."""
+        return np.divide(residual * self._roots, roots, out=np.zeros(roots.size), where=roots > 0)
 
     def dual(self, residual: np.ndarray) -> float:
         return float(entropy(residual, self._y, self._roots))
@@ -111,8 +116,8 @@ class Logistic:
         correlate(part.columns, np.arange(slopes.size), fit.residual * self._roots, slopes)
         slopes -= part.l2 * coefficients
         scale = 1.0 / np.max(np.abs(slopes) / part.l1, initial=1.0)
-        ridge = float(part.l2 @ coefficients**2)
-        objective = fit.loss + float(part.l1 @ np.abs(coefficients)) + 0.5 * ridge
+        ridge = inner(part.l2, coefficients**2)
+        objective = fit.loss + inner(part.l1, np.abs(coefficients)) + 0.5 * ridge
         return objective, self.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
 
     def _newton(
@@ -121,7 +126,7 @@ class Logistic:
         """b and a where the loss to second order is least."""
         roots = np.sqrt(curvatures)
         free = orthonormal(self._columns * roots)
-        target = np.divide(fit.residual * self._roots, roots, out=np.zeros(roots.size), where=roots > 0)
+        target = self._target(fit.residual, roots)
         left, new = target.copy(), coefficients.copy()
         project(free.basis, left)
         columns = scaled(part.columns, roots)
@@ -136,8 +141,8 @@ class Logistic:
         """Go towards b and a until the objective is enough lower; returns b, its fit and the curvatures of the rows."""
         scores, length = np.empty(fit.scores.size), 1.0
         combine(part.columns, np.arange(new.size), new, scores)
-        change = scores - fit.scores + (free - fit.free) @ self._columns
-        promise = float(change @ (fit.residual * self._roots)) - _penalty(part, new) + _penalty(part, coefficients)
+        change = scores - fit.scores + combined(free - fit.free, self._columns)
+        promise = inner(change, fit.residual * self._roots) - _penalty(part, new) + _penalty(part, coefficients)
         for _ in range(_HALVINGS):
             tried = coefficients + length * (new - coefficients)
             found, curvatures = self._fit(
@@ -150,4 +155,4 @@ class Logistic:
 
 
 def _penalty(part: Part, coefficients: np.ndarray) -> float:
-    return float(part.l1 @ np.abs(coefficients)) + 0.5 * float(part.l2 @ coefficients**2)
+    return inner(part.l1, np.abs(coefficients)) + 0.5 * inner(part.l2, coefficients**2)

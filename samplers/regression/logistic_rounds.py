@@ -23,6 +23,7 @@ from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from samplers.regression.lasso_rounds import shrunk
 from samplers.regression.round_sums import add_columns, column_sums
+from samplers.regression.vectors import inner
 
 _CURVATURE = 0.25
 
@@ -61,7 +62,7 @@ class LogisticRounds(DynamicProgram):
         """In the coordinator, between rounds: the objective, over so many parameters that are held."""
         held = slice(parameters)
         losses = np.logaddexp(0.0, -shared["labels"] * shared["margins"])
-        return float(losses.sum() + shared["penalties"][held] @ np.abs(shared["coefficients"][held]))
+        return float(losses.sum() + inner(shared["penalties"][held], np.abs(shared["coefficients"][held])))
 
     def update(self, wave: Wave) -> int:
         pulls = wave.shared["pulls"]

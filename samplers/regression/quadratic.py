@@ -48,17 +48,6 @@ def quadratic(columns: Columns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarra
 
 
 @reordered_kernel
-def project(basis, vector):
-    """Take out of a vector what the basis spans."""
-    for m in range(len(basis)):
-        axis, along = basis[m], 0.0
-        for i in range(vector.size):
-            along += axis[i] * vector[i]
-        for i in range(vector.size):
-            vector[i] -= along * axis[i]
-
-
-@reordered_kernel
 def objective_of(problem, coefficients, residual):
     """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
     total = 0.5 * squared(residual)

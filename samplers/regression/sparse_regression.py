@@ -21,6 +21,7 @@ from samplers.regression.free_columns import orthonormal
 from samplers.regression.logistic import Logistic
 from samplers.regression.losses import Loss
 from samplers.regression.squared import Squared
+from samplers.regression.vectors import combined, inner
 from samplers.regression.working_sets import Penalty, Regression, Solution
 
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
@@ -78,7 +79,7 @@ class SparseRegression:
     def _norms(self, features: Features, moments: Moments) -> np.ndarray:
         """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
         roots = self.loss.roots
-        total = features.rows if roots is None else roots @ roots
+        total = features.rows if roots is None else inner(roots, roots)
         left = total * moments.deviations**2 if self._intercept else moments.norms**2
         every = np.arange(features.count)
         for axis in orthonormal(self.loss.free).basis[int(self._intercept) :]:
@@ -115,7 +116,7 @@ class SparseRegression:
 
     def scores(self, solution: Solution) -> np.ndarray:
         """Those of all rows, float64 (n,)."""
-        return solution.fit.scores + solution.fit.free @ self._free
+        return solution.fit.scores + combined(solution.fit.free, self._free)
 
     def model(self, solution: Solution) -> Model:
         coefficients = solution.coefficients.copy()

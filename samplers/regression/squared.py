@@ -8,7 +8,8 @@ from samplers.regression.columns import combine, scaled
 from samplers.regression.descent import descend
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.losses import Fit, Part
-from samplers.regression.quadratic import project, quadratic
+from samplers.regression.quadratic import quadratic
+from samplers.regression.vectors import combined, inner, project
 
 
 class Squared:
@@ -29,12 +30,12 @@ class Squared:
     def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
         left = self._times_roots(self._y - scores)
         free = self._free.coefficients(left)
-        left = left - free @ self.free
+        left = left - combined(free, self.free)
         project(self._free.basis, left)
-        return Fit(scores, free, left, 0.5 * float(left @ left))
+        return Fit(scores, free, left, 0.5 * inner(left, left))
 
     def dual(self, residual: np.ndarray) -> float:
-        return float(residual @ self._target) - 0.5 * float(residual @ residual)
+        return inner(residual, self._target) - 0.5 * inner(residual, residual)
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
