@@ -110,9 +110,10 @@ def find_image(member, problem, size, selected, work):
                 along += of_axis[k] * part[k]
             work.sums[_BASIS + m, c] = along
         along = agreed(member, work.sums[_BASIS + m], image.size)
-        part, of_axis = image[first_row:last_row], axis[first_row:last_row]
-        for k in range(part.size):
-            part[k] -= along * of_axis[k]
+        for c in range(first, last):
+            part, of_axis = image[c * each : (c + 1) * each], axis[c * each : (c + 1) * each]
+            for k in range(part.size):
+                part[k] -= along * of_axis[k]
 
 
 @reordered_kernel
@@ -170,10 +171,11 @@ def stop(problem, size, coefficients, residual, work):
 @reordered_kernel
 def step(member, problem, size, length, coefficients, residual, work):
     """Go so far along the direction, coefficients no further than to 0; returns the size of the face that is left."""
-    first, last = own_numbers(member, residual.size)
-    left, image = residual[first:last], work.image[first:last]
-    for k in range(left.size):
-        left[k] -= length * image[k]
+    each, first, last = own_chunks(member, residual.size)
+    for c in range(first, last):
+        left, image = residual[c * each : (c + 1) * each], work.image[c * each : (c + 1) * each]
+        for k in range(left.size):
+            left[k] -= length * image[k]
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         face, stopped = work.face[c * each : min((c + 1) * each, size)], 0.0
@@ -203,10 +205,11 @@ def turn(member, problem, size, length, before, work):
             product += work.gradient[j] ** 2 / problem.curvatures[j]
         work.sums[_PRODUCT, c] = product
     after = agreed(member, work.sums[_PRODUCT], size)
-    first, last = own_numbers(member, size)
-    for i in range(first, last):
-        j = work.face[i]
-        work.direction[j] = work.gradient[j] / problem.curvatures[j] + after / before * work.direction[j]
+    for c in range(first, last):
+        face = work.face[c * each : min((c + 1) * each, size)]
+        for i in range(face.size):
+            j = face[i]
+            work.direction[j] = work.gradient[j] / problem.curvatures[j] + after / before * work.direction[j]
     meet(member)
     return after
 

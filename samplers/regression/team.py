@@ -1,7 +1,8 @@
 """Threads that work together: each on a share of many columns, or all in one kernel, in which they wait for each other.
 
 Who does what depends on how many they are; what comes of it does not. Sums are made of chunks, which are the same for
-any number of threads.
+any number of threads. So are the loops over numbers that are changed one by one: the compiler has several versions of a
+loop, for vectors and for what is left at its end, and where sums may be reordered these do not round alike.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _LONG = 4  # a wait in so many that are longer: threads do not run at the same t
 _ASLEEP = 8  # longer waits that a run may begin with
 _MOST_RESTS = 1 << 10
 _FEW = 1 << 15  # columns: not worth a thread
+_VECTORS = 1 << 10  # shares begin at multiples, so that all but the last one consist of whole vectors
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -78,7 +80,7 @@ class Team:
     def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
         """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
         size = self.size if count > _FEW else 1
-        bounds = [count * rank // size for rank in range(size + 1)]
+        bounds = [*(count * rank // size // _VECTORS * _VECTORS for rank in range(size)), count]
         return self._each(list(pairwise(bounds)), work)
 
     def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
