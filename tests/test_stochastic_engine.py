@@ -182,10 +182,16 @@ def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots)
     sizes = {task.last - task.first for task in tasks}
     assert max(sizes) - min(sizes) <= 2
     gathered = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Gather)]
+    combined = [task for stages_ in stages for task in stages_[-1]]
+    assert [(type(task), task.share) for task in combined] == [(Combine, share) for share in range(3)] * rounds
+    if degree <= slots:
+        assert not gathered
+        assert {task.workers for task in combined} == {degree}
+        return
+    assert {task.workers for task in combined} == {0}
     assert len(gathered) == rounds * -(-degree // slots) * 3
     assert sum(task.workers for task in gathered if not task.share) == rounds * degree
     assert [sum(getattr(task, end) for task in gathered) for end in ("begins", "ends")] == [rounds * 3] * 2
-    assert [isinstance(stages_[-1][0], Combine) for stages_ in stages] == [True] * rounds
 
 
 def test_no_group_sees_the_data_of_another_or_that_of_the_test():

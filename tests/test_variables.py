@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from ooc.stochastic.variable_arrays import (
@@ -20,7 +20,16 @@ from ooc.stochastic.variable_arrays import (
     unchanged_variable,
     variable_of,
 )
-from ooc.stochastic.variables import WEIGHTS, begin, combine, gather, storage, unpacked
+from ooc.stochastic.variables import (
+    WEIGHTS,
+    Gathered,
+    begin,
+    combine,
+    gather,
+    gather_and_combine,
+    storage,
+    unpacked,
+)
 
 SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
 FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]
@@ -53,29 +62,38 @@ class Workers:
     def value(self) -> np.ndarray:
         return unpacked(self.declared.shape, self.arrays["v"])
 
-    def begin(self, slot: int) -> Any:
-        variable = variable_of("v", self.declared, self.arrays, 0, slot, self.queue)
+    def begin(self, slot: int, *, in_place: bool = False) -> Any:
+        variable = variable_of("v", self.declared, self.arrays, 0, slot, self.queue, in_place=in_place)
         begin(variable.store)
         return variable
 
     def run(self, programs: list[list[Operation]], *, accumulate: bool = False) -> None:
-        """One round: all workers, a batch after the other, then what they come to, in two shares of the rows."""
-        rows, gathered = len(self.arrays["v"]), gathered_of("v", self.arrays)
+        """One round: all workers, a batch after the other, then what they come to, in two shares of the rows. A single
+        one changes the variable in place."""
+        rows, gathered, together = len(self.arrays["v"]), gathered_of("v", self.arrays), len(programs) <= self.slots
+        in_place = len(programs) == 1
         for array in gathered:
             array[:] = 0
         for before in range(0, len(programs), self.slots):
             batch = programs[before : before + self.slots]
             for slot, operations in enumerate(batch):
-                variable = self.begin(slot)
+                variable = self.begin(slot, in_place=in_place)
                 for operation in operations:
                     execute(variable, operation)
             late_times = 0 if accumulate else len(programs) - 1
-            gather(slots_of("v", self.arrays, len(batch)), (0, rows), late_times, gathered)
+            slots = slots_of("v", self.arrays, len(batch), in_place=in_place)
+            if not together:
+                gather(slots, (0, rows), late_times, gathered)
             if self.declared.averaged:
                 self.arrays["v.weights"] += self.arrays["v.states"][: len(batch), WEIGHTS].sum()
         value, mean = self.arrays["v"], self.arrays.get("v.mean", np.empty((0, self.arrays["v"].shape[1])))
+        row = Gathered(*(np.ones((min(len(array), 1), array.shape[1])) for array in gathered))
         for share in ((0, rows // 2), (rows // 2, rows)):
-            combine(gathered, value, share, len(programs), accumulate, value, mean)
+            if together:
+                how = row, value, len(programs), accumulate, value, mean
+                gather_and_combine(slots, share, late_times, *how)
+            else:
+                combine(gathered, value, share, len(programs), accumulate, value, mean)
 
 
 def execute(variable: Any, operation: Operation) -> None:
@@ -204,11 +222,17 @@ AVERAGED = st.lists(
 )
 
 
-@settings(max_examples=100)
-@given(st.lists(st.lists(AVERAGED, min_size=3, max_size=3), min_size=1, max_size=2))
-def test_the_mean_is_that_of_all_iterates(rounds):
+ROUNDS = st.integers(1, 3).flatmap(
+    lambda m: st.lists(st.lists(AVERAGED, min_size=m, max_size=m), min_size=1, max_size=2)
+)
+
+
+@settings(max_examples=150)
+@given(ROUNDS, st.integers(1, 3))
+@example([[[("average", (), 1.0), ("multiply", (), 1e-70), ("add", (3,), 1.0)]]], 1)
+def test_the_mean_is_that_of_all_iterates(rounds, slots):
     """Of all workers, of all rounds, each by its weight, though nothing is added up where nothing changes."""
-    workers = Workers((20,), 2, 1.0, averaged=True)
+    workers = Workers((20,), slots, 1.0, averaged=True)
     total, weights, largest = np.zeros(20), 0.0, 1.0
     for each in rounds:
         before = workers.value.copy()

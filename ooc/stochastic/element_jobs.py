@@ -19,7 +19,21 @@ from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
 from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process
 from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, unchanged_variable, variable_of
-from ooc.stochastic.variables import FULL, LOST, STATE, WEIGHTS, Queue, begin, combine, gather, place_of
+from ooc.stochastic.variables import (
+    FULL,
+    KEPT,
+    LOST,
+    SCALE,
+    STATE,
+    WEIGHTS,
+    Gathered,
+    Queue,
+    begin,
+    combine,
+    gather,
+    gather_and_combine,
+    place_of,
+)
 from ooc.streams import stream_key
 
 if TYPE_CHECKING:
@@ -82,14 +96,15 @@ class ElementJobs:
             self._combine(task, job.shared, trial=trial)
         else:
             with self._put_back(task, job.shared) if trial else nullcontext():
-                self.process(task, job.shared, choice.passes)
+                self.process(task, job.shared, choice.passes, trial=trial)
         return time.perf_counter() - began
 
-    def process(self, task: Process, arrays: Arrays, passes: int) -> None:
+    def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
         """Be a worker. passes: how often the elements were processed before."""
         program, queue = self._program, make_queue(self._program.delays)
+        in_place = is_alone(task.degree, trial)
         variables = [
-            variable_of(name, declared, arrays, number, task.slot, queue)
+            variable_of(name, declared, arrays, number, task.slot, queue, in_place=in_place)
             for number, (name, declared) in enumerate(program.declared.items())
         ]
         for variable in variables:
@@ -104,14 +119,13 @@ class ElementJobs:
                 self._report(at, queue)
 
     def _gather(self, task: Gather, arrays: Arrays) -> None:
-        late_times = 0 if self._program.strategy == "accumulate" else task.degree - 1
         for name in self._program.declared:
             gathered, slots = gathered_of(name, arrays), slots_of(name, arrays, task.workers)
             rows = share_of(len(gathered.sums), task)
             if task.begins:
                 for array in gathered:
                     array[slice(*rows)] = 0
-            gather(slots, rows, late_times, gathered)
+            gather(slots, rows, self._late_times(task.degree), gathered)
             if task.share == 0:
                 before = 0.0 if task.begins else arrays[f"{name}.weighed"]
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
@@ -120,7 +134,7 @@ class ElementJobs:
         for name in self._program.declared:
             into = arrays[f"{name}.candidate" if trial else name]
             rows = share_of(len(into), task)
-            self._set(name, arrays, rows, task.degree, into, with_mean=not trial)
+            self._set(name, arrays, rows, task, into, trial=trial)
             if not math.isfinite(float(into[slice(*rows)].sum())) and not trial:
                 raise WorkFailed(
                     f"`{name}` is not finite any more: the steps of {type(self._program).__name__} became too long",
@@ -128,13 +142,31 @@ class ElementJobs:
                 )
 
     def _set(
-        self, name: str, arrays: Arrays, rows: tuple[int, int], degree: int, into: np.ndarray, *, with_mean: bool
+        self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, into: np.ndarray, *, trial: bool
     ) -> None:
-        """Set some rows of a variable to what all have come to. with_mean: its mean, if it has one, too."""
+        """Set some rows of a variable to what all have come to; and of its mean, if it has one, but in a trial."""
         none = np.empty((0, into.shape[1]))
-        mean = arrays.get(f"{name}.mean", none) if with_mean else none
-        accumulate = self._program.strategy == "accumulate"
-        combine(gathered_of(name, arrays), arrays[name], rows, degree, accumulate, into, mean)
+        mean = none if trial else arrays.get(f"{name}.mean", none)
+        how = task.degree, self._accumulates, into, mean
+        if not task.workers:
+            combine(gathered_of(name, arrays), arrays[name], rows, *how)
+            return
+        alone = is_alone(task.degree, trial)
+        slots = slots_of(name, arrays, task.workers, in_place=alone)
+        if alone and not mean.size and slots.states[0, SCALE] == slots.states[0, KEPT] == 1.0:
+            return  # it is there
+        row = Gathered(*(np.zeros((min(len(array), 1), array.shape[1])) for array in gathered_of(name, arrays)))
+        gather_and_combine(slots, rows, self._late_times(task.degree), row, arrays[name], *how)
+        if task.share == 0:
+            arrays[f"{name}.weighed"][:] = slots.states[:, WEIGHTS].sum()
+
+    @property
+    def _accumulates(self) -> bool:
+        return self._program.strategy == "accumulate"
+
+    def _late_times(self, degree: int) -> int:
+        """How often what was added with a delay counts besides."""
+        return 0 if self._accumulates else degree - 1
 
     def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
         shared = self._unchanged({name: arrays[f"{name}.candidate"] for name in self._program.declared})
@@ -253,12 +285,18 @@ class ElementJobs:
                 loop(block, stretch.visits, self._unchanged(arrays), stretch.local, np.empty(0))
         for name in program.declared:
             gather(slots_of(name, arrays, 0), (0, 0), 0, gathered_of(name, arrays))
-            self._set(name, arrays, (0, 0), 1, arrays[name], with_mean=True)
+            for workers in (0, 1):
+                self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers), arrays[name], trial=False)
 
     def _local(self, kept: Arrays) -> Any:
         """`local`, of all elements of a block, given what is kept of them."""
         arrays = {**kept, **self._work}
         return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
+
+
+def is_alone(degree: int, trial: bool) -> bool:
+    """Whether a worker may change the variables that all have: there is no other, and what it does counts."""
+    return degree == 1 and not trial
 
 
 def share_of(rows: int, task: Gather | Combine) -> tuple[int, int]:

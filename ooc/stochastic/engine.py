@@ -72,6 +72,8 @@ class StochasticEngine(StaticEngine):
 
     def solutions(self, name: str) -> np.ndarray:
         """What each worker of the last batch came to, of one variable: (workers, ...)."""
+        if int(self.arrays["choice"][0]) == 1:  # it has changed the variable itself
+            return self.variables()[name][None]
         declared, arrays, found = self._stochastic.declared[name], self.arrays, []
         for slot in range(min(self._stochastic.slots, int(arrays["choice"][0]))):
             state, rows = arrays[f"{name}.states"][slot], arrays[f"{name}.values"][slot].copy()

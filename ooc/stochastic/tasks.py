@@ -36,11 +36,15 @@ class Gather(NamedTuple):
 
 
 class Combine(NamedTuple):
-    """Set a share, number `share` of `shares`, of all variables to what all `degree` workers have come to."""
+    """Set a share, number `share` of `shares`, of all variables to what all `degree` workers have come to.
+
+    workers: in the first slots, if these are all; 0 if what they have is gathered.
+    """
 
     share: int
     shares: int
     degree: int
+    workers: int = 0
 
 
 class HeldOut(NamedTuple):
@@ -66,6 +70,10 @@ def cut(first: int, last: int, pieces: int) -> list[int]:
 def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
     """As many workers, of `degree` on all machines, as there are runs of elements between bounds; their combination."""
     here = len(bounds) - 1
+    if here == degree <= slots:
+        yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
+        yield [Combine(share, shares, degree, here) for share in range(shares)]
+        return
     for before in range(0, here, slots):
         batch = list(pairwise(bounds[before : before + slots + 1]))
         yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(batch)]

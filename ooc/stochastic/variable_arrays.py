@@ -61,9 +61,10 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
     }
 
 
-def slots_of(name: str, arrays: Arrays, count: int) -> Slots:
-    """A variable of the workers in the first `count` slots."""
-    return Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
+def slots_of(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> Slots:
+    """A variable of the workers in the first `count` slots. in_place: of one that has changed v itself."""
+    slots = Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
+    return slots._replace(values=arrays[name][None]) if in_place else slots
 
 
 def gathered_of(name: str, arrays: Arrays) -> Gathered:
@@ -71,10 +72,13 @@ def gathered_of(name: str, arrays: Arrays) -> Gathered:
     return Gathered(*(arrays[f"{name}.{field}"] for field in Gathered._fields))
 
 
-def variable_of(name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue) -> Any:
-    """The variable of the worker in a slot, as `process` sees it."""
+def variable_of(
+    name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, *, in_place: bool = False
+) -> Any:
+    """The variable of the worker in a slot, as `process` sees it. in_place: it changes v itself, as the only one."""
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
     base, places = arrays[name], math.prod(declared.shape)
+    values = base if in_place else values
     return KINDS[len(declared.shape)](Store(number, places, values, late, past, stamps, epochs, states, base, queue))
 
 

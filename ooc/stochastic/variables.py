@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
+from blocks.compiled import inlined_kernel, unmanaged_kernel
 
 CHUNK = 16  # places of a vector that are one row
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
@@ -48,7 +48,7 @@ class Store(NamedTuple):
     late: (rows, width), T / s, or (0, width) if nothing is delayed. past: (rows, width), see `weigh`, or (0, width) if
     there is no mean. stamps: int64 (rows,), the epoch in which each row was touched. epoch: int64 (1,). state: float64
     (STATE,): s, 1 / s, kept, and see `weigh`: H, what is settled, the sum of weights. base: (rows, width), v, only
-    read. What is (rows, width) has one dtype.
+    read; a single worker's values may be v itself. What is (rows, width) has one dtype.
     """
 
     number: int
@@ -92,13 +92,13 @@ def is_outside(store, row, column):
 @unmanaged_kernel
 def take_row(base, state, values, late, past, row):
     """Have a row begin with what it was; its arguments are of a `Store`. Not inlined, as `touch` is."""
-    for column in range(values.shape[1]):
-        values[row, column] = state[KEPT] * base[row, column]
     if late.size:
         late[row] = 0
     if past.size:
         for column in range(past.shape[1]):
             past[row, column] = -state[SETTLED] * base[row, column]
+    for column in range(values.shape[1]):  # last, as values may be v itself
+        values[row, column] = state[KEPT] * base[row, column]
 
 
 @inlined_kernel
@@ -272,28 +272,44 @@ class Gathered(NamedTuple):
     iterates: np.ndarray
 
 
-@kernel
+@unmanaged_kernel
 def gather(slots, rows, late_times, gathered):
     """Add what the workers in slots have of some rows, from the first to the one before the last.
 
     late_times: how often what was added with a delay counts besides.
     """
     for row in range(*rows):
-        rest, weight = 0.0, 0.0
-        for slot in range(slots.stamps.shape[0]):
-            if slots.stamps[slot, row] == slots.epochs[slot, 0]:
-                add_worker(slots, slot, row, late_times, gathered)
-            else:
-                rest += slots.states[slot, SCALE] * slots.states[slot, KEPT]
-                weight += slots.states[slot, KEPT] * slots.states[slot, WEIGHT] + slots.states[slot, SETTLED]
-        gathered.rests[row, 0] += rest
-        gathered.rests[row, 1] += weight
+        gather_row(slots, row, late_times, gathered, row)
 
 
 @inlined_kernel
-def add_worker(slots, slot, row, late_times, gathered):
+def clear_row(gathered, place):
+    """Let nothing be gathered at a place."""
+    for column in range(gathered.sums.shape[1]):
+        gathered.sums[place, column] = 0.0
+        if gathered.iterates.size:
+            gathered.iterates[place, column] = 0.0
+    gathered.rests[place, 0] = gathered.rests[place, 1] = 0.0
+
+
+@inlined_kernel
+def gather_row(slots, row, late_times, gathered, place):
+    """Add a row to that at a place of what is gathered."""
+    rest, weight = 0.0, 0.0
+    for slot in range(slots.stamps.shape[0]):
+        if slots.stamps[slot, row] == slots.epochs[slot, 0]:
+            add_worker(slots, slot, row, late_times, gathered, place)
+        else:
+            rest += slots.states[slot, SCALE] * slots.states[slot, KEPT]
+            weight += slots.states[slot, KEPT] * slots.states[slot, WEIGHT] + slots.states[slot, SETTLED]
+    gathered.rests[place, 0] += rest
+    gathered.rests[place, 1] += weight
+
+
+@inlined_kernel
+def add_worker(slots, slot, row, late_times, gathered, place):
     """Add a row that a worker has touched: s * (x + late_times * late), and what its iterates come to."""
-    scale, values, sums = slots.states[slot, SCALE], slots.values[slot, row], gathered.sums[row]
+    scale, values, sums = slots.states[slot, SCALE], slots.values[slot, row], gathered.sums[place]
     for column in range(sums.size):
         sums[column] += scale * values[column]
     if slots.late.size:
@@ -302,10 +318,10 @@ def add_worker(slots, slot, row, late_times, gathered):
     if gathered.iterates.size:
         for column in range(sums.size):
             past = slots.past[slot, row, column]
-            gathered.iterates[row, column] += slots.states[slot, WEIGHT] * values[column] - past
+            gathered.iterates[place, column] += slots.states[slot, WEIGHT] * values[column] - past
 
 
-@kernel
+@unmanaged_kernel
 def combine(gathered, base, rows, degree, accumulate, into, mean):
     """Set some rows to what all workers have come to (Splash, equation 9):
 
@@ -316,16 +332,46 @@ def combine(gathered, base, rows, degree, accumulate, into, mean):
     which may be `base`. mean: float64 (rows, width), or (0, width): the sum of all iterates, to be added to.
     """
     for row in range(*rows):
-        sums, (rest, weight) = gathered.sums[row], gathered.rests[row]
-        if mean.size:
-            for column in range(sums.size):
-                mean[row, column] += gathered.iterates[row, column] + weight * base[row, column]
-        if rest == degree and not sums.any():
-            into[row] = base[row]
-            continue
+        combine_row(gathered, row, base, row, degree, accumulate, into, mean)
+
+
+@inlined_kernel
+def any_of(numbers):
+    """Whether one of them is not 0."""
+    for number in numbers:  # noqa: SIM110
+        if number != 0.0:
+            return True
+    return False
+
+
+@inlined_kernel
+def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
+    """Set a row to what is gathered at a place."""
+    sums, rest, weight = gathered.sums[place], gathered.rests[place, 0], gathered.rests[place, 1]
+    if mean.size:
         for column in range(sums.size):
-            total = sums[column] + rest * base[row, column]
-            into[row, column] = total - (degree - 1) * base[row, column] if accumulate else total / degree
+            mean[row, column] += gathered.iterates[place, column] + weight * base[row, column]
+    if rest == degree and not any_of(sums):
+        for column in range(sums.size):
+            into[row, column] = base[row, column]
+        return
+    if accumulate:
+        for column in range(sums.size):
+            into[row, column] = sums[column] + (rest - (degree - 1)) * base[row, column]
+        return
+    share = 1.0 / degree
+    for column in range(sums.size):
+        into[row, column] = share * (sums[column] + rest * base[row, column])
+
+
+@unmanaged_kernel
+def gather_and_combine(slots, rows, late_times, gathered, base, degree, accumulate, into, mean):
+    """Both at once, row by row, where all workers are in slots. gathered: has one row, for work; see `gather` and
+    `combine`. The values of a single worker may be v itself."""
+    for row in range(*rows):
+        clear_row(gathered, 0)
+        gather_row(slots, row, late_times, gathered, 0)
+        combine_row(gathered, 0, base, row, degree, accumulate, into, mean)
 
 
 def storage(shape: tuple[int, ...]) -> tuple[int, int]:

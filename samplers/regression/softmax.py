@@ -27,6 +27,7 @@ from ooc.stochastic.variable_arrays import Shared
 from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
+_VECTOR = 8  # floats
 FIRST_SQUARES = np.float32(0.1)  # delta, of the gradients of the loss by the weights of a column
 
 
@@ -38,9 +39,14 @@ def check_rates(rate: float, regularization: float) -> None:
         raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
 
 
+def width_of(classes: int) -> int:
+    """Numbers in a row: with so many more that loops over many are of whole vectors. These are always 0."""
+    return classes if classes < _VECTOR else -(-classes // _VECTOR) * _VECTOR
+
+
 def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
     """What all workers have; the last row of the tables has what is of the intercepts."""
-    rows = columns + 1, classes
+    rows = columns + 1, width_of(classes)
     return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
 
 
@@ -79,7 +85,7 @@ class Softmax(StochasticProgram):
         return shared_variables(self.dataset.columns, self.labels.size)
 
     def local_variables(self) -> dict[str, Local]:
-        work = Local((self.labels.size,), "float32", per="work")
+        work = Local((width_of(self.labels.size),), "float32", per="work")
         return {"scores": work}
 
     def constants(self) -> dict[str, Any]:
@@ -88,8 +94,7 @@ class Softmax(StochasticProgram):
 
     @staticmethod
     def process(element, weight, shared, local):
-        score(element, shared, local)
-        if not turn_to_gradients(shared.kind, class_of(element.label, shared.labels), local.scores)[1]:
+        if not find_gradients(element, shared, local)[1]:
             return
         if shared.shrinkage:
             shared.t.add(weight)
@@ -100,14 +105,13 @@ class Softmax(StochasticProgram):
 
     @staticmethod
     def loss(element, shared, local):
-        score(element, shared, local)
-        return turn_to_gradients(shared.kind, class_of(element.label, shared.labels), local.scores)[0]
+        return find_gradients(element, shared, local)[0]
 
     @staticmethod
     def wrong(element, shared, local):
         score(element, shared, local)
         best = 0
-        for k in range(local.scores.size):
+        for k in range(shared.labels.size):
             if local.scores[k] > local.scores[best]:
                 best = k
         return 1.0 if shared.labels[best] != element.label else 0.0
@@ -125,8 +129,8 @@ class Softmax(StochasticProgram):
         return found
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
-        weights, intercepts = np.ascontiguousarray(shared["weights"][:-1].T), shared["weights"][-1]
-        loss = LOSSES[self.kind]
+        table, loss = shared["weights"][:, : self.labels.size], LOSSES[self.kind]
+        weights, intercepts = np.ascontiguousarray(table[:-1].T), table[-1]
         write_softmax(directory, self.dataset, loss=loss, weights=weights, intercepts=intercepts, labels=self.labels)
 
 
@@ -152,6 +156,14 @@ def score(element, shared, local):
         weights, value = shared.weights.row_view(element.columns[entry]), element.values[entry]
         for k in range(scores.size):
             scores[k] += value * weights.get(k)
+
+
+@inlined_kernel
+def find_gradients(element, shared, local):
+    """Set `local.scores` to the gradients of the loss of a sample by them; returns as `turn_to_gradients` does."""
+    score(element, shared, local)
+    label = class_of(element.label, shared.labels)
+    return turn_to_gradients(shared.kind, label, local.scores[: shared.labels.size])
 
 
 @inlined_kernel

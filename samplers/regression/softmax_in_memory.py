@@ -12,7 +12,7 @@ from ooc.stochastic.elements import Visits, sample_at
 from ooc.stochastic.variable_arrays import Shared, committed_specs, make_queue, slot_specs, variable_of
 from ooc.stochastic.variables import SCALE, begin
 from ooc.streams import stream_key
-from samplers.regression.softmax import Softmax, shared_constants, shared_variables
+from samplers.regression.softmax import Softmax, shared_constants, shared_variables, width_of
 
 
 class SharedVariables(NamedTuple):
@@ -57,7 +57,7 @@ class SoftmaxInMemory:
             self._arrays |= {array: np.zeros(*spec) for array, spec in specs.items()}
         labels = np.arange(classes, dtype=np.float64)
         self._constants = shared_constants(columns, labels, kind=kind, rate=rate, regularization=regularization)
-        self._local = LocalVariables(np.zeros(classes, np.float32))
+        self._local = LocalVariables(np.zeros(width_of(classes), np.float32))
         for variable in self._variables(declared):
             begin(variable.store)
         self._declared = declared
@@ -76,5 +76,5 @@ class SoftmaxInMemory:
     def weights(self) -> np.ndarray:
         """float32 (columns + 1, classes), the last row has the intercepts."""
         store = self._variables(self._declared)[0].store
-        touched = store.stamps == store.epoch[0]
-        return np.where(touched[:, None], store.state[SCALE] * store.values.astype(np.float64), 0.0).astype(np.float32)
+        touched, values = store.stamps == store.epoch[0], store.values[:, : self._constants["labels"].size]
+        return np.where(touched[:, None], store.state[SCALE] * values.astype(np.float64), 0.0).astype(np.float32)
