@@ -64,7 +64,8 @@ class SoftmaxInMemory:
 
     def _variables(self, declared: dict[str, Shared]) -> list[Any]:
         numbered = enumerate(declared.items())
-        return [variable_of(name, each, self._arrays, number, 0, self._queue) for number, (name, each) in numbered]
+        arrays, queue = self._arrays, self._queue
+        return [variable_of(name, each, arrays, number, 0, queue, in_place=True) for number, (name, each) in numbered]
 
     def train(self, block: SampleBlock, order: np.ndarray, sample_weights: np.ndarray) -> None:
         """Take a step for each of some samples, int64 (n,), in that order; labels are numbers of classes."""
@@ -76,5 +77,5 @@ class SoftmaxInMemory:
     def weights(self) -> np.ndarray:
         """float32 (columns + 1, classes), the last row has the intercepts."""
         store = self._variables(self._declared)[0].store
-        touched, values = store.stamps == store.epoch[0], store.values[:, : self._constants["labels"].size]
-        return np.where(touched[:, None], store.state[SCALE] * values.astype(np.float64), 0.0).astype(np.float32)
+        values = store.values[:, : self._constants["labels"].size]
+        return (store.state[SCALE] * values.astype(np.float64)).astype(np.float32)
