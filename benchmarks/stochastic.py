@@ -380,14 +380,14 @@ def draw(found: dict[str, Any], directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     for name, degrees in found["workers"].items():
-        figure, panel = pyplot.subplots(figsize=(6, 4))
+        figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
         for who, losses in degrees.items():
             panel.plot(range(1, PASSES + 1), losses, "--" if "average" in who else "-", label=who)
         panel.set(xlabel="passes", ylabel="loss", yscale="log", title=f"{name}: workers")
         panel.legend(fontsize=7)
         figure.savefig(directory / f"{name.replace(' ', '-')}-workers.png", dpi=150)
     for name, contest in found["contests"].items():
-        figure, panel = pyplot.subplots(figsize=(6, 4))
+        figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
         for who, told in contest.items():
             seconds, errors = zip(*((line["seconds"], line["error"]) for line in told["lines"]), strict=True)
             panel.plot(seconds, errors, "o-", markersize=3, label=who)
