@@ -93,7 +93,8 @@ class Workers:
         A large one is sent by a thread: the worker may be sending an answer, which somebody has to read meanwhile.
         """
         self._asked[worker].append(message)
-        packed, before = ForkingPickler.dumps(message), self._sending[worker]
+        # A copy: of the view that this gives, Python 3.12 may collect what it views first, and crash as it ends.
+        packed, before = bytes(ForkingPickler.dumps(message)), self._sending[worker]
         if len(packed) > _AT_ONCE or (before and not before.done()):
             self._sending[worker] = self._senders[worker].submit(self._connections[worker].send_bytes, packed)
             return
