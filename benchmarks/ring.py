@@ -87,16 +87,16 @@ def corpus(args: argparse.Namespace, folder: Path) -> Data:
     return synthetic(folder, round(args.tokens), round(args.vocabulary), args.planted, args.held_out)
 
 
-def planned_bytes(data: Data, topics: int, ranks: int) -> tuple[int, int]:
-    """What all ranks are expected to send at the start, and in an iteration, while topics are at random.
-
-    At the start a slice goes round with the tokens of the ranks that it has been at.
-    """
+def planned_bytes(data: Data, topics: int, ranks: int, iterations: int) -> list[int]:
+    """What all ranks are expected to send in each iteration; the first has the start, in which a slice goes round with
+    the tokens of the ranks that it has been at."""
     options = {"topics": topics, "alpha": default_alpha(topics), "beta": DEFAULT_BETA, "seed": 0}
     dataset = Dataset(Path(data.shards(ranks).format(rank=0)))
     shares = (dataset.whole.frequencies * been // ranks for been in range(1, ranks))
     start = sum(random_bytes(share, topics) for share in shares)
-    return start, ranks * ring_spec("two-phase", options, {}).build(dataset).sent_bytes(ranks)
+    program = ring_spec("two-phase", options, {}).build(dataset)
+    first, *others = (ranks * program.sent_bytes(ranks, iteration + 1) for iteration in range(iterations))
+    return [start + first, *others]
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
             rounds = [{key: runs.run(CONTESTANTS[key]) for key in args.contestants} for _ in range(args.rounds)]
         dataset = Dataset(data.whole)
         several = {result["ranks"] for result in rounds[0].values()} - {1}
-        planned = {ranks: planned_bytes(data, args.topics, ranks) for ranks in several}
+        planned = {ranks: planned_bytes(data, args.topics, ranks, args.iterations) for ranks in several}
     print("\n".join(describe_machine(facts)))
     print(
         f"{dataset.tokens:,} tokens, {dataset.documents:,} documents, {dataset.vocabulary_size:,} words; "

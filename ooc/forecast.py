@@ -28,7 +28,7 @@ class Speeds(NamedTuple):
 class Forecast:
     """Of one machine and one iteration. state_bytes: of a generation. data_bytes: of the dataset, if it is read from
     the disk in every iteration. read_bytes, written_bytes: of local state, as `metrics.jsonl` counts them. rows_bytes:
-    read and written of rows in a file. sent_bytes: over the network, at most.
+    read and written of rows in a file. sent_bytes: over the network, in the first iteration.
     """
 
     state_bytes: int

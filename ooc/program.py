@@ -174,8 +174,8 @@ class Program(Protocol):
         """Memory that `update` allocates in each worker."""
         ...
 
-    def sent_bytes(self, machines: int) -> int:
-        """What one of some machines, each with as much data, passes on of the model in an iteration, at most."""
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
+        """What one of some machines, each with as much data, passes on of the model in iteration `iteration`."""
         ...
 
     def kernels(self) -> str:
@@ -293,7 +293,7 @@ class StaticProgram:
     def scratch_bytes(self) -> int:
         return 0
 
-    def sent_bytes(self, machines: int) -> int:
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         return sum(spec.bytes for spec in self.shared_arrays().values())
 
     def kernels(self) -> str:

@@ -20,9 +20,10 @@ from samplers.lda.training import DEFAULT_BETA, default_alpha
 from samplers.lda.trial import tokens_per_s
 from samplers.preparation import MEMORY_SHARE
 
+_LATER = 20  # an iteration in which topics have become sharper
 _ASSUMED = (  # of several machines
     "documents are dealt evenly, and all machines are as fast as the speeds above say",
-    "words follow Zipf's law with exponent 1.1; their topics are at random, as in the first iteration",
+    "words follow Zipf's law with exponent 1.1; their topics are at random at first and sharpen as was measured",
     "slices are sent and received at full speed while others are sampled: the slowest of the three is all there is",
 )
 
@@ -81,6 +82,7 @@ def plan_lda(
         "dataset_bytes": dataset.data_bytes,
         **{field: value for field, value in asdict(found).items() if field != "data_bytes"},
         "dataset_read_bytes": found.data_bytes,
+        f"sent_bytes_{_LATER}th": program.sent_bytes(machines, _LATER) if machines > 1 else 0,
         "iteration_s": found.iteration_s,
         "limit": found.limit,
         **{f"assumed_{field}": value for field, value in assumed._asdict().items() if value != float("inf")},
@@ -123,7 +125,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         moved = ", ".join(f"{part} {_size(size)}" for part, size in parts.items() if size) or "nothing is moved"
         yield f"           disk      {facts['disk_s']:,.1f} s: {moved}, at {_size(facts['assumed_disk'])}/s"
     if "assumed_network" in facts:
-        sent = f"rows of words sent, at most {_size(facts['sent_bytes'])} (fewer once topics are sharp)"
+        first, later = (_size(facts[name]) for name in ("sent_bytes", f"sent_bytes_{_LATER}th"))
+        sent = f"rows of words sent, {first} in the first iteration, {later} in the {_LATER}th"
         yield f"           network   {facts['network_s']:,.1f} s: {sent}, at {_size(facts['assumed_network'])}/s"
     if machines > 1:
         yield f"rate       {facts['tokens'] / facts['iteration_s'] / 1e6:,.1f}M tokens a second on all machines"

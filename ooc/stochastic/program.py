@@ -222,7 +222,7 @@ class StochasticProgram(StaticProgram):
         kept = sum(spec.bytes for spec in self.local_specs().values()) if self.adaptive else 0
         return work + kept // 2 + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
-    def sent_bytes(self, machines: int) -> int:
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """What workers have, added up, goes round, and then what it comes to; after each round."""
         arrays = self.shared_arrays()
         gathered = (arrays[name].bytes for name in self._gathered_names())

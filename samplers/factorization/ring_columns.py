@@ -45,7 +45,7 @@ class StagedColumns(GatheredRows, MatrixFactorization):
     def primary_arrays(self) -> Sequence[str]:
         return SIDES
 
-    def sent_bytes(self, machines: int) -> int:
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """Sums as they go round, and then what they come to."""
         return 2 * 8 * self.sums * (self.stages - 1) * self.dataset.columns
 

@@ -66,7 +66,7 @@ class RingGradient(GatheredRows, GradientDescent):
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         return self._column_bytes * np.diff(bounds)
 
-    def sent_bytes(self, machines: int) -> int:
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         return self._column_bytes * self.dataset.columns
 
     def scratch_bytes(self) -> int:

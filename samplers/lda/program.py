@@ -143,7 +143,7 @@ class Lda(StaticProgram):
         """Of `write_model`, to order the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
-    def sent_bytes(self, machines: int) -> int:
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """Nothing: on one machine."""
         return 0
 

@@ -63,9 +63,10 @@ class RingLda(GatheredDocuments, Lda):
         rooms = [travelling_rows.room(self._words(slice_, first, last), self.topics) for first, last in parts]
         return np.array(rooms, np.int64)
 
-    def sent_bytes(self, machines: int) -> int:
-        """The rows of all words while topics are at random, but of the slices that come to rest."""
-        return travelling_rows.random_bytes(self._frequencies, self.topics) * (machines - 1) // machines
+    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
+        """The rows of all words, but of the slices that come to rest."""
+        at_random = travelling_rows.random_bytes(self._frequencies, self.topics)
+        return round(at_random * travelling_rows.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
         """Tokens of the longest document: words are not gathered."""
