@@ -75,7 +75,7 @@ def plain(samples: Samples, passes: int, rate: float, penalty: float) -> np.ndar
                 weights *= 1 - rate * penalty / np.sqrt(t)
                 there = x != 0
                 squares[there] += np.outer(x, shares)[there] ** 2
-                weights[there] -= rate * np.outer(x, shares)[there] / np.sqrt(squares[there] + 0.1)
+                weights[there] -= rate * np.outer(x, shares)[there] / np.sqrt(squares[there] + 1.0)
     return weights
 
 

@@ -28,7 +28,7 @@ from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
 _VECTOR = 8  # floats
-FIRST_SQUARES = np.float32(0.1)  # delta, of the gradients of the loss by the weights of a column
+FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the weights of a column
 
 
 def check_rates(rate: float, regularization: float) -> None:
