@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	$(BIN)/ooc demo
 
-# On two cores; some tests wait for a process that ends or a browser, hence four at once.
+# On two cores; some tests wait for a process that ends or a browser, hence three at once.
 test: $(VENV)/tested lint
-	$(BIN)/python -m pytest -m "not long and not ring" -n 4 --dist worksteal
+	$(BIN)/python -m pytest -m "not long and not ring" -n 3 --dist worksteal
 
 test-long: $(VENV)/tested
 	$(BIN)/python -m pytest -m "not ring" -n 3 --dist worksteal
