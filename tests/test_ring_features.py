@@ -112,8 +112,19 @@ def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole,
         assert (kept[1] < 0.8 * anew[1]) == (not whole.dense and ranks > 1)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.parametrize("options", [{}, {"standardize": True, "share": 0.5}], ids=str)
+STANDARDIZED = {"standardize": True, "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("squared", {}),
+        ("logistic", STANDARDIZED),
+        pytest.param("squared", STANDARDIZED, marks=pytest.mark.long),
+        pytest.param("logistic", {}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_paths_are_those_of_one_machine(whole, shards, loss, options):
     """Rounding alone differs: within the gap that was asked for, the objective is the same."""
 
