@@ -24,9 +24,9 @@ from ooc.worker import ProgramSpec
 from samplers.programs import target
 
 PASSES = 12
-RATES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
-INVERSE_PENALTIES = (0.1, 1.0, 10.0)  # of a solver that goes on until it has converged
+RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+INVERSE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of a solver that goes on until it has converged
 YARDSTICK = "SGDClassifier"
 
 Line = tuple[float, float]  # seconds of training so far, the error
@@ -171,7 +171,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "lbfgs": batch("lbfgs"),
 }
 if importlib.util.find_spec("vowpalwabbit"):
-    CONTESTANTS["vowpal-wabbit"] = Contestant(vowpal, (0.5, 1.0, 2.0), all_passes=True)
+    CONTESTANTS["vowpal-wabbit"] = Contestant(vowpal, (0.2, 0.5, 1.0, 2.0), all_passes=True)
 
 
 def contest(name: str, train: Labelled, test: Labelled, turns: int, scratch: Path) -> dict[str, Any]:

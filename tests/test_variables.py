@@ -64,7 +64,7 @@ class Workers:
 
     def begin(self, slot: int, *, in_place: bool = False) -> Any:
         variable = variable_of("v", self.declared, self.arrays, 0, slot, self.queue, in_place=in_place)
-        begin(variable.store)
+        begin(variable.store, in_place)
         return variable
 
     def run(self, programs: list[list[Operation]], *, accumulate: bool = False) -> None:
@@ -256,6 +256,7 @@ def test_rows_are_read_and_added_to_as_a_whole():
     workers = Workers((3, 4), 1, 2.0)
     table, row = workers.begin(0), np.empty(4)
     table.multiply(0.5)
+    table.prefetch(1)
     table.add_row(1, np.arange(4.0))
     table.get_row(1, row)
     assert row.tolist() == [1, 2, 3, 4]
@@ -279,7 +280,9 @@ def test_a_row_is_an_array_of_what_is_there_now(dtype):
     assert row.get(0).dtype == dtype
     assert [table.get(1, column) for column in range(4)] == [0.5, 1.5, 2.5, 3.5]
     assert table.get(2, 0) == 0.5
-    table.row_view(3).add(0, 1.0)
+    table.prefetch(2)
+    assert not workers.queue.mistake[0]
+    table.prefetch(3)
     assert workers.queue.mistake[:3].tolist() == [1, 0, 3]
 
 
@@ -290,6 +293,7 @@ def test_what_is_only_read_is_what_all_have(shape):
     variable = unchanged_variable(workers.declared, workers.arrays["v"], 0, workers.queue)
     assert [variable.get(*place) for place in product(*map(range, shape))] == list(range(workers.value.size))
     if len(shape) == 2:
+        variable.prefetch(1)
         row, into = variable.row_view(1), np.empty(3)
         variable.get_row(1, into)
         assert [row.get(0), row.get(1), row.get(2)] == into.tolist() == [4, 5, 6]
@@ -323,6 +327,27 @@ def test_nothing_is_done_to_what_is_not_touched():
     assert np.count_nonzero(vector.store.values) == 1
     assert vector.get(5) == 1.25
     assert vector.get(6) == 0
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_was_touched_hundreds_of_resets_ago_is_not_there(in_place):
+    """Epochs are bytes and come again."""
+    workers = Workers((40,), 1, 1.0)
+    vector = workers.begin(0, in_place=in_place)
+    vector.add(20, 1.0)
+    for resets in range(1, 600):
+        vector.multiply(0.0)
+        vector.add(3, 1.0)
+        assert [vector.get(3), vector.get(20)] == [1, 0], resets
+
+
+def test_a_worker_that_is_alone_takes_no_row_again():
+    workers = Workers((10_000_000,), 1, 1.0)
+    vector = workers.begin(0, in_place=True)
+    vector.add(5, 1.0)
+    vector.multiply(0.5)
+    assert workers.value[5] == 2
+    assert not vector.store.stamps.any()
 
 
 def test_variables_are_kept_in_rows():

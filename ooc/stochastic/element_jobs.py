@@ -108,7 +108,7 @@ class ElementJobs:
             for number, (name, declared) in enumerate(program.declared.items())
         ]
         for variable in variables:
-            begin(variable.store)
+            begin(variable.store, in_place)
         shared = self._loops.Shared(*variables, *self._constants.values())
         weight = task.degree if program.strategy == "reweight" else 1
         for block, *where in self._stretches(task.first, task.last, arrays, passes):
@@ -275,7 +275,7 @@ class ElementJobs:
             for number, (name, declared) in enumerate(program.declared.items())
         ]
         for variable in variables:
-            begin(variable.store)
+            begin(variable.store, False)
         shared = self._loops.Shared(*variables, *self._constants.values())
         block = tiny_block(program.dataset)
         with user_functions.reported(program):

@@ -25,6 +25,7 @@ from ooc.stochastic.variables import (
     delay,
     is_outside,
     multiply,
+    prefetch_row,
     read,
     read_row,
     touch,
@@ -116,6 +117,10 @@ class Table(NamedTuple):
         values, state = store.values[row], store.state
         return TableRow(values, values.dtype.type(state[SCALE]), values.dtype.type(state[INVERSE]))
 
+    def prefetch(self, row: int) -> None:
+        """Ask for the memory of a row that will soon be read or added to: it comes while others are worked on."""
+        prefetch_row(self.store, row)
+
     def add(self, row: int, column: int, delta: float) -> None:
         """v[row, column] <- v[row, column] + delta."""
         add(self.store, row, column, delta)
@@ -200,6 +205,10 @@ class FixedTable(NamedTuple):
         """A row; the first one where there is none."""
         return FixedRow(self.store.values[0 if is_outside(self.store, row, 0) else row])
 
+    def prefetch(self, row: int) -> None:
+        """Ask for the memory of a row that will soon be read."""
+        prefetch_row(self.store, row)
+
 
 class FixedRow(NamedTuple):
     """A row of a shared table that is only read."""
@@ -213,7 +222,18 @@ class FixedRow(NamedTuple):
 
 KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # by the number of dimensions
 FIXED_KINDS: tuple[Any, ...] = (FixedScalar, FixedVector, FixedTable)
-OPERATORS = ("get", "get_row", "row_view", "add", "add_row", "delayed_add", "late_add", "multiply", "average")
+OPERATORS = (
+    "get",
+    "get_row",
+    "row_view",
+    "prefetch",
+    "add",
+    "add_row",
+    "delayed_add",
+    "late_add",
+    "multiply",
+    "average",
+)
 
 
 def _let_compiled_functions_call(name: str) -> None:

@@ -51,7 +51,7 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
     many = {"values": rows, "late": rows if declared.delayed else 0, "past": rows if declared.averaged else 0}
     return {
         **{f"{name}.{field}": ArraySpec((slots, size, width), declared.dtype) for field, size in many.items()},
-        f"{name}.stamps": ArraySpec((slots, rows), "int64"),
+        f"{name}.stamps": ArraySpec((slots, rows), "uint8"),
         f"{name}.epochs": ArraySpec((slots, 1), "int64"),
         f"{name}.states": ArraySpec((slots, STATE), "float64"),
         f"{name}.sums": ArraySpec((rows, width), "float64"),

@@ -8,7 +8,7 @@ where Gamma comes from multiply, Delta from add, and T from the delayed addition
 s, x = (Gamma * v + Delta + T) / s, and T / s where there may be any. So multiply changes s alone, whatever the size,
 and add one place of x. A row that the worker has not touched is v, times `kept`, which is 0 after a multiplication by
 0. So neither a beginning nor a reset costs anything: rows whose stamp is not the epoch are taken from v when they are
-first added to.
+first added to. Stamps are bytes, so that they stay in the cache beside the rows; every 255 epochs all are cleared.
 
 What a user calls are the methods of `ooc.stochastic.operators`.
 """
@@ -20,10 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
+from ooc.prefetch import prefetch
 
 CHUNK = 16  # places of a vector that are one row
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
 STATE = 6
+_LAST_EPOCH = 255
+_LINE = 64  # bytes
 OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed additions, of a mean that is reset
 
 
@@ -46,7 +49,7 @@ class Store(NamedTuple):
 
     number: which of all variables it is. places: how many it has; its rows may have more. values: (rows, width), x.
     late: (rows, width), T / s, or (0, width) if nothing is delayed. past: (rows, width), see `weigh`, or (0, width) if
-    there is no mean. stamps: int64 (rows,), the epoch in which each row was touched. epoch: int64 (1,). state: float64
+    there is no mean. stamps: uint8 (rows,), the epoch in which each row was touched. epoch: int64 (1,). state: float64
     (STATE,): s, 1 / s, kept, and see `weigh`: H, what is settled, the sum of weights. base: (rows, width), v, only
     read; a single worker's values may be v itself. What is (rows, width) has one dtype.
     """
@@ -107,6 +110,16 @@ def touch(store, row):
     if store.stamps[row] != store.epoch[0]:
         store.stamps[row] = store.epoch[0]
         take_row(store.base, store.state, store.values, store.late, store.past, row)
+
+
+@inlined_kernel
+def prefetch_row(store, row):
+    """Ask for the memory of a row."""
+    if is_outside(store, row, 0):
+        return
+    values = store.values[row]
+    for column in range(0, values.size, _LINE // values.itemsize):
+        prefetch(values, column)
 
 
 @inlined_kernel
@@ -223,15 +236,22 @@ def rescale(store):
 @unmanaged_kernel
 def restart(store, kept):
     """No row is touched any more; what is not is `kept`, 1 or 0, times v."""
+    if store.epoch[0] == _LAST_EPOCH:
+        store.stamps[:] = 0
+        store.epoch[0] = 0
     store.epoch[0] += 1
     store.state[SCALE] = store.state[INVERSE] = 1.0
     store.state[KEPT] = kept
 
 
 @unmanaged_kernel
-def begin(store):
-    """Have a worker begin with v."""
-    restart(store, 1.0)
+def begin(store, in_place):
+    """Have a worker begin with v. in_place: its values are v itself, so that rows which were touched before need not be
+    taken again, unless something else is kept of them."""
+    if in_place and not store.late.size and not store.past.size:
+        store.state[SCALE] = store.state[INVERSE] = store.state[KEPT] = 1.0
+    else:
+        restart(store, 1.0)
     store.state[WEIGHT] = store.state[SETTLED] = store.state[WEIGHTS] = 0.0
 
 

@@ -28,6 +28,7 @@ from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
 _VECTOR = 8  # floats
+_AHEAD = 8  # entries whose rows are asked for before they are used
 FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the weights of a column
 
 
@@ -99,7 +100,9 @@ class Softmax(StochasticProgram):
         if shared.shrinkage:
             shared.t.add(weight)
             shared.weights.multiply(max(1.0 - shared.shrinkage * weight / math.sqrt(shared.t.get()), 0.1))
+        last = element.columns.size - 1
         for entry in range(element.columns.size):
+            shared.squares.prefetch(element.columns[min(entry + _AHEAD, last)])
             step(element.columns[entry], element.values[entry], weight, shared, local.scores)
         step(shared.intercepts, np.float32(1.0), weight, shared, local.scores)
 
@@ -152,7 +155,9 @@ def score(element, shared, local):
     """Set `local.scores` to those of a sample."""
     scores = local.scores
     shared.weights.get_row(shared.intercepts, scores)
+    last = element.columns.size - 1
     for entry in range(element.columns.size):
+        shared.weights.prefetch(element.columns[min(entry + _AHEAD, last)])
         weights, value = shared.weights.row_view(element.columns[entry]), element.values[entry]
         for k in range(scores.size):
             scores[k] += value * weights.get(k)

@@ -59,7 +59,7 @@ class SoftmaxInMemory:
         self._constants = shared_constants(columns, labels, kind=kind, rate=rate, regularization=regularization)
         self._local = LocalVariables(np.zeros(width_of(classes), np.float32))
         for variable in self._variables(declared):
-            begin(variable.store)
+            begin(variable.store, in_place=True)
         self._declared = declared
 
     def _variables(self, declared: dict[str, Shared]) -> list[Any]:
