@@ -26,7 +26,6 @@ CHUNK = 16  # places of a vector that are one row
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
 STATE = 6
 _LAST_EPOCH = 255
-_LINE = 64  # bytes
 OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed additions, of a mean that is reset
 
 
@@ -114,12 +113,9 @@ def touch(store, row):
 
 @inlined_kernel
 def prefetch_row(store, row):
-    """Ask for the memory of a row."""
-    if is_outside(store, row, 0):
-        return
-    values = store.values[row]
-    for column in range(0, values.size, _LINE // values.itemsize):
-        prefetch(values, column)
+    """Ask for the memory of a row: for its beginning, as processors go on to what comes next by themselves."""
+    if not is_outside(store, row, 0):
+        prefetch(store.values[row], 0)
 
 
 @inlined_kernel

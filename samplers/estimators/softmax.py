@@ -119,11 +119,13 @@ class SoftmaxRegression(Estimator):
 
     def _take(self) -> Self:
         """Have what was learnt in the form that scikit-learn gives it."""
-        weights = self._training.weights.astype(np.float64)
-        if not np.isfinite(weights).all():
+        weights = self._training.weights
+        if self.classes_.size == 2:
+            weights = weights[:, 1:].astype(np.float64) - weights[:, :1]
+        self.coef_ = weights[:-1].T.astype(np.float64, order="C")
+        self.intercept_ = weights[-1].astype(np.float64)
+        if not np.isfinite(self.coef_.sum() + self.intercept_.sum()):
             raise RequestError("the weights are not finite any more: steps became too long", "Choose a smaller rate.")
-        columns = weights[:, 1:] - weights[:, :1] if self.classes_.size == 2 else weights
-        self.coef_, self.intercept_ = np.ascontiguousarray(columns[:-1].T), columns[-1].copy()
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -29,6 +29,7 @@ from samplers.regression.softmax_model import write_softmax
 LOSSES = ("softmax", "hinge", "squared")
 _VECTOR = 8  # floats
 _AHEAD = 8  # entries whose rows are asked for before they are used
+_CACHED = 1 << 20  # bytes of a table that stays near a core anyway
 FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the weights of a column
 
 
@@ -54,13 +55,17 @@ def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
 def shared_constants(
     columns: int, labels: np.ndarray, *, kind: int, rate: float, regularization: float
 ) -> dict[str, Any]:
-    """What nobody changes. labels: float64 (K,), ascending. kind: of the loss, its place among LOSSES."""
+    """What nobody changes. labels: float64 (K,), ascending. kind: of the loss, its place among LOSSES.
+
+    `ahead` is 0 where asking for rows would cost more than it saves.
+    """
     return {
         "kind": kind,
         "rate": np.float32(rate),
         "shrinkage": rate * regularization,
         "labels": labels,
         "intercepts": columns,
+        "ahead": _AHEAD if shared_variables(columns, labels.size)["weights"].bytes > _CACHED else 0,
     }
 
 
@@ -102,7 +107,8 @@ class Softmax(StochasticProgram):
             shared.weights.multiply(max(1.0 - shared.shrinkage * weight / math.sqrt(shared.t.get()), 0.1))
         last = element.columns.size - 1
         for entry in range(element.columns.size):
-            shared.squares.prefetch(element.columns[min(entry + _AHEAD, last)])
+            if shared.ahead:
+                shared.squares.prefetch(element.columns[min(entry + shared.ahead, last)])
             step(element.columns[entry], element.values[entry], weight, shared, local.scores)
         step(shared.intercepts, np.float32(1.0), weight, shared, local.scores)
 
@@ -157,7 +163,8 @@ def score(element, shared, local):
     shared.weights.get_row(shared.intercepts, scores)
     last = element.columns.size - 1
     for entry in range(element.columns.size):
-        shared.weights.prefetch(element.columns[min(entry + _AHEAD, last)])
+        if shared.ahead:
+            shared.weights.prefetch(element.columns[min(entry + shared.ahead, last)])
         weights, value = shared.weights.row_view(element.columns[entry]), element.values[entry]
         for k in range(scores.size):
             scores[k] += value * weights.get(k)

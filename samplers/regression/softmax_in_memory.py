@@ -26,6 +26,7 @@ class SharedVariables(NamedTuple):
     shrinkage: float
     labels: np.ndarray
     intercepts: int
+    ahead: int
 
 
 class LocalVariables(NamedTuple):
@@ -75,7 +76,7 @@ class SoftmaxInMemory:
 
     @property
     def weights(self) -> np.ndarray:
-        """float32 (columns + 1, classes), the last row has the intercepts."""
+        """float32 (columns + 1, classes), the last row has the intercepts; they may change with the next training."""
         store = self._variables(self._declared)[0].store
-        values = store.values[:, : self._constants["labels"].size]
-        return (store.state[SCALE] * values.astype(np.float64)).astype(np.float32)
+        values, scale = store.values[:, : self._constants["labels"].size], store.state[SCALE]
+        return values if scale == 1.0 else (scale * values.astype(np.float64)).astype(np.float32)
