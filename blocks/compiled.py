@@ -17,7 +17,11 @@ from typing import Any
 
 import xxhash
 
+from blocks.memory import held
+
 _ROOT = Path(__file__).resolve().parent.parent
+_MOST_GROWTH = 60_000_000  # bytes, of a process that compiles
+_GO_ON = 3  # exit status of one that leaves the rest to another
 
 
 def _kernel_sources() -> list[Path]:
@@ -47,8 +51,8 @@ def cache_directory() -> Path:
 def prepare(name: str, run: Callable[[], object]) -> None:
     """Have the kernels that `run` calls ready in this process, which must have no threads.
 
-    The first time under a name they are compiled in a child process: the compiler's memory goes with it, and what runs
-    here is always what the cache holds.
+    The first time under a name they are compiled in child processes: the compiler's memory goes with them, and what
+    runs here is always what the cache holds.
     """
     if not is_compiled(name):
         print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
@@ -68,14 +72,18 @@ def _marker(name: str) -> Path:
 
 
 def _compile(name: str, run: Callable[[], object]) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            run()
-            _marker(name).touch()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    """In one child after the other: one that has grown too much ends, and the next loads what it compiled."""
+    status = _GO_ON
+    while status == _GO_ON:
+        child = os.fork()
+        if child == 0:
+            try:
+                event.register("numba:compile", _Growth())
+                run()
+                _marker(name).touch()
+            finally:
+                os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @contextmanager
@@ -108,6 +116,25 @@ sys.path.append(str(CACHE))
 with _hidden("scipy"):  # only its version is asked for, and whether it has a BLAS: 0.25 s, for np.correlate
     import numba
     import numba.np.arraymath
+    from numba.core import event
+
+
+class _Growth(event.Listener):
+    """Ends this process before one more function is compiled, if it has grown too much and the cache has, too."""
+
+    def __init__(self) -> None:
+        self._held, self._kept = held([os.getpid()]), self._count()
+
+    def on_start(self, event: event.Event) -> None:
+        if held([os.getpid()]) - self._held > _MOST_GROWTH and self._count() > self._kept:
+            os._exit(_GO_ON)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+    def _count(self) -> int:
+        return sum(1 for _ in CACHE.rglob("*.nbc"))
+
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 

@@ -77,3 +77,42 @@ def test_processes_that_start_together_compile_once(tmp_path):
     ran = told.read_text().split()
     assert len(ran) == 3
     assert {str(first.pid), str(second.pid)} < set(ran)
+
+
+GROWING = """
+import os
+import numpy as np
+from blocks import compiled
+from blocks.compiled import kernel, prepare
+
+compiled._MOST_GROWTH = -1  # each child has grown too much as soon as it has compiled something
+
+@kernel
+def one(x): return x + 1
+@kernel
+def two(x): return x * 2
+@kernel
+def three(x): return x - 3
+@kernel
+def all_three(x): return three(two(one(x)))
+
+def run():
+    with open("told", "a") as file:
+        print(os.getpid(), file=file)
+    return all_three(5)
+prepare("growing", run)
+assert run() == 9
+for each in (one, two, three, all_three):
+    assert not each.stats.cache_misses, each
+"""
+
+
+def test_a_compiling_process_that_grows_leaves_the_rest_to_another(tmp_path):
+    (tmp_path / "script.py").write_text(GROWING)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pids = (tmp_path / "told").read_text().split()
+    assert len(pids) == 5  # a child for each of three kernels, of which the last compiles what calls them, too; twice
+    assert len(set(pids)) == 4  # the process itself
