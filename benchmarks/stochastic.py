@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.report import describe_machine, machine, table
 from benchmarks.stochastic_contest import PASSES, YARDSTICK, contest, engine
 from benchmarks.stochastic_data import Part, load, shifted_digits
-from blocks.compiled import unmanaged_kernel
+from blocks.compiled import reordered_kernel
 from ooc.stochastic.tasks import Process
 from samplers.regression.softmax import FIRST_SQUARES, Softmax, class_of, turn_to_gradients
 
@@ -47,7 +47,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@unmanaged_kernel
+@reordered_kernel
 def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, scores):
     """The loop that one would write: a pass of AdaGrad over samples, all arrays as they are."""
     one = np.float32(1.0)

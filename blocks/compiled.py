@@ -151,4 +151,6 @@ reordered_kernel: Any = numba.njit(fastmath=True, **_unmanaged)  # type: ignore[
 inlined_kernel: Any = numba.njit(forceinline=True, **_unmanaged)  # type: ignore[call-overload]
 # Likewise, of which nothing is kept: it is part of what calls it.
 uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged | {"cache": False})  # type: ignore[call-overload]
+# Both: inlined, and reordered.
+reordered_inlined_kernel: Any = numba.njit(forceinline=True, fastmath=True, **_unmanaged)  # type: ignore[call-overload]
 inlined: Any = numba.njit(inline="always", error_model="numpy")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
-from ooc.prefetch import prefetch
+from ooc.hints import prefetch, unlikely
 
 CHUNK = 16  # places of a vector that are one row
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
@@ -85,10 +85,10 @@ class Unchanged(NamedTuple):
 def is_outside(store, row, column):
     """Whether there is no such place, which is noted."""
     width = store.values.shape[1]
-    if row >= 0 and 0 <= column < width and row * width + column < store.places:
-        return False
-    note(store.queue.mistake, OUTSIDE, store.number, row, column)
-    return True
+    outside = row < 0 or column < 0 or column >= width or row * width + column >= store.places
+    if unlikely(outside):
+        note(store.queue.mistake, OUTSIDE, store.number, row, column)
+    return outside
 
 
 @unmanaged_kernel
@@ -106,7 +106,7 @@ def take_row(base, state, values, late, past, row):
 @inlined_kernel
 def touch(store, row):
     """Have a row of this worker's own."""
-    if store.stamps[row] != store.epoch[0]:
+    if unlikely(store.stamps[row] != store.epoch[0]):
         store.stamps[row] = store.epoch[0]
         take_row(store.base, store.state, store.values, store.late, store.past, row)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.prefetch import prefetch
+from ooc.hints import prefetch
 from ooc.streams import bits, uniform
 from samplers.lda.documents import Cell, Counts, clear_document, count_document, first_above
 from samplers.lda.groups import Prior, draw_prior

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
-from ooc.prefetch import prefetch
+from ooc.hints import prefetch
 from ooc.streams import uniform
 
 _GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them

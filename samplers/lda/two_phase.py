@@ -30,7 +30,7 @@ import numpy as np
 
 from blocks.alias import alias_table
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.prefetch import prefetch
+from ooc.hints import prefetch
 from ooc.streams import bits, uniform
 from samplers.lda.groups import draw_prior, gather_word, word_tokens
 

@@ -1,7 +1,8 @@
-"""Reading ahead: an instruction that asks for memory before it is needed, for kernels.
+"""What kernels tell the processor and the compiler, and results do not depend on.
 
 Reads at random places of a model wait for memory longer than a token takes to be sampled; a processor looks only a few
-dozen instructions ahead by itself.
+dozen instructions ahead by itself, so it is asked for memory before that is needed. What is seldom done in a loop is
+compiled such that the rest keeps its registers, and is called instead of inlined.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _BYTES = ir.IntType(8).as_pointer()
-_INT = ir.IntType(32)
+_INT, _BIT = ir.IntType(32), ir.IntType(1)
 _READ, _KEEP, _DATA = (ir.Constant(_INT, value) for value in (0, 3, 1))
 
 
@@ -31,9 +32,22 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
+@intrinsic
+def _unlikely(typing_context: Any, condition: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_BIT, [_BIT, _BIT])
+        expect = cgutils.get_or_insert_function(builder.module, kind, "llvm.expect.i1")
+        return builder.call(expect, [*arguments, ir.Constant(_BIT, 0)])
+
+    return types.boolean(types.boolean), generate
+
+
 def _nothing(array: Any, index: int) -> None:
     pass
 
 
+_COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 # prefetch(array, index): ask for an element of a one-dimensional contiguous array; index is not negative.
-prefetch: Any = _nothing if numba.config.DISABLE_JIT else _prefetch  # type: ignore[attr-defined]
+prefetch: Any = _prefetch if _COMPILED else _nothing
+# unlikely(condition): the condition, which seldom holds.
+unlikely: Any = _unlikely if _COMPILED else bool
