@@ -142,7 +142,7 @@ def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
     b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
     residual, work = target - a @ b, work_for(problem, 7)
     before = np.sign(b)
-    polish(*ALONE.members, problem, support(b, work.face), 100, b, residual, work)
+    polish(*ALONE.members, problem, support(b, work.face), 100, 0.0, b, residual, work)
     assert (b * before >= 0).all()
     assert not b[before == 0].any()
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)

@@ -215,12 +215,15 @@ def turn(member, problem, size, length, before, work):
 
 
 @reordered_kernel
-def polish(member, problem, size, steps, coefficients, residual, work):
-    """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date."""
+def polish(member, problem, size, steps, enough, coefficients, residual, work):
+    """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date.
+
+    enough: of the squared preconditioned gradient, which is twice what could be gained if columns were orthogonal.
+    """
     selected = begin(member, problem, size, coefficients, work)
     noise = _NOISE * size * squared(residual)
     product = steepest(member, problem, size, coefficients, residual, work)
-    enough = max(_SMALL * product, noise)
+    enough = max(_SMALL * product, noise, enough)
     for _ in range(steps):
         if size == 0 or product <= enough:
             break
