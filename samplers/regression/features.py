@@ -132,4 +132,5 @@ def _sparse(matrix: Any) -> SparseColumns:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = matrix.data if matrix.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
-    return SparseColumns(matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32, copy=False), values)
+    rows = matrix.indices.view(np.uint32) if matrix.indices.itemsize == 4 else matrix.indices.astype(np.uint32)
+    return SparseColumns(matrix.indptr.astype(np.int64), rows, values)

@@ -9,6 +9,7 @@ intercept a."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from samplers.regression.vectors import combined, inner
 from samplers.regression.working_sets import Penalty, Regression, Solution
 
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
-_FLAT = 1e-10  # of the mean of squares: a smaller variance is rounding, and so is what free columns leave
+_FLAT = 1e-5  # of a norm: a smaller deviation is rounding, and so is what free columns leave
 
 
 class Model(NamedTuple):
@@ -68,8 +69,9 @@ class SparseRegression:
         factors = np.ones(features.count) if factors is None else factors
         moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
         self._intercept, self._unpenalised = intercept, np.flatnonzero(factors == 0)
-        scales = moments.deviations if standardize else np.ones(features.count)
-        penalty = Penalty(share * factors * scales, (1 - share) * factors * scales**2)
+        penalty = Penalty(share * factors, (1 - share) * factors)
+        if standardize:
+            penalty = Penalty(penalty.l1 * moments.deviations, penalty.l2 * moments.deviations**2)
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
         self._free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self._free)
@@ -78,13 +80,17 @@ class SparseRegression:
 
     def _norms(self, features: Features, moments: Moments) -> np.ndarray:
         """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
-        roots = self.loss.roots
-        total = features.rows if roots is None else inner(roots, roots)
-        left = total * moments.deviations**2 if self._intercept else moments.norms**2
-        every = np.arange(features.count)
-        for axis in orthonormal(self.loss.free).basis[int(self._intercept) :]:
-            left = left - features.correlations(every, axis if roots is None else axis * roots) ** 2
-        return np.sqrt(np.where(left > _FLAT * moments.norms**2, left, 0.0))
+        roots, norms = self.loss.roots, moments.norms
+        if self._intercept:
+            total = features.rows if roots is None else inner(roots, roots)
+            norms = _unless_flat(math.sqrt(total) * moments.deviations, moments.norms)
+        axes = orthonormal(self.loss.free).basis[int(self._intercept) :]
+        if not len(axes):
+            return norms
+        left, every = norms**2, np.arange(features.count)
+        for axis in axes:
+            left -= features.correlations(every, axis if roots is None else axis * roots) ** 2
+        return _unless_flat(np.sqrt(np.maximum(left, 0.0)), moments.norms)
 
     @property
     def nothing(self) -> Solution:
@@ -126,14 +132,20 @@ class SparseRegression:
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
     """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
-    every, ones = np.arange(features.count), np.ones(features.rows)
-    total = features.rows if weights is None else weights.sum()
-    squares = features.squares(every, weights) / total
-    means = (
-        features.correlations(every, ones if weights is None else weights) / total if centred else np.zeros(every.size)
-    )
-    variances = np.where(squares - means**2 > _FLAT * squares, squares - means**2, 0.0)
-    return Moments(means, np.sqrt(total * squares), np.sqrt(variances))
+    every = np.arange(features.count)
+    norms = np.sqrt(features.squares(every, weights))
+    if not centred:
+        return Moments(np.zeros(every.size), norms, np.zeros(every.size))
+    vector = np.ones(features.rows) if weights is None else weights
+    total = float(vector.sum())
+    means = features.correlations(every, vector) / total
+    deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
+    return Moments(means, norms, _unless_flat(deviations, norms / math.sqrt(total)))
+
+
+def _unless_flat(lengths: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """What is left of columns of those norms, float64 (p,), or 0 where that is rounding."""
+    return np.where(lengths > _FLAT * norms, lengths, 0.0)
 
 
 def _check(

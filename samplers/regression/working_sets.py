@@ -66,7 +66,11 @@ class Regression:
         coefficients = np.zeros(self.features.count)
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
         seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
-        level = float(np.max(np.abs(seen.values) / self.penalty.l1[seen.chosen], initial=0.0))
+
+        def work(begin: int, end: int) -> float:
+            return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
+
+        level = max(self.features.team.share(seen.chosen.size, work))
         return Solution(level, coefficients, np.empty(0, np.int64), fit, fit.loss, 0.0)
 
     def solve(self, level: float, start: Solution, target: float) -> Solution:
@@ -225,6 +229,15 @@ def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE
         return begin, choose_above(bucket, left - of_it[begin], *some)
 
     return closed_up(team.share(chosen.size, choose), found)[0]
+
+
+@reordered_kernel
+def least_level(chosen, correlations, l1):
+    """The least level at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
+    level = 0.0
+    for i in range(chosen.size):
+        level = max(level, abs(correlations[i]) / l1[chosen[i]])
+    return level
 
 
 @reordered_kernel
