@@ -122,3 +122,10 @@ def test_what_it_cannot_learn_is_refused() -> None:
         SoftmaxRegression().partial_fit(X, NAMES, classes=["a", "b"])
     with pytest.raises(AttributeError, match="has no probabilities"):
         SoftmaxRegression("hinge").fit(X, NAMES).predict_proba(X)
+
+
+def test_weights_that_are_not_finite_are_not_taken() -> None:
+    estimator = SoftmaxRegression("squared", rate=1e38, max_iter=1)
+    with pytest.raises(RequestError, match="not finite any more"):
+        estimator.fit(X, NAMES)
+    assert not hasattr(estimator, "coef_")

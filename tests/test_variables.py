@@ -280,10 +280,12 @@ def test_a_row_is_an_array_of_what_is_there_now(dtype):
     assert row.get(0).dtype == dtype
     assert [table.get(1, column) for column in range(4)] == [0.5, 1.5, 2.5, 3.5]
     assert table.get(2, 0) == 0.5
-    table.prefetch(2)
-    assert not workers.queue.mistake[0]
-    table.prefetch(3)
-    assert workers.queue.mistake[:3].tolist() == [1, 0, 3]
+    for ask in (table.row_view, table.prefetch):
+        ask(2)
+        assert not workers.queue.mistake[0]
+        ask(3)
+        assert workers.queue.mistake[:3].tolist() == [1, 0, 3]
+        workers.queue.mistake[0] = 0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -341,13 +343,26 @@ def test_what_was_touched_hundreds_of_resets_ago_is_not_there(in_place):
         assert [vector.get(3), vector.get(20)] == [1, 0], resets
 
 
-def test_a_worker_that_is_alone_takes_no_row_again():
-    workers = Workers((10_000_000,), 1, 1.0)
+def test_a_worker_that_is_alone_has_all_rows_from_the_beginning():
+    """None has to be taken when it is touched."""
+    workers = Workers((400,), 1, 1.0)
     vector = workers.begin(0, in_place=True)
+    assert (vector.store.stamps == vector.store.epoch[0]).all()
     vector.add(5, 1.0)
     vector.multiply(0.5)
-    assert workers.value[5] == 2
-    assert not vector.store.stamps.any()
+    assert [workers.value[5], vector.get(5), vector.get(6)] == [2, 1, 0.5]
+
+
+def test_a_round_does_not_depend_on_which_rows_earlier_ones_have_touched():
+    """After a resume nobody knows: rounding has to be the same, also where the scale is multiplied into the rows."""
+    found = []
+    for before in ([], [("add", (35,), 1.0)], [("multiply", (), 0.0), ("add", (3,), 1.0)]):
+        workers = Workers((400,), 1, dtype="float32")
+        workers.run([before])
+        workers.value[...] = np.linspace(1, 2, 400)
+        workers.run([[*[("multiply", (), 0.3)] * 40, ("add", (35,), 1e-25), *[("multiply", (), 0.7)] * 3]])
+        found.append(workers.value.tobytes())
+    assert found[0] == found[1] == found[2]
 
 
 def test_variables_are_kept_in_rows():

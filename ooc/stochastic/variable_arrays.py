@@ -27,11 +27,6 @@ class Shared(NamedTuple):
     delayed: bool = False
     averaged: bool = False
 
-    @property
-    def bytes(self) -> int:
-        """That all of its places take."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
 
 def check_variable(name: str, declared: Shared) -> None:
     """Raise RequestError unless there can be such a variable."""

@@ -7,7 +7,7 @@ A worker begins with what all had at the last synchronisation, v. After any sequ
 where Gamma comes from multiply, Delta from add, and T from the delayed additions that were executed. Kept are a scale
 s, x = (Gamma * v + Delta + T) / s, and T / s where there may be any. So multiply changes s alone, whatever the size,
 and add one place of x. A row that the worker has not touched is v, times `kept`, which is 0 after a multiplication by
-0. So neither a beginning nor a reset costs anything: rows whose stamp is not the epoch are taken from v when they are
+0. So neither a beginning nor a reset copies anything: rows whose stamp is not the epoch are taken from v when they are
 first added to. Stamps are bytes, so that they stay in the cache beside the rows; every 255 epochs all are cleared.
 
 What a user calls are the methods of `ooc.stochastic.operators`.
@@ -242,12 +242,11 @@ def restart(store, kept):
 
 @unmanaged_kernel
 def begin(store, in_place):
-    """Have a worker begin with v. in_place: its values are v itself, so that rows which were touched before need not be
-    taken again, unless something else is kept of them."""
+    """Have a worker begin with v. in_place: its values are v itself, so that it has all rows already, unless something
+    else is kept of them."""
+    restart(store, 1.0)
     if in_place and not store.late.size and not store.past.size:
-        store.state[SCALE] = store.state[INVERSE] = store.state[KEPT] = 1.0
-    else:
-        restart(store, 1.0)
+        store.stamps[:] = store.epoch[0]
     store.state[WEIGHT] = store.state[SETTLED] = store.state[WEIGHTS] = 0.0
 
 

@@ -122,10 +122,10 @@ class SoftmaxRegression(Estimator):
         weights = self._training.weights
         if self.classes_.size == 2:
             weights = weights[:, 1:].astype(np.float64) - weights[:, :1]
-        self.coef_ = weights[:-1].T.astype(np.float64, order="C")
-        self.intercept_ = weights[-1].astype(np.float64)
-        if not np.isfinite(self.coef_.sum() + self.intercept_.sum()):
+        columns, intercept = weights[:-1].T.astype(np.float64, order="C"), weights[-1].astype(np.float64)
+        if not np.isfinite(columns.sum() + intercept.sum()):
             raise RequestError("the weights are not finite any more: steps became too long", "Choose a smaller rate.")
+        self.coef_, self.intercept_ = columns, intercept
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -23,7 +23,7 @@ from blocks.errors import RequestError
 from blocks.samples.samples import MOST_LABELS, Samples
 from ooc.program import Arrays, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
-from ooc.stochastic.variable_arrays import Shared
+from ooc.stochastic.variable_arrays import Shared, committed_specs
 from samplers.regression.softmax_model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
@@ -59,13 +59,14 @@ def shared_constants(
 
     `ahead` is 0 where asking for rows would cost more than it saves.
     """
+    table = committed_specs("weights", shared_variables(columns, labels.size)["weights"])["weights"]
     return {
         "kind": kind,
         "rate": np.float32(rate),
         "shrinkage": rate * regularization,
         "labels": labels,
         "intercepts": columns,
-        "ahead": _AHEAD if shared_variables(columns, labels.size)["weights"].bytes > _CACHED else 0,
+        "ahead": _AHEAD if table.bytes > _CACHED else 0,
     }
 
 
