@@ -14,7 +14,7 @@ from samplers.regression.team import ALONE, Team
 _SWEEPS = 5  # of a round, the first over all coordinates and the others over those that are not 0
 _STEPS = 40  # of conjugate gradients, at most
 _ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
-_ROUNDING = 1 - 1e-15  # of the objective
+_ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 16  # entries of the columns: not worth a second thread
 _MANY = 1 << 32  # whose numbers are uint32
 _PATIENCE = 5  # rounds that lower it by no more
@@ -37,7 +37,7 @@ def approach(problem, every, sweeps, coefficients, residual, work):
 def judge(problem, before, coefficients, residual, work):
     """Go back to what had the objective `before` if it has become larger; returns objective and gap."""
     after = objective_of(problem, coefficients, residual)
-    if after > before:  # by rounding, or as a coefficient was stopped at 0
+    if after > before * (1.0 + _ROUNDING):  # as a coefficient was stopped at 0
         copy(work.coefficients, coefficients)
         copy(work.residual, residual)
     return min(before, after), gap_of(problem, coefficients, residual)
@@ -61,6 +61,6 @@ def descend(
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return
-        enough *= 0.1  # as it was not, where columns depend on each other
-        stalled = 0 if objective < best * _ROUNDING else stalled + 1
+        stalled = 0 if objective < best * (1.0 - _ROUNDING) else stalled + 1
+        enough = 0.0 if stalled else 0.1 * enough  # it was not: columns depend on each other
         best = min(objective, best)

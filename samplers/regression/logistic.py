@@ -100,30 +100,31 @@ class Logistic:
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         fit, curvatures = self._fit(fit.scores, fit.free)
-        best, before, stalled = -math.inf, math.inf, 0
+        objective, best, stalled = fit.loss + _penalty(part, coefficients), -math.inf, 0
         while True:
-            objective, bound = self._standing(part, coefficients, fit)
-            best, stalled = max(best, bound), 0 if objective < before * (1 - _EQUAL) else stalled + 1
+            best = max(best, self._bound(part, coefficients, fit))
             if objective - best <= goal or stalled == _PATIENCE:
                 return coefficients, fit
-            before = objective
-            new, free = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best))
+            new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best))
+            before, start = objective, fit.free
             coefficients, fit, curvatures = self._search(part, coefficients, fit, objective, new, free)
+            objective = fit.loss + _penalty(part, coefficients)
+            stalled = 0 if objective < before * (1 - _EQUAL) else stalled + 1
+            if stalled:  # what rounding took from b may be more than there is to gain
+                fit = fit._replace(residual=self.fit(reached, start).residual)
 
-    def _standing(self, part: Part, coefficients: np.ndarray, fit: Fit) -> tuple[float, float]:
-        """The objective, and that of the dual point, of a problem on some columns."""
+    def _bound(self, part: Part, coefficients: np.ndarray, fit: Fit) -> float:
+        """The objective of the dual point, of a problem on some columns."""
         slopes = np.empty(coefficients.size)
         correlate(part.columns, np.arange(slopes.size), fit.residual * self._roots, slopes)
         slopes -= part.l2 * coefficients
         scale = 1.0 / np.max(np.abs(slopes) / part.l1, initial=1.0)
-        ridge = inner(part.l2, coefficients**2)
-        objective = fit.loss + inner(part.l1, np.abs(coefficients)) + 0.5 * ridge
-        return objective, self.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
+        return self.dual(scale * fit.residual) - 0.5 * scale**2 * inner(part.l2, coefficients**2)
 
     def _newton(
         self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """b and a where the loss to second order is least."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """b and a where the loss to second order is least, and their scores before b was rounded."""
         roots = np.sqrt(curvatures)
         free = orthonormal(self._columns * roots)
         target = self._target(fit.residual, roots)
@@ -133,7 +134,8 @@ class Logistic:
         descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.team)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
-        return new, fit.free + free.coefficients(target - image)
+        change = np.divide(target - left, roots, out=np.zeros(left.size), where=roots > 0)
+        return new, fit.free + free.coefficients(target - image), fit.scores + change
 
     def _search(
         self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
