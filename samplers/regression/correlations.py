@@ -103,10 +103,12 @@ class Correlations:
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), np.zeros(norms.size), norms.copy())
+        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), np.full(norms.size, 0.0), norms.copy())
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[_NOTHING] = norms.size
+        # Written to by each look: fresh memory would take longer than the look, the more so if threads ask for it.
+        self._bounds, (self._chosen, self._places) = np.empty(norms.size), np.empty((2, norms.size), np.int64)
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
@@ -136,8 +138,7 @@ class Correlations:
         """Bounds of all candidates, and which have to be read: their numbers, and those among the candidates."""
         along, away = self._relations(wanted.residual)
         self._known.spreads[wanted.always] = _FAR
-        bounds = np.empty(candidates.size)
-        chosen, places = np.empty(candidates.size, np.int64), np.empty(candidates.size, np.int64)
+        bounds, chosen, places = (array[: candidates.size] for array in (self._bounds, self._chosen, self._places))
 
         def work(begin: int, end: int) -> tuple[int, int]:
             some = [array[begin:end] for array in (bounds, chosen, places)]

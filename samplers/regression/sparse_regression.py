@@ -167,11 +167,12 @@ def _check(
         raise RequestError(f"y is {y[~finite][0]} in row {int(np.argmin(finite))}", "Numbers are needed.")
     if loss not in LOSSES:
         raise RequestError(f"loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
-    values = np.unique(y if weights is None else y[weights > 0])
-    if loss == "logistic" and not np.array_equal(values, [0, 1]):
-        found = ", ".join(f"{value:g}" for value in values[:5])
-        raise RequestError(
-            f"y of a logistic regression has the values {found}", "Both 0 and 1 are needed, and no others."
-        )
+    if loss == "logistic":
+        values = np.unique(y if weights is None else y[weights > 0])
+        if not np.array_equal(values, [0, 1]):
+            found = ", ".join(f"{value:g}" for value in values[:5])
+            raise RequestError(
+                f"y of a logistic regression has the values {found}", "Both 0 and 1 are needed, and no others."
+            )
     if not 0 < share <= 1:
         raise RequestError(f"share {share:g}: above 0, and up to 1, is possible", "1 is the Lasso.")
