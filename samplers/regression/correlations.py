@@ -30,7 +30,7 @@ _ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
 
 
 class Seen(NamedTuple):
-    """Correlations of m candidates."""
+    """Correlations of m candidates, as they are until the next look."""
 
     bounds: np.ndarray  # float64 (m,), none is larger
     chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
@@ -103,12 +103,14 @@ class Correlations:
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), np.full(norms.size, 0.0), norms.copy())
+        # All is written to here, or by each look: what is fresh takes longer to get, the more so for several threads.
+        values, spreads, self._bounds = np.empty((3, norms.size))
+        values[:], spreads[:] = 0.0, norms
+        self._known = Known(np.full(norms.size, _NOTHING, np.uint8), values, spreads)
+        self._chosen, self._places = np.empty((2, norms.size), np.int64)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[_NOTHING] = norms.size
-        # Written to by each look: fresh memory would take longer than the look, the more so if threads ask for it.
-        self._bounds, (self._chosen, self._places) = np.empty(norms.size), np.empty((2, norms.size), np.int64)
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:

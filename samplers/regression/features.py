@@ -97,10 +97,11 @@ class BlockFeatures:
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[_Piece]:
         """Each block's columns in so many pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
-        for number, (first, last) in enumerate(pairwise(ends)):
+        for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))
             for begin, end in pairwise([*cuts, last]):
-                yield _Piece(self._blocks[number], chosen[begin:end] - self._bounds[number], slice(begin, end))
+                columns = chosen[begin:end] - before if before else chosen[begin:end]
+                yield _Piece(block, columns, slice(begin, end))
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:

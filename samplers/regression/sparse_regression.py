@@ -133,7 +133,8 @@ class SparseRegression:
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
     """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
     every = np.arange(features.count)
-    norms = np.sqrt(features.squares(every, weights))
+    norms = features.squares(every, weights)
+    np.sqrt(norms, out=norms)
     if not centred:
         return Moments(np.zeros(every.size), norms, np.zeros(every.size))
     vector = np.ones(features.rows) if weights is None else weights

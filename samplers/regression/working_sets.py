@@ -179,7 +179,8 @@ class Attempt:
         this was last done."""
         if gap > 0.25 * self.screened:
             return
-        self.screened, kept = gap, np.empty_like(self.candidates)
+        all_of_them = self.candidates is self.regression.usable  # which other attempts begin with, too
+        self.screened, kept = gap, np.empty_like(self.candidates) if all_of_them else self.candidates
         radius = safe_radius(self.standing.gap, self.regression.loss.curvature)
         norms, l1 = self.regression.norms, self.regression.penalty.l1
 
