@@ -20,6 +20,7 @@ from samplers.regression.columns import (
     SparseColumns,
     correlate,
     correlate_all,
+    entries,
     gathered,
     joined,
     squares,
@@ -35,6 +36,7 @@ class Features(Protocol):
 
     rows: int
     count: int
+    entries: int  # of all columns; cells, if they are dense
     team: Team  # threads for what is to be done with them
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
@@ -66,7 +68,7 @@ class BlockFeatures:
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
         self.team = Team(threads)
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
-        self.count = int(self._bounds[-1])
+        self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return self._each(correlate, chosen, vector, np.empty(chosen.size))

@@ -28,6 +28,7 @@ class RingFeatures:
         self.rows, self.count = shard.rows, shard.columns
         self._own_rows, self._ring, self._room = shard.own, ring, room
         self._own = DesignFeatures(shard, threads, room)
+        self.entries = int(self._sum(np.array([self._own.entries], np.int64))[0])
         self.team = self._own.team
         self._keeps = keeps and not shard.dense
         self._copies = _COPIES + self._keeps

@@ -17,6 +17,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from blocks.errors import WorkFailed
+from samplers.regression.columns import entries
 from samplers.regression.correlations import Correlations, Seen, Wanted
 from samplers.regression.duality import Standing, standing, survey
 from samplers.regression.features import Features
@@ -28,6 +29,8 @@ _FIRST = 100  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
 _GROWTH = 2  # columns for each coefficient that is not 0
 _INNER = 0.3  # of the gap: what is left to the problem on the working set
+_SMALL = 0.01  # of all entries: solving a problem on so few takes less than a look at all columns
+_DEEPER = 0.03  # of what would be left to it: a better next working set is worth more
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
@@ -149,7 +152,9 @@ class Attempt:
             l1, l2 = self.level * penalty.l1[working], self.level * penalty.l2[working]
             features = self.regression.features
             part = Part(features.gather(working), l1, l2, features.team)
-            found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, self.goal)
+            small = entries(part.columns) < _SMALL * features.entries
+            goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
+            found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, goal)
             self.coefficients[working] = found
             self.support = working[found != 0]
 
