@@ -17,18 +17,20 @@ from samplers.regression.columns import DenseColumns, SparseColumns, gather_spar
 from samplers.regression.features import BlockFeatures, block_columns
 from samplers.regression.sparse_regression import Moments
 
-_COPIES = 2  # of the columns that are gathered, held at a time
+_COPIES = 2  # of the columns that are gathered, held at a time: with those before, or with what threads note of them
 
 
 class DesignFeatures(BlockFeatures):
     """room: bytes that gathered columns may take. keeps: of a sparse design, columns that are gathered are kept until
-    others are, and those that are asked for again, along a path most of them, not read again. Attributes: `bytes_read`
-    and `samples`, entries or cells, so far."""
+    others are, and those that are asked for again, along a path most of them, not read again. scaled: the rows of what
+    is gathered are to have factors, which takes another copy. Attributes: `bytes_read` and `samples`, entries or cells,
+    so far."""
 
-    def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False) -> None:
+    def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False, scaled: bool = False) -> None:
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         super().__init__(blocks, design.manifest["rows"], threads)
         self._room, self._sizes, self._keeps = room, _sizes(design), keeps
+        self._copies = _COPIES + scaled
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self.bytes_read = self.samples = 0
         self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
@@ -43,8 +45,7 @@ class DesignFeatures(BlockFeatures):
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
-        copies = _COPIES + (self.team.size > 1)  # threads note whose entries are whose
-        check_room(chosen.size, 8 * copies * self._entries(chosen), self._room)
+        check_room(chosen.size, 8 * self._copies * self._entries(chosen), self._room)
         if self._keeps and self._sizes is not None:
             return self._gather_sparse(chosen, self._sizes[chosen])
         self._count(chosen)

@@ -169,7 +169,8 @@ class RegressionProgram:
             all_moments = design_moments(self.design, weights, threads)
             at_once = min(threads, self.regressions)
             each = threads // at_once, room // at_once
-            features = [DesignFeatures(self.design, *each, keeps=keeps) for _ in weights]
+            scaled = [self.loss == "logistic" or of_rows is not None for of_rows in weights]
+            features = [DesignFeatures(self.design, *each, keeps=keeps, scaled=one) for one in scaled]
         regressions = [
             SparseRegression(
                 own,
