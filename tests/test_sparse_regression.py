@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
-from samplers.regression import correlations, descent, features, team, working_sets
+from samplers.regression import correlations, descent, features, selection, team, working_sets
 from samplers.regression.features import features_of_matrix
 from samplers.regression.sparse_regression import Model, SparseRegression
 
@@ -287,10 +287,10 @@ def test_few_columns_are_read_anew_along_a_path(genes):
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.5, 0.5, 1.0, 1.00001, 3e38]), max_size=30), st.integers(0, 30))
 def test_the_largest_gains_are_chosen(gains, size):
     array, chosen = np.array(gains, np.float32), np.arange(len(gains)) * 3
-    found = working_sets.largest(array, chosen, size)
+    found = selection.largest(array, chosen, size)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(team, "_FEW", 0)
-        np.testing.assert_array_equal(working_sets.largest(array, chosen, size, _THREE), found)
+        np.testing.assert_array_equal(selection.largest(array, chosen, size, _THREE), found)
     assert len(found) == min(size, np.count_nonzero(array))
     assert (np.diff(found) > 0).all()
     left_out = np.setdiff1d(chosen, found) // 3

@@ -19,6 +19,7 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_rule
+from samplers.regression.selection import largest
 from samplers.regression.team import closed_up
 from samplers.regression.vectors import inner, products
 
@@ -153,8 +154,9 @@ class Correlations:
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
 
-    def strong(self, residual: np.ndarray, level: float, before: float, l1: np.ndarray) -> np.ndarray:
-        """Columns that the strong rule proposes, int64; nothing is read, correlations are as is likely."""
+    def strong(self, residual: np.ndarray, level: float, before: float, l1: np.ndarray, most: int) -> np.ndarray:
+        """Columns that the strong rule proposes, int64, ascending, those that are most likely if there are more than
+        `most`; nothing is read, correlations are as is likely."""
         if before > REACH * level:
             return np.empty(0, np.int64)
         along, _ = self._relations(residual)
@@ -164,7 +166,11 @@ class Correlations:
             some = [array[begin:end] for array in (self._known.numbers, self._known.values, l1, found)]
             return begin, strong_rule(level, before, along, *some, begin)
 
-        return closed_up(self._features.team.share(l1.size, work), found)[0].copy()
+        found = closed_up(self._features.team.share(l1.size, work), found)[0].copy()
+        if found.size > most:
+            likely = np.abs(along[self._known.numbers[found]] * self._known.values[found]) / l1[found]
+            return largest(likely.astype(np.float32), found, most, self._features.team)
+        return found
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is known, flat, as `restore` takes it."""

@@ -23,7 +23,8 @@ from samplers.regression.duality import Standing, standing, survey
 from samplers.regression.features import Features
 from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import outside_sphere, safe_radius
-from samplers.regression.team import ALONE, Team, closed_up
+from samplers.regression.selection import largest
+from samplers.regression.team import closed_up
 
 _FIRST = 100  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
@@ -34,7 +35,6 @@ _DEEPER = 0.03  # of what would be left to it: a better next working set is wort
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
-_BUCKETS = 1 << 15
 
 
 class Penalty(NamedTuple):
@@ -76,6 +76,10 @@ class Regression:
         level = max(self.features.team.share(seen.chosen.size, work))
         return Solution(level, coefficients, np.empty(0, np.int64), fit, fit.loss, 0.0)
 
+    def size(self, support: np.ndarray) -> int:
+        """Columns of a working set, given those that have coefficients."""
+        return max(_FIRST, self.features.count // _SHARE, _GROWTH * support.size)
+
     def solve(self, level: float, start: Solution, target: float) -> Solution:
         """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
         attempt = Attempt.beginning(self, level, start, target)
@@ -112,7 +116,8 @@ class Attempt:
         read: the level for which correlations were read last, if that is not the other level.
         """
         before, b = start.level if read is None else read, start.coefficients.copy()
-        working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1)
+        most = regression.size(start.support)
+        working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1, most)
         working = np.union1d(working, start.support) if working.size else working
         every, goal = regression.usable, _ALMOST * target
         return cls(regression, level, target, b, start.support, start.fit, every, working, goal)
@@ -197,7 +202,7 @@ class Attempt:
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
-        size = max(_FIRST, self.regression.features.count // _SHARE, _GROWTH * self.support.size)
+        size = self.regression.size(self.support)
         return largest(self._gains, self._seen.chosen, size, self.regression.features.team)
 
 
@@ -213,30 +218,6 @@ def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
     return solutions
 
 
-def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
-    """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
-    0. gains: float32 (m,), not negative."""
-    order, found = (
-        gains.view(np.int32),
-        np.empty_like(chosen),
-    )  # floats that are not negative are in order as their bits
-
-    def count(begin: int, end: int) -> tuple[int, np.ndarray]:
-        return begin, count_buckets(order[begin:end], np.zeros(_BUCKETS, np.int64))
-
-    counts = dict(team.share(chosen.size, count))
-    above = np.cumsum(np.sum(list(counts.values()), axis=0)[::-1])[::-1]  # in each bucket and those above it
-    bucket = max(int(np.count_nonzero(above > size)) - 1, 0)  # the last that not all of may come
-    left = size - int(above[bucket + 1]) if bucket + 1 < _BUCKETS else size
-    of_it = dict(zip(counts, np.cumsum([0, *(some[bucket] for some in counts.values())]), strict=False))
-
-    def choose(begin: int, end: int) -> tuple[int, int]:
-        some = [array[begin:end] for array in (order, chosen, found)]
-        return begin, choose_above(bucket, left - of_it[begin], *some)
-
-    return closed_up(team.share(chosen.size, choose), found)[0]
-
-
 @reordered_kernel
 def least_level(chosen, correlations, l1):
     """The least level at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
@@ -244,24 +225,3 @@ def least_level(chosen, correlations, l1):
     for i in range(chosen.size):
         level = max(level, abs(correlations[i]) / l1[chosen[i]])
     return level
-
-
-@reordered_kernel
-def count_buckets(order, counts):
-    """How many of some numbers, int32 (m,), that are above 0 begin with the same 16 bits. counts: int64, zeros."""
-    for i in range(order.size):
-        counts[order[i] >> 16] += order[i] > 0
-    return counts
-
-
-@reordered_kernel
-def choose_above(bucket, left, order, chosen, found):
-    """Write to `found` the columns of the buckets above that one, and so many of it; returns how many there are."""
-    count = 0
-    for i in range(order.size):
-        of = order[i] >> 16
-        if order[i] > 0 and (of > bucket or (of == bucket and left > 0)):
-            left -= of == bucket
-            found[count] = chosen[i]
-            count += 1
-    return count
