@@ -283,6 +283,17 @@ def test_few_columns_are_read_anew_along_a_path(genes):
     assert found.regression.correlations.columns_read < 25 * 300
 
 
+def test_the_strong_rule_proposes_the_likeliest_columns(genes):
+    found = solver(genes)
+    regression, start = found.regression, found.nothing
+    step = start.fit.residual, 0.7 * start.level, start.level, regression.penalty.l1
+    every, few = (regression.correlations.strong(*step, most) for most in (300, 5))
+    assert every.size > few.size == 5
+    slopes = np.abs(genes.x.T @ start.fit.residual) / regression.penalty.l1
+    left_out = np.setdiff1d(every, few)
+    assert slopes[few].min() >= slopes[left_out].max() * (1 - 2**-7)
+
+
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.5, 0.5, 1.0, 1.00001, 3e38]), max_size=30), st.integers(0, 30))
 def test_the_largest_gains_are_chosen(gains, size):

@@ -13,10 +13,8 @@ _BUCKETS = 1 << 15
 def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
     """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
     0. gains: float32 (m,), not negative."""
-    order, found = (
-        gains.view(np.int32),
-        np.empty_like(chosen),
-    )  # floats that are not negative are in order as their bits
+    order = gains.view(np.int32)  # floats that are not negative are in order as their bits
+    found = np.empty_like(chosen)
 
     def count(begin: int, end: int) -> tuple[int, np.ndarray]:
         return begin, count_buckets(order[begin:end], np.zeros(_BUCKETS, np.int64))
