@@ -135,7 +135,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 def test_a_run_stopped_time_and_again_ends_with_the_same_bytes(shards, tmp_path, undisturbed, monkeypatch):
     """One rank is stopped, and so all are; they go on with other workers and budgets. One has lost its last commit."""
-    stop_after(monkeypatch, 2)
+    stop_after(monkeypatch, 1)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after \d of 12 values of lambda; everything is saved"):
         train_all(tmp_path, shards["logistic"], "logistic", folds=2)
     runs = [tmp_path / f"run-{rank}" for rank in range(RANKS)]

@@ -25,7 +25,7 @@ from samplers.regression.vectors import inner, products
 
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
-REACH = 1.5  # levels that differ by a larger factor are too far apart for the strong rule
+REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
 _FAR = 1e150  # |d|, where nothing is known
 _ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
 

@@ -23,7 +23,7 @@ from samplers.regression.sparse_regression import SparseRegression
 from samplers.regression.working_sets import Attempt, Solution, judge_all
 
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
-_MOST_AHEAD = 8  # values of lambda in a pass
+_MOST_AHEAD = 16  # values of lambda in a pass
 
 
 class Found(NamedTuple):
@@ -61,7 +61,7 @@ class PathFit:
             solutions = [found] if found else []
         else:
             solutions = judge_all(attempts)
-        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if len(solutions) == len(attempts) else 1
+        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
         if not solutions:
             self.attempt = attempts[0]
             return []

@@ -22,7 +22,7 @@ from samplers.regression.ring_features import RingFeatures
 from samplers.regression.ring_moments import ring_moments
 from samplers.regression.sparse_regression import SparseRegression
 
-_OF_COLUMN = 260  # bytes that a regression holds for each column
+_OF_COLUMN = 324  # bytes that a regression holds for each column
 _OF_ROW = 600  # and for each row
 _NEAR_LABELS = 5  # that are told
 
