@@ -27,6 +27,25 @@ def ask_for(part: np.ndarray) -> None:
     _advise(part, getattr(mmap, "MADV_WILLNEED", 0))
 
 
+def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+    """The same for runs of an array, int64 (R,): where they begin and end, counted along its first axis."""
+    whole, first = _file_of(array)
+    if whole is None or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
+        return
+    pages = (first + array.strides[0] * begins) // mmap.PAGESIZE * mmap.PAGESIZE
+    sizes = first + array.strides[0] * ends - pages
+    for page, size in zip(pages.tolist(), sizes.tolist(), strict=True):
+        whole.madvise(advice, page, size)
+
+
+def say_order(array: np.ndarray, *, streamed: bool) -> None:
+    """Tell the kernel of the file that an array lies in whether it will be read from end to end, or here and there:
+    then nothing is read that is not asked for or touched."""
+    whole, _ = _file_of(array)
+    if whole is not None and hasattr(mmap, "MADV_SEQUENTIAL"):
+        whole.madvise(mmap.MADV_SEQUENTIAL if streamed else mmap.MADV_RANDOM)
+
+
 def populate(part: np.ndarray) -> None:
     """Map all pages of an array that lies in a file at once, which costs less than one after the other as they are
     touched: to be written to, if it can be. (Linux from 5.14 on.)"""
@@ -57,11 +76,18 @@ def _advise(part: np.ndarray, advice: int) -> None:
 
 def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
     """Where a contiguous part of a mapped array lies, in whole pages: offset and size. None if it is not mapped."""
-    whole: Any = part
+    whole, first = _file_of(part)
+    if whole is None:
+        return None
+    begin, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    return (whole, begin, end - begin) if begin < end else None
+
+
+def _file_of(array: np.ndarray) -> tuple[Any, int]:
+    """The mapped file that an array lies in, None if it is in none, and at which offset."""
+    whole: Any = array
     while isinstance(whole, np.ndarray | memoryview):
         whole = whole.base if isinstance(whole, np.ndarray) else whole.obj
     if not isinstance(whole, mmap.mmap):
-        return None
-    first = part.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
-    begin, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    return (whole, begin, end - begin) if begin < end else None
+        return None, 0
+    return whole, array.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from blocks import Design
 from blocks.errors import WorkFailed
+from samplers.regression import design_features
+from samplers.regression import features as features_module
 from samplers.regression.columns import dense
 from samplers.regression.design_features import DesignFeatures, design_moments
 
@@ -40,9 +42,17 @@ def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=20)
-@given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3))
-def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads):
-    design, random = designs[form], np.random.default_rng(seed)
+@given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3), few=st.booleans())
+def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads, few):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(features_module, "_FEW", 0)
+        patched.setattr(design_features, "_ASKED", design_features._ASKED if few else -1)
+        patched.setattr(design_features, "_AHEAD", 1)
+        check_features(designs[form], form, seed, count, threads)
+
+
+def check_features(design: Design, form: str, seed: int, count: int, threads: int) -> None:
+    random = np.random.default_rng(seed)
     x, features = read_back(design), DesignFeatures(design, threads, 1 << 30)
     chosen = np.sort(random.choice(40, count, replace=False))
     vectors = random.standard_normal((ROWS, 3))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc.pages import ask_for, drop, populate, unmap
+from ooc.pages import ask_for, ask_for_runs, drop, populate, say_order, unmap
 from ooc.shared import ArraySpec, SharedArrays, total_bytes
 
 
@@ -34,6 +34,9 @@ def test_pages_of_a_file_are_mapped_and_let_go_and_keep_what_is_written(tmp_path
     os.fdatasync(shared.descriptor)
     drop(some)
     ask_for(some)
+    say_order(some, streamed=False)
+    ask_for_runs(some, np.array([0, 500]), np.array([1, 800]))
+    say_order(some, streamed=True)
     assert (shared["b"][100:900] == 7).all()
     assert not shared["b"][:100].any()
     assert not shared["b"][900:].any()
@@ -47,4 +50,7 @@ def test_arrays_that_are_in_no_file_stay_as_they_are():
         for advise in (populate, unmap, drop, ask_for):
             advise(array)
             assert (array == 3).all()
+        say_order(array, streamed=False)
+        ask_for_runs(array, np.array([10]), np.array([20]))
+        assert (array == 3).all()
     shared.close()

@@ -6,6 +6,7 @@ columns, are those of a working set.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,10 +14,13 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import WorkFailed
-from samplers.regression.columns import DenseColumns, SparseColumns, gather_sparse, read_only, room_for
-from samplers.regression.features import BlockFeatures, block_columns
+from ooc.pages import ask_for_runs, say_order
+from samplers.regression.columns import Columns, DenseColumns, SparseColumns, gather_sparse, read_only, room_for
+from samplers.regression.features import BlockFeatures, Piece, block_columns
 from samplers.regression.sparse_regression import Moments
 
+_ASKED = 64_000_000  # bytes of columns that are asked for before they are read
+_AHEAD = 8  # pieces for each thread, a block in all, by which all columns are asked for before they are read
 _COPIES = 2  # of the columns that are gathered, held at a time: with those before, or with what threads note of them
 
 
@@ -28,48 +32,91 @@ class DesignFeatures(BlockFeatures):
 
     def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False, scaled: bool = False) -> None:
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-        super().__init__(blocks, design.manifest["rows"], threads)
-        self._room, self._sizes, self._keeps = room, _sizes(design), keeps
+        super().__init__([_with_offsets(block) for block in blocks], design.manifest["rows"], threads)
+        self._room, self._keeps, self._streamed = room, keeps and not design.dense, True
         self._copies = _COPIES + scaled
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self.bytes_read = self.samples = 0
         self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        self._count(chosen)
+        self._announce(chosen)
         return super().correlations(chosen, vector)
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        self._count(chosen)
+        self._announce(chosen)
         return super().several_correlations(chosen, vectors)
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
-        check_room(chosen.size, 8 * self._copies * self._entries(chosen), self._room)
-        if self._keeps and self._sizes is not None:
-            return self._gather_sparse(chosen, self._sizes[chosen])
-        self._count(chosen)
+        check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
+        if self._keeps:
+            return self._gather_sparse(chosen)
+        self._announce(chosen)
         return super().gather(chosen)
 
-    def _gather_sparse(self, chosen: np.ndarray, sizes: np.ndarray) -> SparseColumns:
-        copied, again = room_for(sizes, np.float32), np.isin(chosen, self._numbers, assume_unique=True)
+    def _gather_sparse(self, chosen: np.ndarray) -> SparseColumns:
+        copied, again = room_for(self._sizes(chosen), np.float32), np.isin(chosen, self._numbers, assume_unique=True)
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
+        self._announce(chosen[fresh])
         for piece in self._pieces(chosen[fresh], 1):
             gather_sparse(piece.block, piece.columns, fresh[piece.place], *copied)
-        self._count(chosen[fresh])
         self._numbers, self._held = chosen, read_only(copied)
         return copied
 
-    def _entries(self, chosen: np.ndarray) -> int:
-        """How many entries, or cells, some columns have."""
-        return chosen.size * self.rows if self._sizes is None else int(self._sizes[chosen].sum())
+    def _sizes(self, chosen: np.ndarray) -> np.ndarray:
+        """How many entries, or cells, each of some columns has; int64."""
+        sizes = np.full(chosen.size, self.rows)
+        for piece in self._pieces(chosen, 1):
+            if isinstance(piece.block, SparseColumns):
+                sizes[piece.place] = piece.block.offsets[piece.columns + 1] - piece.block.offsets[piece.columns]
+        return sizes
 
-    def _count(self, chosen: np.ndarray) -> None:
-        """Some columns are read."""
-        entries = self._entries(chosen)
+    def _announce(self, chosen: np.ndarray) -> None:
+        """Some columns are about to be read. If they are few, all are asked for, and nothing else is to be read: at the
+        touch of one, the kernel would read megabytes after it, too, and most of a design for a hundredth of it."""
+        entries = int(self._sizes(chosen).sum())
         self.samples += entries
         self.bytes_read += entries * self._bytes
+        streamed = entries * self._bytes > _ASKED
+        if streamed != self._streamed:
+            for block in self._blocks:
+                say_order(_arrays(block)[0], streamed=streamed)
+            self._streamed = streamed
+        if not streamed:
+            for piece in self._pieces(chosen, 1):
+                _ask_for(piece.block, piece.columns, piece.columns)
+
+    def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
+        if self._streamed and (following := number + _AHEAD * self.team.size) < len(pieces):
+            block, columns, _ = pieces[following]
+            _ask_for(block, columns[:1], columns[-1:])
+
+
+def _with_offsets(block: Columns) -> Columns:
+    """Where columns begin is held in memory, not mapped."""
+    if not isinstance(block, SparseColumns):
+        return block
+    offsets = block.offsets.copy()
+    offsets.flags.writeable = False  # as kernels know it
+    return block._replace(offsets=offsets)
+
+
+def _arrays(block: Columns) -> Sequence[np.ndarray]:
+    """Those that are read of each column."""
+    if not isinstance(block, SparseColumns):
+        return (block.values,)
+    return (block.rows, block.values) if block.values.size else (block.rows,)
+
+
+def _ask_for(block: Columns, firsts: np.ndarray, lasts: np.ndarray) -> None:
+    """Ask for some runs of columns, from the first, int64 (m,), to the last of each, int64 (m,)."""
+    bounds = firsts, lasts + 1
+    if isinstance(block, SparseColumns):
+        bounds = block.offsets[firsts], block.offsets[lasts + 1]
+    for array in _arrays(block):
+        ask_for_runs(array, *bounds)
 
 
 def check_room(columns: int, needed: int, room: int) -> None:
@@ -80,14 +127,6 @@ def check_room(columns: int, needed: int, room: int) -> None:
             f" but there are {room / 1e6:,.0f} MB for them",
             "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
         )
-
-
-def _sizes(design: Design) -> np.ndarray | None:
-    """int64 (p,), the entries of each column; None if all have as many as there are rows."""
-    if design.dense:
-        return None
-    sizes = [np.diff(design.block(number).offsets) for number in range(design.block_count)]  # type: ignore[union-attr]
-    return np.concatenate(sizes)
 
 
 def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:

@@ -25,7 +25,7 @@ from samplers.regression.columns import (
     joined,
     squares,
 )
-from samplers.regression.team import Team
+from samplers.regression.team import ALONE, Team
 
 _PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
 _FEW = 1 << 14  # rows times columns: not worth a thread
@@ -52,7 +52,7 @@ class Features(Protocol):
         """A copy of chosen columns."""
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Chosen columns of one block."""
 
     block: Columns
@@ -86,24 +86,28 @@ class BlockFeatures:
     def _each(
         self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
     ) -> np.ndarray:
-        def work(piece: _Piece) -> None:
+        team = self.team if chosen.size * self.rows > _FEW else ALONE
+        pieces = list(self._pieces(chosen, team.size * _PIECES))
+
+        def work(number: int) -> None:
+            self._ask_ahead(pieces, number)
+            piece = pieces[number]
             kernel(piece.block, piece.columns, vector, found[piece.place])
 
-        if self.team.size == 1 or chosen.size * self.rows <= _FEW:
-            for piece in self._pieces(chosen, 1):
-                work(piece)
-        else:
-            self.team.each(self._pieces(chosen, self.team.size * _PIECES), work)
+        team.each(range(len(pieces)), work)
         return found
 
-    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[_Piece]:
+    def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
+        """A piece is about to be read, and soon those after it."""
+
+    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
         """Each block's columns in so many pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
         for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))
             for begin, end in pairwise([*cuts, last]):
                 columns = chosen[begin:end] - before if before else chosen[begin:end]
-                yield _Piece(block, columns, slice(begin, end))
+                yield Piece(block, columns, slice(begin, end))
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
