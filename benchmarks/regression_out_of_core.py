@@ -1,6 +1,6 @@
 """Sparse regression out of core: the same path of a Lasso under several memory budgets, from a cold page cache.
 
-    python -m benchmarks.regression_out_of_core --columns 1e6 --entries 375 --memory 768MB 8GB --limit 768MB none
+    python -m benchmarks.regression_out_of_core --columns 2e6 --entries 375 --memory 1.5GB 8GB --limit 2GB none
     python -m benchmarks.regression_out_of_core --rows 1e5 --columns 1e7 --entries 100 --memory 4GB --limit 4GB
 
 Beside the time stands how often a block was read on the mean, by what the solver has asked for, and what the device has

@@ -24,7 +24,7 @@ _SMALLEST = 100  # columns of a working set
 _COPIES, _SCALED = 16, 8  # bytes of each of its entries, and if the rows have weights, as those of folds have
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
-    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 10 to"
+    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 12 to"
     " 14 were measured for 100, and up to 15 for a single small one",
     f"those of a working set, two for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
     " take several times as long",
