@@ -20,10 +20,9 @@ from samplers.regression.cross_validation import Validation, held_out_error, val
 from samplers.regression.losses import Fit
 from samplers.regression.program import RegressionProgram
 from samplers.regression.sparse_regression import SparseRegression
-from samplers.regression.working_sets import Attempt, Solution, judge_all
+from samplers.regression.working_sets import Attempt, Solution, judge_all, most_ahead
 
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
-_MOST_AHEAD = 16  # values of lambda in a pass
 
 
 class Found(NamedTuple):
@@ -61,7 +60,8 @@ class PathFit:
             solutions = [found] if found else []
         else:
             solutions = judge_all(attempts)
-        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
+        most = most_ahead(self.regression.regression.features.count)
+        self._ahead = min(2 * self._ahead, most) if len(solutions) == len(attempts) else max(len(solutions), 1)
         if not solutions:
             self.attempt = attempts[0]
             return []

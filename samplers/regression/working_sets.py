@@ -35,6 +35,8 @@ _DEEPER = 0.03  # of what would be left to it: a better next working set is wort
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
+_MANY = 4_000_000  # columns
+OF_AHEAD = 16  # a coefficient and a correlation
 
 
 class Penalty(NamedTuple):
@@ -204,6 +206,11 @@ class Attempt:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         size = self.regression.size(self.support)
         return largest(self._gains, self._seen.chosen, size, self.regression.features.team)
+
+
+def most_ahead(columns: int) -> int:
+    """For how many values of lambda a pass may be: each takes `OF_AHEAD` bytes for each column."""
+    return 16 if columns <= _MANY else 8
 
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
