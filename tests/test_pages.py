@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import re
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from blocks.arrays import map_arrays, write_arrays
+from ooc.disk_speed import forget
 from ooc.pages import ask_for, ask_for_runs, drop, populate, say_order, unmap
 from ooc.shared import ArraySpec, SharedArrays, total_bytes
 
@@ -54,3 +60,34 @@ def test_arrays_that_are_in_no_file_stay_as_they_are():
         ask_for_runs(array, np.array([10]), np.array([20]))
         assert (array == 3).all()
     shared.close()
+
+
+def resident_bytes(array: np.ndarray) -> int:
+    """Of a mapped array that begins at a page, those in the page cache."""
+    pages = np.zeros(-(-array.nbytes // mmap.PAGESIZE), np.uint8)
+    address = array.ctypes.data - array.ctypes.data % mmap.PAGESIZE
+    size = ctypes.c_size_t(array.nbytes)
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), size, pages.ctypes.data_as(ctypes.c_void_p)) == 0
+    return mmap.PAGESIZE * int((pages & 1).sum())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mincore and its advice are of Linux")
+def test_what_is_read_here_and_there_is_all_that_is_read(tmp_path):
+    where = write_arrays(tmp_path, "numbers.h5", {"numbers": np.arange(4 << 20)})["arrays"]
+    numbers = map_arrays(tmp_path / "numbers.h5", where, streamed=True)["numbers"]
+    forget(tmp_path / "numbers.h5")
+    if resident_bytes(numbers):
+        pytest.skip("NOT TESTED: this file system keeps all pages of a file")
+    say_order(numbers, streamed=False)
+    begins = np.arange(0, numbers.size, 1 << 19)
+    ask_for_runs(numbers, begins, begins + 1000)
+    least, most = begins.size * 8000, begins.size * (8000 + 2 * mmap.PAGESIZE)
+    until = time.monotonic() + 60
+    while resident_bytes(numbers) < least and time.monotonic() < until:
+        time.sleep(0.01)
+    assert least <= resident_bytes(numbers) <= most
+    assert [numbers[begin : begin + 1000].sum() for begin in begins.tolist()] == (1000 * begins + 499_500).tolist()
+    assert resident_bytes(numbers) <= most
+    between = begins + (1 << 18)
+    assert [numbers[one] for one in between.tolist()] == between.tolist()
+    assert resident_bytes(numbers) <= most + begins.size * mmap.PAGESIZE
