@@ -44,7 +44,7 @@ def test_scikit_learn_checks(loss: str) -> None:
 
 @pytest.mark.parametrize("loss", ["softmax", "hinge", "squared"])
 def test_it_takes_the_steps_of_one_worker(tmp_path: Path, loss: str) -> None:
-    """Bit for bit, of samples in the order in which a run has them."""
+    """Of samples in the order in which a run has them. Two loops are compiled, whose sums may be in other orders."""
     samples = samples_of(tmp_path / "samples", X, LABELS)
     order = np.concatenate([samples.block(number).rows for number in range(samples.block_count)]).astype(np.int64)
     options = {"loss": loss, "rate": 0.3, "regularization": 0.01}
@@ -54,8 +54,9 @@ def test_it_takes_the_steps_of_one_worker(tmp_path: Path, loss: str) -> None:
         chain.iterate()
         weights = chain.shared["weights"].copy()
     estimator.partial_fit(X[order], LABELS[order], classes=[0, 2, 5])
-    assert np.array_equal(estimator.coef_, weights[:-1].T)
-    assert np.array_equal(estimator.intercept_, weights[-1])
+    close = {"rtol": 1e-4, "atol": 1e-6}  # another order of the samples is off by 1e-2
+    np.testing.assert_allclose(estimator.coef_, weights[:-1].T, **close)
+    np.testing.assert_allclose(estimator.intercept_, weights[-1], **close)
 
 
 def test_what_it_predicts_is_of_its_scores() -> None:
