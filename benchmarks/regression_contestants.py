@@ -24,10 +24,10 @@ from benchmarks.regression_problems import Problem, read
 
 
 class Found(NamedTuple):
-    """For each level: coefficients float (p,), and what the contestant has found in the direction of a dual point,
-    float (n,), if it has more than the residual."""
+    """For each level: coefficients, float (p,) or sparse (p, 1), and what the contestant has found in the direction of
+    a dual point, float (n,), if it has more than the residual."""
 
-    coefficients: list[np.ndarray]
+    coefficients: list[Any]
     duals: list[np.ndarray] | None = None
 
 
@@ -40,7 +40,11 @@ def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) ->
 
     features = features_of_matrix(problem.x, workers)
     regression = SparseRegression(features, problem.y, problem.loss, intercept=False)
-    return Found([solution.coefficients for solution in regression.path(levels, tolerance)])
+    found = [
+        scipy.sparse.csc_array((one.values, one.support, [0, one.support.size]), (features.count, 1))
+        for one in regression.path(levels, tolerance)
+    ]
+    return Found(found)
 
 
 def scikit_learn(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
@@ -122,9 +126,7 @@ DOUBLE = "64"  # after the name of a contestant: it is given float64, as float32
 def gaps(problem: Problem, found: Found, levels: np.ndarray) -> np.ndarray:
     """float64 (k,): between the objective, losses being summed, and that of the better one of two dual points: the
     residual, scaled until it is one, and what a contestant has found in the direction of another."""
-    coefficients = scipy.sparse.hstack(
-        [scipy.sparse.csc_array(b[:, None]) for b in found.coefficients], "csc", np.float64
-    )
+    coefficients = table(found.coefficients)
     residuals, losses = residuals_and_losses(problem, scores(problem, coefficients))
     scales = np.minimum(1.0, levels / largest_slopes(problem, residuals))
     bounds = dual_objectives(problem, scales * residuals)
@@ -134,6 +136,12 @@ def gaps(problem: Problem, found: Found, levels: np.ndarray) -> np.ndarray:
         scales = np.divide(levels, slopes, out=np.zeros(levels.size), where=slopes > 0)
         bounds = np.maximum(bounds, dual_objectives(problem, scales * directions))
     return losses + levels * np.asarray(abs(coefficients).sum(axis=0)).ravel() - bounds
+
+
+def table(coefficients: list[Any]) -> scipy.sparse.csc_array:
+    """float64 (p, k)."""
+    columns = [b if scipy.sparse.issparse(b) else b[:, None] for b in coefficients]
+    return scipy.sparse.hstack([scipy.sparse.csc_array(b) for b in columns], "csc", np.float64)
 
 
 def scores(problem: Problem, coefficients: scipy.sparse.csc_array) -> np.ndarray:
@@ -197,7 +205,7 @@ def main() -> None:
             "seconds": seconds,
             "processor_seconds": processor,
             "gaps": gaps(problem, found, levels).tolist(),
-            "nonzeros": [int(np.count_nonzero(b)) for b in found.coefficients],
+            "nonzeros": np.diff(table(found.coefficients).indptr).tolist(),
         }
         print(json.dumps(answer), file=_ANSWERS, flush=True)
 

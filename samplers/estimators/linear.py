@@ -93,11 +93,12 @@ class LinearEstimator(Estimator):
     def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
         """Where the solver starts."""
         before = getattr(self, "coef_", None)
-        if not self.warm_start or before is None or before.size != nothing.coefficients.size:
+        if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
         fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
-        return Solution(nothing.level, coefficients, np.flatnonzero(coefficients), fit, fit.loss, np.inf)
+        support = np.flatnonzero(coefficients)
+        return Solution(nothing.level, support, coefficients[support], fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
         """X b, float64 (n,)."""

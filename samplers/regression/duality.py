@@ -33,16 +33,20 @@ class Standing(NamedTuple):
 
 
 @reordered_kernel
-def survey(chosen, correlations, gains, coefficients, level, l1, l2, norms):
-    """Of chosen columns, int64 (m,), with their correlations, float64 (m,): the largest ratio of slope and l1, at least
-    1. l1, l2: float64 (p,), at level 1. coefficients, norms: float64 (p,).
+def survey(chosen, correlations, gains, support, values, level, l1, l2, norms):
+    """Of chosen columns, int64 (m,), ascending, with their correlations, float64 (m,): the largest ratio of slope and
+    l1, at least 1. l1, l2: float64 (p,), at level 1. norms: float64 (p,). Coefficients are 0 but for those of the
+    support, int64 (s,), ascending, whose values are float64 (s,).
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, or `ALWAYS`.
     """
-    steepest = 1.0
+    steepest, k = 1.0, 0
     for i in range(chosen.size):
         j = chosen[i]
-        b, most = coefficients[j], level * l1[j]
+        while k < support.size and support[k] < j:
+            k += 1
+        b = values[k] if k < support.size and support[k] == j else 0.0
+        most = level * l1[j]
         slope = abs(correlations[i] - level * l2[j] * b)
         steepest = max(steepest, slope / most)
         gains[i] = ALWAYS if b != 0.0 else max(slope - most, 0.0) / norms[j]

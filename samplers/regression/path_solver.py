@@ -20,7 +20,7 @@ from samplers.regression.cross_validation import Validation, held_out_error, val
 from samplers.regression.losses import Fit
 from samplers.regression.program import RegressionProgram
 from samplers.regression.sparse_regression import SparseRegression
-from samplers.regression.working_sets import Attempt, Solution, judge_all, most_ahead
+from samplers.regression.working_sets import AHEAD, Attempt, Solution, judge_all
 
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
 
@@ -60,8 +60,7 @@ class PathFit:
             solutions = [found] if found else []
         else:
             solutions = judge_all(attempts)
-        most = most_ahead(self.regression.regression.features.count)
-        self._ahead = min(2 * self._ahead, most) if len(solutions) == len(attempts) else max(len(solutions), 1)
+        self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
         if not solutions:
             self.attempt = attempts[0]
             return []
@@ -102,7 +101,7 @@ class PathFit:
         return {
             "numbers": np.array([*numbers, attempt.fit.loss, self._before, self._ahead]),
             "columns": attempt.support,
-            "values": attempt.coefficients[attempt.support],
+            "values": attempt.values,
             "scores": attempt.fit.scores,
             "free": attempt.fit.free,
             "residual": attempt.fit.residual,
@@ -117,17 +116,14 @@ class PathFit:
             return
         *numbers, loss, self._before, ahead = arrays["numbers"].tolist()
         self._ahead = int(ahead)
-        coefficients = np.zeros(self.regression.regression.norms.size)
-        coefficients[arrays["columns"]] = arrays["values"]
-        support, scores, free, residual, candidates, working = (
-            arrays[name].copy() for name in ("columns", "scores", "free", "residual", "candidates", "working")
-        )
+        names = "columns", "values", "scores", "free", "residual", "candidates", "working"
+        support, values, scores, free, residual, candidates, working = (arrays[name].copy() for name in names)
         told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
         told["stalled"] = int(told["stalled"])
         self.attempt = Attempt(
             self.regression.regression,
-            coefficients=coefficients,
             support=support,
+            values=values,
             fit=Fit(scores, free, residual, loss),
             candidates=candidates,
             working=working,
@@ -249,10 +245,8 @@ class PathSolver:
 
 def found_model(regression: SparseRegression, solution: Solution) -> Found:
     """Of a solution, for the columns as they are."""
-    model = regression.model(solution)
-    columns = np.flatnonzero(model.coefficients)
-    values = model.coefficients[columns]
-    return Found(solution.level, model.intercept, columns, values, solution.objective, solution.gap)
+    terms = regression.terms(solution)
+    return Found(solution.level, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:

@@ -21,9 +21,9 @@ from samplers.regression.design_features import DesignFeatures, design_moments
 from samplers.regression.ring_features import RingFeatures
 from samplers.regression.ring_moments import ring_moments
 from samplers.regression.sparse_regression import SparseRegression
-from samplers.regression.working_sets import OF_AHEAD, most_ahead
+from samplers.regression.working_sets import AHEAD
 
-_OF_COLUMN = 132  # bytes that a regression holds for each column, besides those of each value of lambda in a pass
+_OF_COLUMN = 132 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
 _OF_ROW = 600  # and for each row
 _NEAR_LABELS = 5  # that are told
 
@@ -86,8 +86,7 @@ class RegressionProgram:
     def bytes(self) -> int:
         """What the regressions hold, but for the columns that they work on."""
         free = 16 * (len(self.unpenalized) + 1) * self.design.rows
-        of_column = _OF_COLUMN + OF_AHEAD * most_ahead(self.design.columns)
-        each = of_column * self.design.columns + _OF_ROW * self.design.rows + free
+        each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
         return self.regressions * each
 
     @cached_property

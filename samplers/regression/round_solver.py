@@ -131,22 +131,21 @@ class RoundSolver:
     def _look(self) -> Found:
         """Of the present coefficients, whose residual is made anew."""
         regression, level = self._whole.regression, float(self.levels[0])
-        coefficients, scores = np.zeros(regression.norms.size), np.empty(self._program.design.rows)
-        held = self._engine.columns
-        coefficients[held] = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
-        support = np.flatnonzero(coefficients)
-        combine(self._features.gather(support), np.arange(support.size), coefficients[support], scores)
+        held, scores = self._engine.columns, np.empty(self._program.design.rows)
+        b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
+        support, values = held[b != 0], b[b != 0]
+        combine(self._features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
         wanted = Wanted(fit.residual, level, regression.penalty.l1, support)
         seen = regression.correlations.see(wanted, regression.usable)
         gains = np.empty(seen.chosen.size, np.float32)
         penalty = regression.penalty
-        steepest = survey(seen.chosen, seen.values, gains, coefficients, level, *penalty, regression.norms)
+        steepest = survey(seen.chosen, seen.values, gains, support, values, level, *penalty, regression.norms)
         l1, l2 = (level * cost[support] for cost in penalty)
-        found = standing(regression.loss, fit, steepest, l1, l2, coefficients[support])
+        found = standing(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)
-        return found_model(self._whole, Solution(level, coefficients, support, fit, found.objective, gap))
+        return found_model(self._whole, Solution(level, support, values, fit, found.objective, gap))
 
     def _check(self) -> None:
         level, rule, last = float(self.levels[0]), self._rule, self.found[-1]

@@ -36,6 +36,14 @@ class Model(NamedTuple):
     coefficients: np.ndarray  # float64 (p,)
 
 
+class Terms(NamedTuple):
+    """Scores are intercept + the sum of the values times the columns."""
+
+    intercept: float
+    columns: np.ndarray  # int64 (m,), ascending, whose coefficients are not 0
+    values: np.ndarray  # float64 (m,), these
+
+
 class Moments(NamedTuple):
     """Of p columns, rows weighted. float64 (p,)."""
 
@@ -124,10 +132,18 @@ class SparseRegression:
         """Those of all rows, float64 (n,)."""
         return solution.fit.scores + combined(solution.fit.free, self._free)
 
+    def terms(self, solution: Solution) -> Terms:
+        free = solution.fit.free[int(self._intercept) :]
+        columns = np.concatenate([solution.support, self._unpenalised[free != 0]])
+        values = np.concatenate([solution.values, free[free != 0]])
+        order = np.argsort(columns)
+        return Terms(float(solution.fit.free[0]) if self._intercept else 0.0, columns[order], values[order])
+
     def model(self, solution: Solution) -> Model:
-        coefficients = solution.coefficients.copy()
-        coefficients[self._unpenalised] = solution.fit.free[int(self._intercept) :]
-        return Model(float(solution.fit.free[0]) if self._intercept else 0.0, coefficients)
+        terms = self.terms(solution)
+        coefficients = np.zeros(self.regression.features.count)
+        coefficients[terms.columns] = terms.values
+        return Model(terms.intercept, coefficients)
 
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:

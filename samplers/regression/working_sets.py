@@ -35,8 +35,7 @@ _DEEPER = 0.03  # of what would be left to it: a better next working set is wort
 _ALMOST = 0.5  # of the target, as the other columns add to the gap
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
-_MANY = 4_000_000  # columns
-OF_AHEAD = 16  # a coefficient and a correlation
+AHEAD = 16  # values of lambda, at most, for which a pass over all columns may be
 
 
 class Penalty(NamedTuple):
@@ -50,11 +49,17 @@ class Solution(NamedTuple):
     """Of a regression of n rows and p columns. `gap`: the objective is at most so much above the least."""
 
     level: float
-    coefficients: np.ndarray  # float64 (p,), b
-    support: np.ndarray  # int64, ascending: those that are not 0
+    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
+    values: np.ndarray  # float64 (s,), these
     fit: Fit
     objective: float
     gap: float
+
+    def coefficients(self, columns: int) -> np.ndarray:
+        """Those of all columns, float64 (p,)."""
+        b = np.zeros(columns)
+        b[self.support] = self.values
+        return b
 
 
 class Regression:
@@ -68,7 +73,6 @@ class Regression:
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
-        coefficients = np.zeros(self.features.count)
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
         seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
 
@@ -76,7 +80,7 @@ class Regression:
             return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
 
         level = max(self.features.team.share(seen.chosen.size, work))
-        return Solution(level, coefficients, np.empty(0, np.int64), fit, fit.loss, 0.0)
+        return Solution(level, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
     def size(self, support: np.ndarray) -> int:
         """Columns of a working set, given those that have coefficients."""
@@ -97,11 +101,11 @@ class Attempt:
     regression: Regression
     level: float
     target: float  # gap
-    coefficients: np.ndarray  # float64 (p,), changed
-    support: np.ndarray  # int64, ascending: those that are not 0
+    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
+    values: np.ndarray  # float64 (s,), these
     fit: Fit
     candidates: np.ndarray  # int64, the columns that are not ruled out
-    working: np.ndarray  # int64, the next working set; all coefficients other than 0 are of it
+    working: np.ndarray  # int64, ascending: the next working set; the support is of it
     goal: float  # gap of the problem on it
     gap: float = np.inf  # the last one
     bound: float = -np.inf  # no coefficients have a smaller objective
@@ -117,12 +121,12 @@ class Attempt:
 
         read: the level for which correlations were read last, if that is not the other level.
         """
-        before, b = start.level if read is None else read, start.coefficients.copy()
+        before = start.level if read is None else read
         most = regression.size(start.support)
         working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1, most)
         working = np.union1d(working, start.support) if working.size else working
         every, goal = regression.usable, _ALMOST * target
-        return cls(regression, level, target, b, start.support, start.fit, every, working, goal)
+        return cls(regression, level, target, start.support, start.values, start.fit, every, working, goal)
 
     def improve(self) -> Solution | None:
         """Solve the problem on the working set and look at all columns; returns the solution if that is it.
@@ -151,7 +155,7 @@ class Attempt:
         )
 
     def solution(self, objective: float) -> Solution:
-        return Solution(self.level, self.coefficients, self.support, self.fit, objective, self.gap)
+        return Solution(self.level, self.support, self.values, self.fit, objective, self.gap)
 
     def solve_working_set(self) -> None:
         if self.working.size:
@@ -161,9 +165,10 @@ class Attempt:
             part = Part(features.gather(working), l1, l2, features.team)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
-            found, self.fit = self.regression.loss.minimise(part, self.coefficients[working], self.fit, goal)
-            self.coefficients[working] = found
-            self.support = working[found != 0]
+            before = np.zeros(working.size)
+            before[np.searchsorted(working, self.support)] = self.values
+            found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
+            self.support, self.values = working[found != 0], found[found != 0]
 
     def look(self) -> float:
         """The gap to the best dual point so far."""
@@ -173,12 +178,11 @@ class Attempt:
 
         def work(begin: int, end: int) -> float:
             some = [array[begin:end] for array in of_each]
-            return survey(*some, self.coefficients, self.level, *penalty, regression.norms)
+            return survey(*some, self.support, self.values, self.level, *penalty, regression.norms)
 
         steepest = max(regression.features.team.share(self._gains.size, work))
         l1, l2 = (self.level * cost[self.support] for cost in penalty)
-        b = self.coefficients[self.support]
-        self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, b)
+        self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, self.values)
         self.bound = max(self.bound, self.standing.bound)
         return max(self.standing.objective - self.bound, 0.0)
 
@@ -206,11 +210,6 @@ class Attempt:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         size = self.regression.size(self.support)
         return largest(self._gains, self._seen.chosen, size, self.regression.features.team)
-
-
-def most_ahead(columns: int) -> int:
-    """For how many values of lambda a pass may be: each takes `OF_AHEAD` bytes for each column."""
-    return 16 if columns <= _MANY else 8
 
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
