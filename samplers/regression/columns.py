@@ -9,10 +9,6 @@
     square(columns, j, weights)      the inner product of column j and itself, rows weighted, or not if weights are (0,)
     add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
 
-    select(columns, chosen, first, last, selected)      note what chosen columns have in some rows; returns how much
-    combine_selected(columns, chosen, selected, weights, vector, first, last)       vector = the sum of weights[j] *
-                                                        column j over the chosen j, for these rows
-
 All are compiled for the kind of columns that a kernel is given. Vectors are float64 (n,), of n rows, which are samples.
 """
 
@@ -41,13 +37,6 @@ class DenseColumns(NamedTuple):
     values: np.ndarray  # float32 or float64 (W, n)
 
 
-class Selected(NamedTuple):
-    """N entries of some columns, in their order; none for columns that are dense."""
-
-    entries: np.ndarray  # uint32 (N,), their places
-    columns: np.ndarray  # uint32 (N,), which they are of
-
-
 class IncompleteColumns(NamedTuple):
     """All values of W columns; those that are missing are stored as 0."""
 
@@ -58,9 +47,7 @@ class IncompleteColumns(NamedTuple):
 
 
 Columns = SparseColumns | DenseColumns | IncompleteColumns
-_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {
-    name: {} for name in ("dot", "dots", "square", "add", "select", "combine")
-}
+_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {name: {} for name in ("dot", "dots", "square", "add")}
 
 
 def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -155,25 +142,6 @@ def add_sparse(columns, j, weight, vector):
         vector[rows[k]] += weight * values[k]
 
 
-@_for(SparseColumns)
-def select_sparse(columns, chosen, first, last, selected):
-    count = 0
-    for i in range(chosen.size):
-        j = chosen[i]
-        for k in range(columns.offsets[j], columns.offsets[j + 1]):
-            selected.entries[count], selected.columns[count] = k, j
-            count += first <= columns.rows[k] < last  # a branch would often be foreseen wrongly
-    return count
-
-
-@_for(SparseColumns)
-def combine_sparse(columns, chosen, selected, weights, vector, first, last):
-    vector[first:last] = 0.0
-    for i in range(selected.entries.size):
-        k = selected.entries[i]
-        vector[columns.rows[k]] += weights[selected.columns[i]] * columns.values[k]
-
-
 @_for(DenseColumns)
 def dot_dense(columns, j, vector):
     values, total = columns.values[j], 0.0
@@ -197,21 +165,6 @@ def add_dense(columns, j, weight, vector):
     values = columns.values[j]
     for k in range(values.size):
         vector[k] += weight * values[k]
-
-
-@_for(DenseColumns)
-def select_dense(columns, chosen, first, last, selected):
-    return 0
-
-
-@_for(DenseColumns)
-def combine_dense(columns, chosen, selected, weights, vector, first, last):
-    part = vector[first:last]
-    part[:] = 0.0
-    for i in range(chosen.size):
-        weight, values = weights[chosen[i]], columns.values[chosen[i], first:last]
-        for k in range(values.size):
-            part[k] += weight * values[k]
 
 
 @_for(IncompleteColumns)
@@ -254,14 +207,6 @@ def add(columns, j, weight, vector):
     _NOT_COMPILED["add"][type(columns)](columns, j, weight, vector)
 
 
-def select(columns, chosen, first, last, selected):
-    return _NOT_COMPILED["select"][type(columns)](columns, chosen, first, last, selected)
-
-
-def combine_selected(columns, chosen, selected, weights, vector, first, last):
-    _NOT_COMPILED["combine"][type(columns)](columns, chosen, selected, weights, vector, first, last)
-
-
 # Without being told to, the compiler would rather call them, which takes as long as a short column.
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 
@@ -284,16 +229,6 @@ def _(columns, j, weights):
 @overload(add, jit_options=_OPTIONS)
 def _(columns, j, weight, vector):
     return _NOT_COMPILED["add"][columns.instance_class]
-
-
-@overload(select, jit_options=_OPTIONS)
-def _(columns, chosen, first, last, selected):
-    return _NOT_COMPILED["select"][columns.instance_class]
-
-
-@overload(combine_selected, jit_options=_OPTIONS)
-def _(columns, chosen, selected, weights, vector, first, last):
-    return _NOT_COMPILED["combine"][columns.instance_class]
 
 
 @reordered_kernel

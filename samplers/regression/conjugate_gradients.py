@@ -5,8 +5,8 @@ curvatures. A coefficient that a step would carry past 0 is put to 0 and leaves 
 begin anew (in the manner of Polyak's method for bounds, see More and Toraldo, SIAM J. Optim. 1991). Coordinate descent
 finds faces fast but goes slowly to the best point of one if columns are correlated; this is the reverse.
 
-The threads of a team take a step together: each has rows of its own of what columns add up to, and columns of its own
-of products with these.
+The threads of a team take a step together, each on columns of its own. What columns add up to is the sum of some parts,
+which are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -16,17 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.columns import (
-    Selected,
-    SparseColumns,
-    add,
-    combine,
-    combine_selected,
-    dot,
-    entries,
-    select,
-    squared,
-)
+from samplers.regression.columns import add, combine, dot, entries, squared
 from samplers.regression.quadratic import Quadratic
 from samplers.regression.team import CHUNKS, agreed, meet, own_chunks, own_numbers, summed
 from samplers.regression.vectors import project
@@ -34,6 +24,8 @@ from samplers.regression.vectors import project
 _SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
 _NOISE = 1e-28  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
+_PARTS = 8  # of a direction, at most
+_PART = 16  # entries for each row, at least: less would not be worth an image
 _PRODUCT, _IMAGE, _RIDGE, _APART, _STOPPED, _BASIS = range(6)  # rows of `Work.sums`; the last has others after it
 
 
@@ -42,38 +34,30 @@ class Work(NamedTuple):
 
     face: np.ndarray  # int64 (W,), the coefficients that are not 0
     size: np.ndarray  # int64 (1,), how many that are
-    selected: Selected  # uint32 (members, N), what each has in its rows of the face; (1, 0) if there is one member
     sums: np.ndarray  # (5 + k, CHUNKS), of chunks
     signs: np.ndarray  # (W,), those of the face
     gradient: np.ndarray  # (W,), minus that
     direction: np.ndarray  # (W,)
-    image: np.ndarray  # (n,), of the direction, projected
+    images: np.ndarray  # (parts, n), of parts of the direction; then the first is that of all of it, projected
     shift: np.ndarray  # (k,)
     coefficients: np.ndarray  # (W,), to go back to
     residual: np.ndarray  # (n,), theirs
 
 
-def work_for(problem: Quadratic, rows: int, members: int = 1) -> Work:
+def work_for(problem: Quadratic, rows: int) -> Work:
     coefficients, basis = problem.l1.size, len(problem.basis)
-    size = entries(problem.columns) if members > 1 and isinstance(problem.columns, SparseColumns) else 0
-    selected = Selected(np.empty((members, size), np.uint32), np.empty((members, size), np.uint32))
-    sizes = [coefficients] * 3 + [rows, basis, coefficients, rows]
-    whole = np.empty(coefficients, np.int64), np.empty(1, np.int64), selected, np.empty((_BASIS + basis, CHUNKS))
-    return Work(*whole, *(np.empty(size) for size in sizes))
+    parts = min(max(entries(problem.columns) // (_PART * rows), 1), _PARTS)
+    shapes = [coefficients] * 3 + [(parts, rows), basis, coefficients, rows]
+    whole = np.empty(coefficients, np.int64), np.empty(1, np.int64), np.empty((_BASIS + basis, CHUNKS))
+    return Work(*whole, *(np.empty(shape) for shape in shapes))
 
 
 @reordered_kernel
-def begin(member, problem, size, coefficients, work):
-    """Note the signs of the face, and what it has in the member's rows."""
+def begin(member, size, coefficients, work):
+    """Note the signs of the face."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
         work.signs[work.face[i]] = np.sign(coefficients[work.face[i]])
-    entries, columns = work.selected.entries[member.rank], work.selected.columns[member.rank]
-    if member.size == 1:
-        return Selected(entries, columns)
-    first, last = own_numbers(member, work.image.size)
-    count = select(problem.columns, work.face[:size], first, last, Selected(entries, columns))
-    return Selected(entries[:count], columns[:count])
 
 
 @reordered_kernel
@@ -93,15 +77,17 @@ def steepest(member, problem, size, coefficients, residual, work):
 
 
 @reordered_kernel
-def find_image(member, problem, size, selected, work):
+def find_image(member, problem, size, work):
     """Find the image of the direction."""
-    image = work.image
-    first_row, last_row = own_numbers(member, image.size)
-    if member.size == 1:
-        combine(problem.columns, work.face[:size], work.direction, image)
-    else:
-        combine_selected(problem.columns, work.face[:size], selected, work.direction, image, first_row, last_row)
+    image, parts = work.images[0], len(work.images)
+    for p in range(parts * member.rank // member.size, parts * (member.rank + 1) // member.size):
+        part = work.face[size * p // parts : size * (p + 1) // parts]
+        combine(problem.columns, part, work.direction, work.images[p])
+    meet(member)
     each, first, last = own_chunks(member, image.size)
+    for p in range(1, parts):
+        for k in range(each * first, min(each * last, image.size)):
+            image[k] += work.images[p, k]
     for m in range(len(problem.basis)):
         axis = problem.basis[m]
         for c in range(first, last):
@@ -117,13 +103,14 @@ def find_image(member, problem, size, selected, work):
 
 
 @reordered_kernel
-def curvature_along(member, problem, size, selected, work):
+def curvature_along(member, problem, size, work):
     """Find the image of the direction; returns the second derivative of the objective along it, 0 if that is rounding:
     columns that depend on each other leave directions in which nothing changes but the penalty."""
-    find_image(member, problem, size, selected, work)
-    each, first, last = own_chunks(member, work.image.size)
+    find_image(member, problem, size, work)
+    image = work.images[0]
+    each, first, last = own_chunks(member, image.size)
     for c in range(first, last):
-        work.sums[_IMAGE, c] = squared(work.image[c * each : (c + 1) * each])
+        work.sums[_IMAGE, c] = squared(image[c * each : (c + 1) * each])
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         face, ridge, apart = work.face[c * each : min((c + 1) * each, size)], 0.0, 0.0
@@ -133,7 +120,7 @@ def curvature_along(member, problem, size, selected, work):
             ridge += problem.l2[j] * square
             apart += problem.curvatures[j] * square
         work.sums[_RIDGE, c], work.sums[_APART, c] = ridge, apart
-    total = agreed(member, work.sums[_IMAGE], work.image.size) + summed(work.sums[_RIDGE], size)
+    total = agreed(member, work.sums[_IMAGE], image.size) + summed(work.sums[_RIDGE], size)
     return total if total > _SINGULAR * summed(work.sums[_APART], size) else 0.0
 
 
@@ -173,7 +160,7 @@ def step(member, problem, size, length, coefficients, residual, work):
     """Go so far along the direction, coefficients no further than to 0; returns the size of the face that is left."""
     each, first, last = own_chunks(member, residual.size)
     for c in range(first, last):
-        left, image = residual[c * each : (c + 1) * each], work.image[c * each : (c + 1) * each]
+        left, image = residual[c * each : (c + 1) * each], work.images[0, c * each : (c + 1) * each]
         for k in range(left.size):
             left[k] -= length * image[k]
     each, first, last = own_chunks(member, size)
@@ -200,7 +187,7 @@ def turn(member, problem, size, length, before, work):
         face, product = work.face[c * each : min((c + 1) * each, size)], 0.0
         for i in range(face.size):
             j = face[i]
-            change = dot(problem.columns, j, work.image) + problem.l2[j] * work.direction[j]
+            change = dot(problem.columns, j, work.images[0]) + problem.l2[j] * work.direction[j]
             work.gradient[j] -= length * change
             product += work.gradient[j] ** 2 / problem.curvatures[j]
         work.sums[_PRODUCT, c] = product
@@ -220,14 +207,14 @@ def polish(member, problem, size, steps, enough, coefficients, residual, work):
 
     enough: of the squared preconditioned gradient, which is twice what could be gained if columns were orthogonal.
     """
-    selected = begin(member, problem, size, coefficients, work)
+    begin(member, size, coefficients, work)
     noise = _NOISE * size * squared(residual)
     product = steepest(member, problem, size, coefficients, residual, work)
     enough = max(_SMALL * product, noise, enough)
     for _ in range(steps):
         if size == 0 or product <= enough:
             break
-        curvature = curvature_along(member, problem, size, selected, work)
+        curvature = curvature_along(member, problem, size, work)
         length = product / curvature if curvature > 0.0 else first_stop(member, size, coefficients, work)
         if length == 0.0:
             break

@@ -16,7 +16,6 @@ _STEPS = 40  # of conjugate gradients, at most
 _ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
 _ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 16  # entries of the columns: not worth a second thread
-_MANY = 1 << 32  # whose numbers are uint32
 _PATIENCE = 5  # rounds that lower it by no more
 
 
@@ -50,8 +49,8 @@ def descend(
 
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
-    team = team if _FEW < entries(problem.columns) < _MANY else ALONE
-    work: Work = work_for(problem, residual.size, team.size)
+    team = team if entries(problem.columns) > _FEW else ALONE
+    work: Work = work_for(problem, residual.size)
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     enough = _ENOUGH * goal
     while stalled < _PATIENCE:
