@@ -69,6 +69,7 @@ def test_svd_is_that_of_lapack(tmp_path: Path, table: np.ndarray) -> None:
     assert np.allclose(dense.T @ (dense @ found["right"]), found["right"] * found["values"] ** 2, rtol=1e-2, atol=1e-1)
 
 
+@pytest.mark.long
 def test_the_toy_problem_comes_out_as_in_the_paper(tmp_path: Path) -> None:
     """Figure 1: one thread and Splash are best; averages without weights are biased, sums are far away."""
     told = run_script(tmp_path, "toy", "figure1.png").splitlines()

@@ -197,6 +197,7 @@ def test_an_estimation_is_neither_lost_nor_done_twice(dataset, expected, tmp_pat
     assert leftovers(run.path) == []
 
 
+@pytest.mark.long
 def test_killed_at_any_point_a_run_ends_with_the_same_bytes(dataset, tmp_path):
     spec = program_spec(topics=50, optimize_every=1, burn_in=1)
     undisturbed, run = (new_run(tmp_path / name, dataset, spec, 40) for name in ("undisturbed", "run"))

@@ -83,7 +83,7 @@ def check_counts(model: Model, whole: Dataset) -> None:
     assert model.documents.offsets.size == whole.documents + 1
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     """Every document's tokens are counted, in its original place; rows of words are the sums over documents; metrics
     are the same at all ranks."""

@@ -98,7 +98,7 @@ def told(run: Run, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("method", ON_RING)
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, whole, shards, ranks, method):
     """All users and items with their names, in the original order; the objective is of all, the same at every rank.
 
@@ -151,7 +151,7 @@ def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, method):
     """On one rank a slice has several parts, which several workers have at the same time."""
     models = []

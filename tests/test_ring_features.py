@@ -72,7 +72,7 @@ def on_ring(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]
         return in_all(calls)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_features_are_those_of_the_whole(whole, shards, ranks):
     random = np.random.default_rng(1)
     vector, vectors, weights = random.normal(size=60), random.normal(size=(60, 2)), random.random(60)
@@ -97,7 +97,7 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
         assert all(np.array_equal(*pair) for pair in zip(answers[4:], expected[4:], strict=True))
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole, shards, ranks):
     sets = [np.arange(50), np.arange(10, 60), np.arange(60, 80), np.arange(0), np.array([5, 70])]
 
