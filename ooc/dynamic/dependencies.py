@@ -72,13 +72,18 @@ def independent_vectors(vectors, taken, rho, chosen):
     return count
 
 
+# An entry of a column chosen: which entry of its row came before it, or NOBODY; the place of its column among those
+# chosen. Side by side, as all of it is needed at once, and next to nothing of that is near the processor.
+ENTRY = np.dtype([("before", np.int32), ("owner", np.int32), ("value", np.float64)])
+
+
 class Entries(NamedTuple):
     """The entries in sampled rows of the columns chosen so far, as a list for each row."""
 
     last: np.ndarray  # int32 (n,), the entry of each row that came last, or NOBODY
-    before: np.ndarray  # int32 (N,), which entry of its row came before it, or NOBODY
-    owners: np.ndarray  # int32 (N,), the place of its column among those chosen
-    values: np.ndarray  # float32 (N,)
+    all: np.ndarray  # ENTRY (N,)
+    places: np.ndarray  # int32 (m,), for as many entries as a column may have: where it is in the lists of its rows
+    values: np.ndarray  # float64 (m,), what it has there
 
 
 @kernel
@@ -89,23 +94,28 @@ def independent_columns(begins, ends, rows, values, columns, taken, sampled, cen
     columns: integers (k,); the first `taken` are chosen anyway. sampled: bool (n,). last: int32 (n,), NOBODY
     everywhere, before and afterwards. Filled: chosen int64 (l,), places in `columns`. Returns how many it holds then.
     """
-    room = np.sum(ends[columns] - begins[columns])
-    entries = Entries(last, np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.float32))
-    products, totals, norms = np.zeros(chosen.size), np.empty(chosen.size), np.empty(chosen.size)
+    sizes = ends[columns] - begins[columns]
+    longest = sizes.max() if sizes.size else 0
+    entries = Entries(last, np.empty(sizes.sum(), ENTRY), np.empty(longest, np.int32), np.empty(longest))
+    products, totals, scales = np.zeros(chosen.size), np.empty(chosen.size), np.empty(chosen.size)
     sample, count, filled = np.count_nonzero(sampled), 0, 0
     for candidate in range(columns.size):
         if count == chosen.size:
             break
         mine = slice(begins[columns[candidate]], ends[columns[candidate]])
-        total, squares = add_products(entries, rows[mine], values[mine], sampled, products)
+        total, squares = sums_of(rows[mine], values[mine], sampled)
         share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
-        norms[count] = math.sqrt(squares - share * total) if is_more(squares - share * total, squares) else 0.0
-        totals[count] = total
-        if candidate < taken or are_small(products[:count], share, totals, norms, rho):
+        left = squares - share * total
+        totals[count], scales[count] = total, 1.0 / math.sqrt(left) if is_more(left, squares) else 0.0
+        free = candidate < taken
+        if not free:
+            add_products(entries, rows[mine], values[mine], sampled, products)
+            free = are_small(products[:count], share, totals, scales, rho)
+            products[:count] = 0.0
+        if free:
             filled = append(entries, filled, rows[mine], values[mine], sampled, count)
             chosen[count] = candidate
             count += 1
-        products[:count] = 0.0
     for column in columns[chosen[:count]]:
         for entry in range(begins[column], ends[column]):
             last[rows[entry]] = NOBODY
@@ -113,33 +123,46 @@ def independent_columns(begins, ends, rows, values, columns, taken, sampled, cen
 
 
 @unmanaged_kernel
-def add_products(entries, rows, values, sampled, products):
-    """Add to `products` those of a column with the columns chosen; returns its sum and its sum of squares."""
+def sums_of(rows, values, sampled):
+    """The sum of a column and its sum of squares."""
     total, squares = 0.0, 0.0
     for i in range(rows.size):
-        if not sampled[rows[i]]:
-            continue
-        value = np.float64(values[i])
-        total += value
-        squares += value * value
-        entry = entries.last[rows[i]]
-        while entry != NOBODY:
-            products[entries.owners[entry]] += value * entries.values[entry]
-            entry = entries.before[entry]
+        if sampled[rows[i]]:
+            value = np.float64(values[i])
+            total += value
+            squares += value * value
     return total, squares
 
 
 @unmanaged_kernel
-def are_small(products, share, totals, norms, rho):
-    """Whether a column, the last of which there are totals and norms, depends on none of the columns before it."""
-    mine, squares = norms[products.size], 0.0
+def add_products(entries, rows, values, sampled, products):
+    """Add to `products` those of a column with the columns chosen.
+
+    All lists at a time: the processor then waits for many entries at once, not for one after the other.
+    """
+    left = 0
+    for i in range(rows.size):
+        if sampled[rows[i]]:
+            entries.places[left], entries.values[left] = entries.last[rows[i]], values[i]
+            left += entries.last[rows[i]] != NOBODY
+    while left:
+        lists, left = left, 0
+        for i in range(lists):
+            entry, value = entries.all[entries.places[i]], entries.values[i]
+            products[entry.owner] += value * entry.value
+            entries.places[left], entries.values[left] = entry.before, value
+            left += entry.before != NOBODY
+
+
+@reordered_kernel
+def are_small(products, share, totals, scales, rho):
+    """Whether a column, the last of which there are totals and scales, depends on none of the columns before it."""
+    mine, largest, squares = scales[products.size], 0.0, 0.0
     for place in range(products.size):
-        scale = mine * norms[place]
-        product = abs(products[place] - share * totals[place]) / scale if scale > 0 else 0.0
+        product = mine * scales[place] * (products[place] - share * totals[place])
         squares += product * product
-        if product >= rho or squares >= rho:
-            return False
-    return True
+        largest = max(largest, abs(product))
+    return largest < rho and squares < rho
 
 
 @unmanaged_kernel
@@ -147,7 +170,8 @@ def append(entries, filled, rows, values, sampled, owner):
     """Add the entries of a column to the lists, `filled` of which are there; returns how many are then."""
     for i in range(rows.size):
         if sampled[rows[i]]:
-            entries.values[filled], entries.owners[filled] = values[i], owner
-            entries.before[filled], entries.last[rows[i]] = entries.last[rows[i]], filled
+            entry = entries.all[filled]
+            entry.before, entry.owner, entry.value = entries.last[rows[i]], owner, values[i]
+            entries.last[rows[i]] = filled
             filled += 1
     return filled
