@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from nursery import SELDOM, nursery, will_do
+from nursery import SELDOM, nursery, started, will_do
 from tqdm import tqdm
 
 from blocks import Dataset, workers
@@ -81,8 +81,8 @@ def forked_interpreters() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "_start_interpreter", fork_interpreter)
         yield
-    if nursery.cache_info().currsize:
-        nursery().close()
+    if started.cache_info().currsize:
+        started().close()
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ _STATUS = 200  # a descriptor that is in nobody's way
 # Of the environment, what counts when a process starts and when modules are imported; the last is set by one of them.
 _COUNTS_EARLY = ("HOME", "LD_", "NUMBA_", "PYTHON", "TMPDIR", "XDG_")
 _FOLLOWS = "NUMBA_CACHE_DIR"
+_STARTING = threading.Lock()
 _ENVIRONMENT = dict(os.environ)  # before any test changes it
 
 
@@ -132,9 +133,14 @@ class Nursery:
         return subprocess.CompletedProcess(["ooc", *arguments], int(status), out, err)
 
 
-@cache
 def nursery() -> Nursery:
     """That of this process."""
+    with _STARTING:  # the first to need it may be several threads, for each of which `cache` would start one
+        return started()
+
+
+@cache
+def started() -> Nursery:
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import psutil
-from nursery import nursery
+from nursery import started
 
 PATIENCE = 300.0  # seconds until something that must happen is taken not to
 
@@ -26,7 +26,7 @@ def gone(pids: list[int]) -> bool:
 def children() -> list[psutil.Process]:
     """What runs that this process has started, or had started; the nursery itself is none of that."""
     found = psutil.Process().children(recursive=True)
-    itself = nursery().process.pid if nursery.cache_info().currsize else None
+    itself = started().process.pid if started.cache_info().currsize else None
     return [child for child in found if child.pid != itself and not gone([child.pid])]
 
 
