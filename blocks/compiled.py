@@ -120,20 +120,17 @@ with _hidden("scipy"):  # only its version is asked for, and whether it has a BL
 
 
 class _Growth(event.Listener):
-    """Ends this process before one more function is compiled, if it has grown too much and the cache has, too."""
+    """Ends this process before one more function is compiled, if it has grown too much and has added to the cache."""
 
     def __init__(self) -> None:
-        self._held, self._kept = held([os.getpid()]), self._count()
+        self._held, self._added = held([os.getpid()]), False
 
     def on_start(self, event: event.Event) -> None:
-        if held([os.getpid()]) - self._held > _MOST_GROWTH and self._count() > self._kept:
+        if self._added and held([os.getpid()]) - self._held > _MOST_GROWTH:
             os._exit(_GO_ON)
 
     def on_end(self, event: event.Event) -> None:
-        pass
-
-    def _count(self) -> int:
-        return sum(1 for _ in CACHE.rglob("*.nbc"))
+        self._added |= event.data["dispatcher"]._cache.cache_path is not None
 
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
