@@ -141,6 +141,7 @@ def nursery() -> Nursery:
 
 @cache
 def started() -> Nursery:
+    """The same; to be called by one thread, and where there is one already."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]

@@ -116,3 +116,26 @@ def test_a_compiling_process_that_grows_leaves_the_rest_to_another(tmp_path):
     pids = (tmp_path / "told").read_text().split()
     assert len(pids) == 5  # a child for each of three kernels, of which the last compiles what calls them, too; twice
     assert len(set(pids)) == 4  # the process itself
+
+
+GROWN = """
+import sys
+import numpy as np
+from blocks import compiled
+from samplers.regression import selection
+compiled._MOST_GROWTH = -1 << 60  # every process has grown too much
+compiled.event.register("numba:compile", compiled._Growth())
+(compiled.CACHE / "of-another-process.nbc").touch()
+selection.count_buckets(np.ones(3, np.int32), np.zeros(1, np.int64))  # nothing was added before: it is compiled
+print("added", flush=True)
+selection.choose_above(0, 1, np.ones(3, np.int32), np.arange(3), np.zeros(3, np.int64))
+print("went on")
+"""
+
+
+def test_who_compiles_makes_way_only_after_adding_to_the_cache(tmp_path):
+    """Whatever others add meanwhile; else it would begin again and again, and come no further."""
+    command, environment = [sys.executable, "-c", GROWN], os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("added\n", 3), done.stderr

@@ -133,6 +133,7 @@ class SparseRegression:
         return solution.fit.scores + combined(solution.fit.free, self._free)
 
     def terms(self, solution: Solution) -> Terms:
+        """The model, of the columns in it, those without a penalty among them."""
         free = solution.fit.free[int(self._intercept) :]
         columns = np.concatenate([solution.support, self._unpenalised[free != 0]])
         values = np.concatenate([solution.values, free[free != 0]])
