@@ -14,7 +14,7 @@ All are compiled for the kind of columns that a kernel is given. Vectors are flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -306,17 +306,6 @@ def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColum
         missing = slice(*columns.missing_offsets[chosen[i] : chosen[i] + 2])
         dense[i, columns.missing_rows[missing]] = columns.means[chosen[i]]
     return DenseColumns(dense)
-
-
-def joined(pieces: Sequence[SparseColumns | DenseColumns]) -> SparseColumns | DenseColumns:
-    """Columns of the same kind, one after the other."""
-    if len(pieces) == 1:
-        return pieces[0]
-    arrays = [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
-    if isinstance(pieces[0], DenseColumns):
-        return DenseColumns(*arrays)
-    sizes = [np.diff(piece[0]) for piece in pieces]
-    return SparseColumns(np.concatenate([[0], np.cumsum(np.concatenate(sizes))]), *arrays[1:])
 
 
 def entries(columns: Columns) -> int:

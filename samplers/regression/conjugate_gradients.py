@@ -24,8 +24,8 @@ from samplers.regression.vectors import project
 _SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
 _NOISE = 1e-28  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
-_PARTS = 8  # of a direction, at most
-_PART = 16  # entries for each row, at least: less would not be worth an image
+_HALVINGS = 3  # of a direction, at most
+_DENSE = 2  # entries for each row: with fewer, an image takes longer to be cleared and added than half of one saves
 _PRODUCT, _IMAGE, _RIDGE, _APART, _STOPPED, _BASIS = range(6)  # rows of `Work.sums`; the last has others after it
 
 
@@ -38,7 +38,8 @@ class Work(NamedTuple):
     signs: np.ndarray  # (W,), those of the face
     gradient: np.ndarray  # (W,), minus that
     direction: np.ndarray  # (W,)
-    images: np.ndarray  # (parts, n), of parts of the direction; then the first is that of all of it, projected
+    images: np.ndarray  # (parts, n), of parts of the direction
+    image: np.ndarray  # (n,), of all of it, projected
     shift: np.ndarray  # (k,)
     coefficients: np.ndarray  # (W,), to go back to
     residual: np.ndarray  # (n,), theirs
@@ -46,10 +47,11 @@ class Work(NamedTuple):
 
 def work_for(problem: Quadratic, rows: int) -> Work:
     coefficients, basis = problem.l1.size, len(problem.basis)
-    parts = min(max(entries(problem.columns) // (_PART * rows), 1), _PARTS)
-    shapes = [coefficients] * 3 + [(parts, rows), basis, coefficients, rows]
+    parts = 1 << min((entries(problem.columns) // (_DENSE * rows)).bit_length(), _HALVINGS)
+    shapes = [coefficients] * 3 + [(parts if parts > 1 else 0, rows), rows, basis, coefficients, rows]
     whole = np.empty(coefficients, np.int64), np.empty(1, np.int64), np.empty((_BASIS + basis, CHUNKS))
-    return Work(*whole, *(np.empty(shape) for shape in shapes))
+    work = Work(*whole, *(np.empty(shape) for shape in shapes))
+    return work if parts > 1 else work._replace(images=work.image[np.newaxis])
 
 
 @reordered_kernel
@@ -79,15 +81,18 @@ def steepest(member, problem, size, coefficients, residual, work):
 @reordered_kernel
 def find_image(member, problem, size, work):
     """Find the image of the direction."""
-    image, parts = work.images[0], len(work.images)
+    image, parts = work.image, len(work.images)
     for p in range(parts * member.rank // member.size, parts * (member.rank + 1) // member.size):
         part = work.face[size * p // parts : size * (p + 1) // parts]
         combine(problem.columns, part, work.direction, work.images[p])
     meet(member)
     each, first, last = own_chunks(member, image.size)
-    for p in range(1, parts):
+    if parts > 1:  # the sum is none of them: each stays in the cache of the processor that wrote it
         for k in range(each * first, min(each * last, image.size)):
-            image[k] += work.images[p, k]
+            image[k] = work.images[0, k] + work.images[1, k]
+        for p in range(2, parts):
+            for k in range(each * first, min(each * last, image.size)):
+                image[k] += work.images[p, k]
     for m in range(len(problem.basis)):
         axis = problem.basis[m]
         for c in range(first, last):
@@ -107,7 +112,7 @@ def curvature_along(member, problem, size, work):
     """Find the image of the direction; returns the second derivative of the objective along it, 0 if that is rounding:
     columns that depend on each other leave directions in which nothing changes but the penalty."""
     find_image(member, problem, size, work)
-    image = work.images[0]
+    image = work.image
     each, first, last = own_chunks(member, image.size)
     for c in range(first, last):
         work.sums[_IMAGE, c] = squared(image[c * each : (c + 1) * each])
@@ -160,7 +165,7 @@ def step(member, problem, size, length, coefficients, residual, work):
     """Go so far along the direction, coefficients no further than to 0; returns the size of the face that is left."""
     each, first, last = own_chunks(member, residual.size)
     for c in range(first, last):
-        left, image = residual[c * each : (c + 1) * each], work.images[0, c * each : (c + 1) * each]
+        left, image = residual[c * each : (c + 1) * each], work.image[c * each : (c + 1) * each]
         for k in range(left.size):
             left[k] -= length * image[k]
     each, first, last = own_chunks(member, size)
@@ -187,7 +192,7 @@ def turn(member, problem, size, length, before, work):
         face, product = work.face[c * each : min((c + 1) * each, size)], 0.0
         for i in range(face.size):
             j = face[i]
-            change = dot(problem.columns, j, work.images[0]) + problem.l2[j] * work.direction[j]
+            change = dot(problem.columns, j, work.image) + problem.l2[j] * work.direction[j]
             work.gradient[j] -= length * change
             product += work.gradient[j] ** 2 / problem.curvatures[j]
         work.sums[_PRODUCT, c] = product

@@ -14,10 +14,8 @@ from samplers.regression.vectors import project
 
 @reordered_kernel
 def soften(value, threshold):
-    """S(value, threshold)."""
-    if value > threshold:
-        return value - threshold
-    return value + threshold if value < -threshold else 0.0
+    """S(value, threshold), without a branch that the processor could guess wrong."""
+    return max(value - threshold, 0.0) + min(value + threshold, 0.0)
 
 
 @reordered_kernel

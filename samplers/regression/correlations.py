@@ -26,8 +26,10 @@ from samplers.regression.vectors import inner, products
 _KEPT = 24  # residuals, with `_NOTHING`
 _NOTHING = 0  # the number of none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
-_FAR = 1e150  # |d|, where nothing is known
+_FAR = 1e150  # |d| or a spread, where nothing is known
+_NEAR = 1e-100  # |d| at least: what nothing is known of is read for any residual
 _ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
+_BLOCK = 1 << 8  # columns that are bounded, then chosen
 
 
 class Seen(NamedTuple):
@@ -63,13 +65,16 @@ def bound(known, along, away, candidates, level, l1, bounds, chosen, places, fir
     the first has the number `first`, to `places`, both int64 (m,).
     """
     count = 0
-    for i in range(candidates.size):
-        j = candidates[i]
-        number = known.numbers[j]
-        bounds[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
-        if bounds[i] > level * l1[j] or known.spreads[j] == _FAR:
-            chosen[count], places[count] = j, first + i
-            count += 1
+    for begin in range(0, candidates.size, _BLOCK):
+        some, found = candidates[begin : begin + _BLOCK], bounds[begin : begin + _BLOCK]
+        for i in range(some.size):
+            j = some[i]
+            number = known.numbers[j]
+            found[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
+        for i in range(some.size):  # all are written, and most written over: the processor guesses branches wrong
+            j = some[i]
+            chosen[count], places[count] = j, first + begin + i
+            count += found[i] > level * l1[j]
     return count
 
 
@@ -104,11 +109,11 @@ class Correlations:
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        # All is written to here, or by each look: what is fresh takes longer to get, the more so for several threads.
-        values, spreads, self._bounds = np.empty((3, norms.size))
-        values[:], spreads[:] = 0.0, norms
+        # All is written to here, by one thread: what is fresh takes several much longer to get.
+        values, spreads, self._bounds, self._values = np.full((4, norms.size), 0.0)
+        spreads[:] = norms
         self._known = Known(np.full(norms.size, _NOTHING, np.uint8), values, spreads)
-        self._chosen, self._places = np.empty((2, norms.size), np.int64)
+        self._chosen, self._places = np.full((2, norms.size), 0)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[_NOTHING] = norms.size
@@ -117,7 +122,7 @@ class Correlations:
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
         """Those of candidates, int64 (m,)."""
         bounds, chosen, places = self._bounded(wanted, candidates)
-        values = self._features.correlations(chosen, self._weighted(wanted.residual))
+        values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
         self.columns_read += chosen.size
         self._learn(wanted.residual, bounds, chosen, places, values)
         return Seen(bounds, chosen, values)
@@ -190,7 +195,7 @@ class Correlations:
         squares = np.where(known, self._squares[:used], 1.0)
         along[:used] = products(self._residuals[:used], residual) / squares
         left = np.maximum(square - along[:used] ** 2 * squares, 0.0) + _ROUNDED * square
-        away[:used] = np.where(known, np.sqrt(left), _FAR)
+        away[:used] = np.where(known, np.maximum(np.sqrt(left), _NEAR), _FAR)
         return along, away
 
     def _learn(

@@ -49,8 +49,8 @@ def descend(
 
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
-    team = team if entries(problem.columns) > _FEW else ALONE
     work: Work = work_for(problem, residual.size)
+    team = team if entries(problem.columns) > _FEW and len(work.images) > 1 else ALONE
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     enough = _ENOUGH * goal
     while stalled < _PATIENCE:

@@ -39,9 +39,9 @@ class DesignFeatures(BlockFeatures):
         self.bytes_read = self.samples = 0
         self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
 
-    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         self._announce(chosen)
-        return super().correlations(chosen, vector)
+        return super().correlations(chosen, vector, found)
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         self._announce(chosen)
@@ -60,18 +60,9 @@ class DesignFeatures(BlockFeatures):
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
         self._announce(chosen[fresh])
-        for piece in self._pieces(chosen[fresh], 1):
-            gather_sparse(piece.block, piece.columns, fresh[piece.place], *copied)
+        self._copy(chosen[fresh], fresh, copied)
         self._numbers, self._held = chosen, read_only(copied)
         return copied
-
-    def _sizes(self, chosen: np.ndarray) -> np.ndarray:
-        """How many entries, or cells, each of some columns has; int64."""
-        sizes = np.full(chosen.size, self.rows)
-        for piece in self._pieces(chosen, 1):
-            if isinstance(piece.block, SparseColumns):
-                sizes[piece.place] = piece.block.offsets[piece.columns + 1] - piece.block.offsets[piece.columns]
-        return sizes
 
     def _announce(self, chosen: np.ndarray) -> None:
         """Some columns are about to be read. If they are few, all are asked for, and nothing else is to be read: at the

@@ -21,8 +21,9 @@ from samplers.regression.columns import (
     correlate,
     correlate_all,
     entries,
+    gather_sparse,
     gathered,
-    joined,
+    room_for,
     squares,
 )
 from samplers.regression.team import ALONE, Team
@@ -39,8 +40,8 @@ class Features(Protocol):
     entries: int  # of all columns; cells, if they are dense
     team: Team  # threads for what is to be done with them
 
-    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        """The inner products of chosen columns and a vector, float64 (n,)."""
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """The same for several vectors, float64 (n, k), in one pass: float64 (m, k)."""
@@ -70,32 +71,53 @@ class BlockFeatures:
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
 
-    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        return self._each(correlate, chosen, vector, np.empty(chosen.size))
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        return self._results(correlate, chosen, vector, np.empty(chosen.size) if found is None else found)
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        return self._each(correlate_all, chosen, vectors, np.empty((chosen.size, vectors.shape[1])))
+        return self._results(correlate_all, chosen, vectors, np.empty((chosen.size, vectors.shape[1])))
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        return self._each(squares, chosen, np.empty(0) if weights is None else weights, np.empty(chosen.size))
+        return self._results(squares, chosen, np.empty(0) if weights is None else weights, np.empty(chosen.size))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        pieces = [gathered(piece.block, piece.columns) for piece in self._pieces(chosen, 1)]
-        return joined(pieces) if pieces else gathered(self._blocks[0], chosen)
+        first = self._blocks[0]
+        if isinstance(first, SparseColumns):
+            copied = room_for(self._sizes(chosen), first.values.dtype)
+            self._copy(chosen, np.arange(chosen.size), copied)
+            return copied
+        pieces = [gathered(piece.block, piece.columns).values for piece in self._pieces(chosen, 1)]
+        pieces = pieces or [gathered(first, chosen).values]
+        return DenseColumns(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
 
-    def _each(
+    def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
+        """Copy chosen columns to places, int64 (m,), among those."""
+        self._each(chosen, lambda piece: gather_sparse(piece.block, piece.columns, places[piece.place], *copied))
+
+    def _sizes(self, chosen: np.ndarray) -> np.ndarray:
+        """How many entries, or cells, each of some columns has; int64."""
+        sizes = np.full(chosen.size, self.rows)
+        for piece in self._pieces(chosen, 1):
+            if isinstance(piece.block, SparseColumns):
+                sizes[piece.place] = piece.block.offsets[piece.columns + 1] - piece.block.offsets[piece.columns]
+        return sizes
+
+    def _results(
         self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
     ) -> np.ndarray:
+        self._each(chosen, lambda piece: kernel(piece.block, piece.columns, vector, found[piece.place]))
+        return found
+
+    def _each(self, chosen: np.ndarray, work: Callable[[Piece], object]) -> None:
+        """Have it done for all pieces of chosen columns."""
         team = self.team if chosen.size * self.rows > _FEW else ALONE
         pieces = list(self._pieces(chosen, team.size * _PIECES))
 
-        def work(number: int) -> None:
+        def take(number: int) -> None:
             self._ask_ahead(pieces, number)
-            piece = pieces[number]
-            kernel(piece.block, piece.columns, vector, found[piece.place])
+            work(pieces[number])
 
-        team.each(range(len(pieces)), work)
-        return found
+        team.each(range(len(pieces)), take)
 
     def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
         """A piece is about to be read, and soon those after it."""

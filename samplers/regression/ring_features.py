@@ -42,8 +42,8 @@ class RingFeatures:
     def samples(self) -> int:
         return self._own.samples
 
-    def correlations(self, chosen: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        return self._sum(self._own.correlations(chosen, vector[self._own_rows]))
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        return self._sum(self._own.correlations(chosen, vector[self._own_rows], found))
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return self._sum(self._own.several_correlations(chosen, vectors[self._own_rows]))

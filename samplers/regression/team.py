@@ -43,6 +43,25 @@ class Member(NamedTuple):
     meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how often it has had to wait long
 
 
+def _cores_of_their_own(size: int) -> list[set[int]]:
+    """Cores for each of so many threads, none of them another's if they are enough.
+
+    Where threads wait for each other a few microseconds at a time, all look busy, and the kernel would leave two on one
+    core for long, the other idle.
+    """
+    every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [set(every[rank::size]) if len(every) >= size else set(every) for rank in range(size)]
+
+
+def _stay_on(cores: set[int]) -> set[int]:
+    """Have the calling thread run on those only; returns on which it could before."""
+    if not cores:
+        return cores
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    return before
+
+
 class Team:
     """So many threads, the caller's among them. For one caller at a time. Attributes: `members`, and their number."""
 
@@ -51,7 +70,9 @@ class Team:
         self._meetings = np.zeros(counters_spec(size).shape, np.int64)
         self.members = [Member(rank, size, self._meetings) for rank in range(size)]
         self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
-        self._pool = ThreadPoolExecutor(size - 1) if size > 1 else None
+        self._cores = _cores_of_their_own(size)
+        of_others = iter(self._cores[1:])
+        self._pool = ThreadPoolExecutor(size - 1, initializer=lambda: _stay_on(next(of_others))) if size > 1 else None
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
         """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
@@ -86,8 +107,12 @@ class Team:
     def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
         if self._pool is None:
             return [work(*arguments[0])]
-        others = [self._pool.submit(work, *some) for some in arguments[1:]]
-        return [work(*arguments[0]), *(other.result() for other in others)]
+        before = _stay_on(self._cores[0])
+        try:
+            others = [self._pool.submit(work, *some) for some in arguments[1:]]
+            return [work(*arguments[0]), *(other.result() for other in others)]
+        finally:
+            _stay_on(before)
 
 
 ALONE = Team(1)

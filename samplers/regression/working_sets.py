@@ -69,6 +69,7 @@ class Regression:
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
         self.correlations = Correlations(features, loss.roots, norms)
+        self.gains = np.empty(norms.size, np.float32)  # of the last look; what is fresh takes longer to get
         self.usable = np.flatnonzero((penalty.l1 > 0) & (norms > 0))
 
     def nothing(self) -> Solution:
@@ -173,7 +174,7 @@ class Attempt:
     def look(self) -> float:
         """The gap to the best dual point so far."""
         regression, penalty = self.regression, self.regression.penalty
-        self._gains = np.empty(self._seen.chosen.size, np.float32)
+        self._gains = regression.gains[: self._seen.chosen.size]
         of_each = self._seen.chosen, self._seen.values, self._gains
 
         def work(begin: int, end: int) -> float:
