@@ -56,7 +56,7 @@ def prepare(name: str, run: Callable[[], object]) -> None:
     """
     if not is_compiled(name):
         print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
-        with _alone(name):
+        with _alone(_marker(name).with_suffix(".lock")):
             if not is_compiled(name):
                 _compile(name, run)
     run()
@@ -87,9 +87,9 @@ def _compile(name: str, run: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Others wait meanwhile who would compile the same: ranks on one machine all start at once."""
-    with _marker(name).with_suffix(".lock").open("w") as file:
+def _alone(lock: Path) -> Iterator[None]:
+    """Others wait meanwhile who would do the same: ranks on one machine all start at once."""
+    with lock.open("w") as file:
         with suppress(OSError):  # not every file system has locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -116,7 +116,17 @@ sys.path.append(str(CACHE))
 with _hidden("scipy"):  # only its version is asked for, and whether it has a BLAS: 0.25 s, for np.correlate
     import numba
     import numba.np.arraymath
-    from numba.core import event
+    from numba.core import caching, event
+
+
+class _Cache(caching.FunctionCache):
+    """Numba's, to which one process adds at a time. Two at once would read the same index, and give what they have
+    compiled for different types the same name: one of them is lost, or called for the types of the other."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        CACHE.mkdir(parents=True, exist_ok=True)  # it may have been removed
+        with _alone(CACHE / "index.lock"):
+            super().save_overload(sig, data)
 
 
 class _Growth(event.Listener):
@@ -135,19 +145,32 @@ class _Growth(event.Listener):
 
 numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # for who imported numba before
 
+
+def _cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator: `numba.njit` with that cache."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled: Any = numba.njit(**options)(function)
+        if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            compiled._cache = _Cache(function)
+        return compiled
+
+    return decorate
+
+
 # An index that may be negative for all that numba knows is tested for that, which keeps loops from vectorising, too: in
 # innermost loops indices are unsigned, or count from 0 on in a slice.
-kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+kernel = _cached(nogil=True, error_model="numpy")
 # For loops over tokens: numba counts no references to arrays, which took half of a sampler's time. Nothing may be
 # allocated in them.
-_unmanaged = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-unmanaged_kernel: Any = numba.njit(**_unmanaged)  # type: ignore[call-overload]
+_unmanaged: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
+unmanaged_kernel = _cached(**_unmanaged)
 # Where sums may be reordered, too (always in the same way by the same build): loops over float32 then vectorise.
-reordered_kernel: Any = numba.njit(fastmath=True, **_unmanaged)  # type: ignore[call-overload]
+reordered_kernel = _cached(fastmath=True, **_unmanaged)
 # For the body of a hot loop that the compiler would rather call.
-inlined_kernel: Any = numba.njit(forceinline=True, **_unmanaged)  # type: ignore[call-overload]
+inlined_kernel = _cached(forceinline=True, **_unmanaged)
 # Likewise, of which nothing is kept: it is part of what calls it.
-uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged | {"cache": False})  # type: ignore[call-overload]
+uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged)
 # Both: inlined, and reordered.
-reordered_inlined_kernel: Any = numba.njit(forceinline=True, fastmath=True, **_unmanaged)  # type: ignore[call-overload]
+reordered_inlined_kernel = _cached(forceinline=True, fastmath=True, **_unmanaged)
 inlined: Any = numba.njit(inline="always", error_model="numpy")

@@ -139,3 +139,45 @@ def test_who_compiles_makes_way_only_after_adding_to_the_cache(tmp_path):
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("added\n", 3), done.stderr
+
+
+AT_ONCE = """
+import sys, time
+from pathlib import Path
+from numba.core.caching import IndexDataCacheFile
+from blocks.compiled import kernel
+
+@kernel
+def twice(x): return x + x
+
+load, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
+
+def load_and_wait(index):
+    found, end = load(index), time.monotonic() + 1.0
+    Path(f"loaded-{sys.argv[1]}").touch()
+    while len(list(Path.cwd().glob("loaded-*"))) < 2 and time.monotonic() < end:
+        time.sleep(0.01)  # for the other to have loaded it, too, if it may
+    return found
+
+def save_slowly(index, key, data):
+    IndexDataCacheFile._load_index = load_and_wait
+    save(index, key, data)
+
+IndexDataCacheFile.save = save_slowly
+twice({"int": int, "float": float}[sys.argv[1]](3))
+"""
+KEPT = """
+from script import twice
+print(twice(3), twice(0.25), len(twice.stats.cache_misses))
+"""
+
+
+def test_what_processes_compile_at_once_is_all_kept_each_under_its_types(tmp_path):
+    (tmp_path / "script.py").write_text(AT_ONCE)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "script.py"]
+    both = [subprocess.Popen([*command, kind], cwd=tmp_path, env=environment) for kind in ("int", "float")]
+    assert [one.wait() for one in both] == [0, 0]
+    kept = [sys.executable, "-c", KEPT, "int"]
+    done = subprocess.run(kept, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "6 0.5 0\n", done.stderr
