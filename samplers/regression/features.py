@@ -92,7 +92,12 @@ class BlockFeatures:
 
     def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
         """Copy chosen columns to places, int64 (m,), among those."""
-        self._each(chosen, lambda piece: gather_sparse(piece.block, piece.columns, places[piece.place], *copied))
+
+        def work(pieces: Sequence[Piece], number: int) -> None:
+            piece = pieces[number]
+            gather_sparse(piece.block, piece.columns, places[piece.place], *copied)
+
+        self._each(chosen, work)
 
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
         """How many entries, or cells, each of some columns has; int64."""
@@ -105,19 +110,19 @@ class BlockFeatures:
     def _results(
         self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
     ) -> np.ndarray:
-        self._each(chosen, lambda piece: kernel(piece.block, piece.columns, vector, found[piece.place]))
+        def work(pieces: Sequence[Piece], number: int) -> None:
+            self._ask_ahead(pieces, number)
+            piece = pieces[number]
+            kernel(piece.block, piece.columns, vector, found[piece.place])
+
+        self._each(chosen, work)
         return found
 
-    def _each(self, chosen: np.ndarray, work: Callable[[Piece], object]) -> None:
-        """Have it done for all pieces of chosen columns."""
+    def _each(self, chosen: np.ndarray, work: Callable[[Sequence[Piece], int], object]) -> None:
+        """Have work(pieces, number) done for each of the pieces of chosen columns."""
         team = self.team if chosen.size * self.rows > _FEW else ALONE
         pieces = list(self._pieces(chosen, team.size * _PIECES))
-
-        def take(number: int) -> None:
-            self._ask_ahead(pieces, number)
-            work(pieces[number])
-
-        team.each(range(len(pieces)), take)
+        team.each(range(len(pieces)), lambda number: work(pieces, number))
 
     def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
         """A piece is about to be read, and soon those after it."""
