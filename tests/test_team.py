@@ -36,3 +36,11 @@ def test_the_cores_of_the_caller_are_as_before_also_if_the_work_fails():
     with pytest.raises(ZeroDivisionError):
         Team(2).share(MANY, fail)
     assert os.sched_getaffinity(0) == before
+
+
+def test_cores_that_are_taken_from_the_process_are_not_missed(monkeypatch):
+    before = os.sched_getaffinity(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda process: {4000, 4001})
+        pair = Team(2)
+    assert pair.share(MANY, lambda begin, end: os.sched_getaffinity(0)) == [before, before]

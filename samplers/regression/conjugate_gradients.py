@@ -48,10 +48,10 @@ class Work(NamedTuple):
 def work_for(problem: Quadratic, rows: int) -> Work:
     coefficients, basis = problem.l1.size, len(problem.basis)
     parts = 1 << min((entries(problem.columns) // (_DENSE * rows)).bit_length(), _HALVINGS)
-    shapes = [coefficients] * 3 + [(parts if parts > 1 else 0, rows), rows, basis, coefficients, rows]
+    shapes = [coefficients] * 3 + [(parts, rows), rows, basis, coefficients, rows]
     whole = np.empty(coefficients, np.int64), np.empty(1, np.int64), np.empty((_BASIS + basis, CHUNKS))
     work = Work(*whole, *(np.empty(shape) for shape in shapes))
-    return work if parts > 1 else work._replace(images=work.image[np.newaxis])
+    return work if parts > 1 else work._replace(image=work.images[0])
 
 
 @reordered_kernel

@@ -138,7 +138,7 @@ class RoundSolver:
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
         wanted = Wanted(fit.residual, level, regression.penalty.l1, support)
         seen = regression.correlations.see(wanted, regression.usable)
-        gains = np.empty(seen.chosen.size, np.float32)
+        gains = regression.gains[: seen.chosen.size]
         penalty = regression.penalty
         steepest = survey(seen.chosen, seen.values, gains, support, values, level, *penalty, regression.norms)
         l1, l2 = (level * cost[support] for cost in penalty)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,11 +55,12 @@ def _cores_of_their_own(size: int) -> list[set[int]]:
 
 
 def _stay_on(cores: set[int]) -> set[int]:
-    """Have the calling thread run on those only; returns on which it could before."""
+    """Have the calling thread run on those only, if it may; returns on which it could before."""
     if not cores:
         return cores
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
+    with suppress(OSError):  # they may have been taken from this process since
+        os.sched_setaffinity(0, cores)
     return before
 
 
