@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blocks.compiled import reordered_kernel
 from samplers.regression import columns as c
 from samplers.regression.columns import DenseColumns, IncompleteColumns, SparseColumns
 from samplers.regression.conjugate_gradients import polish, work_for
@@ -17,6 +18,7 @@ from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.descent import descend
 from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
+from samplers.regression.gram import arrange, memory_for, multiply, subtract
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
 from samplers.regression.team import ALONE, Team
 from samplers.regression.vectors import project
@@ -130,6 +132,31 @@ def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
         sweep(problem, chosen, b, residual, np.empty(len(problem.basis)))
         np.testing.assert_allclose(b, expected, atol=1e-9)
         np.testing.assert_allclose(residual, target - a @ b, atol=1e-12)
+
+
+@reordered_kernel
+def multiply_and_subtract(member, columns, face, memory, vector, found, residual):
+    arrange(member, columns, face, memory)
+    multiply(member, columns, face, memory, vector, found)
+    subtract(member, columns, face, memory, vector, residual)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 11])
+@pytest.mark.parametrize("kind", ["sparse", "sparse, float32", "dense", "dense, float32"])
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 60), st.integers(0, 40), st.sampled_from([0.02, 0.2, 1.0]))
+def test_products_of_a_gram_matrix_are_those_of_numpy(kind, members, seed, rows, size, density):
+    """Of faces without columns, too, and of rows without entries, and with more than have a loop of their own."""
+    random = np.random.default_rng(seed)
+    x = random.integers(-3, 4, (rows, 40)) * (random.random((rows, 40)) < density).astype(float)
+    face = np.sort(random.permutation(40)[:size])
+    columns, vector = KINDS[kind][0](x), random.standard_normal(size)
+    memory, found, residual = memory_for(columns, rows), np.full(size, np.nan), np.ones(rows)
+    team = Team(members)
+    for _ in range(2):  # the second time over what the first has left there
+        team.run(multiply_and_subtract, columns, face, memory, vector, found, residual)
+    np.testing.assert_allclose(found, x[:, face].T @ (x[:, face] @ vector), atol=1e-11)
+    np.testing.assert_allclose(residual, 1 - 2 * x[:, face] @ vector, atol=1e-11)
 
 
 @FREE

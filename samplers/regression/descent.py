@@ -12,7 +12,8 @@ from samplers.regression.quadratic import Quadratic, gap_of, objective_of
 from samplers.regression.team import ALONE, Team
 
 _SWEEPS = 5  # of a round, the first over all coordinates and the others over those that are not 0
-_STEPS = 40  # of conjugate gradients, at most
+_STEPS = 20  # of conjugate gradients in the first round, at most
+_MORE = 1.2  # times as many in each round after it
 _ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
 _ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 16  # entries of the columns: not worth a second thread
@@ -50,16 +51,16 @@ def descend(
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
     work: Work = work_for(problem, residual.size)
-    team = team if entries(problem.columns) > _FEW and len(work.images) > 1 else ALONE
+    team = team if entries(problem.columns) > _FEW else ALONE
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
-    enough = _ENOUGH * goal
+    steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
         before, size = approach(problem, every, _SWEEPS, coefficients, residual, work)
-        team.run(polish, problem, size, _STEPS, enough, coefficients, residual, work)
+        team.run(polish, problem, size, int(steps), enough, coefficients, residual, work)
         objective, gap = judge(problem, before, coefficients, residual, work)
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return
         stalled = 0 if objective < best * (1.0 - _ROUNDING) else stalled + 1
         enough = 0.0 if stalled else 0.1 * enough  # it was not: columns depend on each other
-        best = min(objective, best)
+        best, steps = min(objective, best), min(_MORE * steps, max(coefficients.size, _STEPS))

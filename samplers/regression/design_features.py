@@ -21,7 +21,7 @@ from samplers.regression.sparse_regression import Moments
 
 _ASKED = 64_000_000  # bytes of columns that are asked for before they are read
 _AHEAD = 8  # pieces for each thread, a block in all, by which all columns are asked for before they are read
-_COPIES = 2  # of the columns that are gathered, held at a time: with those before, or with what threads note of them
+_COPIES = 3  # of the columns that are gathered, held at a time: with those before, or with theirs row by row
 
 
 class DesignFeatures(BlockFeatures):

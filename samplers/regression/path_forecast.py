@@ -21,7 +21,7 @@ _SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was 
 _FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
 _VISITS = 100  # of each column of a working set, for a lambda
 _SMALLEST = 100  # columns of a working set
-_COPIES, _SCALED = 16, 8  # bytes of each of its entries, and if the rows have weights, as those of folds have
+_COPIES, _SCALED = 24, 8  # bytes of each of its entries, and if the rows have weights, as those of folds have
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
     f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 12 to"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.columns import Columns, correlate, dot, squared, squares
+from samplers.regression.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
 
 _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
 
@@ -27,7 +27,7 @@ _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is ro
 class Quadratic(NamedTuple):
     """W columns of n rows, k of them in the basis. All arrays are float64."""
 
-    columns: Columns  # before the projection
+    columns: SparseColumns | DenseColumns  # before the projection
     basis: np.ndarray  # (k, n), orthonormal
     along: np.ndarray  # (k, W), inner products of basis and columns
     curvatures: np.ndarray  # (W,), squared norms of the projected columns, plus l2
@@ -35,7 +35,7 @@ class Quadratic(NamedTuple):
     l2: np.ndarray  # (W,)
 
 
-def quadratic(columns: Columns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarray) -> Quadratic:
+def quadratic(columns: SparseColumns | DenseColumns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarray) -> Quadratic:
     """The problem on all of some columns; for the other arguments see `Quadratic`."""
     every = np.arange(l1.size)
     along, curvatures = np.empty((len(basis), l1.size)), np.empty(l1.size)

@@ -15,7 +15,7 @@ from samplers.regression.columns import DenseColumns, SparseColumns, gather_spar
 from samplers.regression.design_features import DesignFeatures, check_room
 
 _NOTHING = np.empty(0, np.int64), read_only(room_for(np.empty(0, np.int64), np.float32))
-_COPIES = 3  # of the columns that are gathered, with a rank's own, held at a time
+_COPIES = 4  # of the columns that are gathered, held at a time: with a rank's own, or row by row and with factors
 
 
 class RingFeatures:

@@ -1,0 +1,267 @@
+"""Products of a vector and the Gram matrix A' A of some columns, the face.
+
+Of sparse columns, row by row: the sum over rows a of a (a . d). Each entry serves both products while it is at hand,
+and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the face. Rows
+with the same number of entries come together: most have a few, and the processor would guess the ends of their loops
+wrong. Of dense columns, which are fewer and longer, the image A d is found first, each thread having columns of its
+own.
+
+Rows, or columns, come in parts with a sum of their own, which are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from blocks.compiled import reordered_inlined_kernel, reordered_kernel
+from samplers.regression.columns import DenseColumns, SparseColumns, add, dot, entries
+from samplers.regression.team import meet, own_numbers
+
+_MOST_PARTS = 8
+_ENTRIES, _COLUMNS = 4, 16  # of a column in a part of the rows; in a part, at least: sums take time, too
+
+
+class Rows(NamedTuple):
+    """n rows of W sparse columns, in P parts, and their N entries row by row."""
+
+    bounds: np.ndarray  # int64 (P+1,), where the parts begin
+    products: np.ndarray  # float64 (P, W), of parts
+    ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
+    order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
+    places: np.ndarray  # int64 (n,), of each row: where its next entry comes
+    cuts: np.ndarray  # int64 (P+1, W), where the entries of a part begin in each column
+    spans: np.ndarray  # int64 (P, 2), the entries of a part
+    columns: np.ndarray  # uint32 (N,), numbers in the face
+    values: np.ndarray  # (N,), of the kind of the columns'
+
+
+class Images(NamedTuple):
+    """Of dense columns of n rows, in P parts. float64."""
+
+    parts: np.ndarray  # (P, n)
+    whole: np.ndarray  # (n,)
+
+
+def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Images:
+    """Working memory for faces of columns of so many rows."""
+    if isinstance(columns, DenseColumns):
+        return Images(np.empty((_parts(len(columns.values) // _COLUMNS), rows)), np.empty(rows))
+    count, size = columns.offsets.size - 1, entries(columns)
+    parts = _parts(size // max(_ENTRIES * count, 1))
+    return Rows(
+        bounds=np.arange(parts + 1) * rows // parts,
+        products=np.empty((parts, count)),
+        ends=np.empty((parts, count + 1), np.int64),
+        order=np.empty(rows, np.uint32),
+        places=np.empty(rows, np.int64),
+        cuts=np.empty((parts + 1, count), np.int64),
+        spans=np.empty((parts, 2), np.int64),
+        columns=np.empty(size, np.uint32),
+        values=np.empty(size, columns.values.dtype),
+    )
+
+
+def _parts(most: int) -> int:
+    """A power of two."""
+    return min(1 << max(most.bit_length() - 1, 0), _MOST_PARTS)
+
+
+@reordered_kernel
+def own_parts(member, parts):
+    """The first of so many parts that is the member's, and the one after its last."""
+    return parts * member.rank // member.size, parts * (member.rank + 1) // member.size
+
+
+@reordered_kernel
+def cut_columns(columns, face, part, rows):
+    """Note where a part's rows begin in each column of the face, and how many entries are before them."""
+    first, before = rows.bounds[part], 0
+    for i in range(face.size):
+        begin, count = columns.offsets[face[i]], 0
+        if part > 0:
+            some = columns.rows[begin : columns.offsets[face[i] + 1]]
+            for k in range(some.size):
+                count += some[k] < first
+        rows.cuts[part, i] = begin + count
+        before += count
+    rows.spans[part, 0] = before
+
+
+@reordered_kernel
+def order_rows(part, longest, rows):
+    """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins."""
+    first, last, ends = rows.bounds[part], rows.bounds[part + 1], rows.ends[part]
+    ends[:] = 0
+    for r in range(first, last):
+        ends[rows.places[r]] += 1
+    ends[0] = at = first
+    for length in range(1, longest + 1):
+        count = ends[length]
+        ends[length] = at  # where the next of these rows comes, at last the one after them
+        at += count
+    for r in range(first, last):
+        length = rows.places[r]
+        if length > 0:
+            rows.order[ends[length]] = r
+            ends[length] += 1
+    place = rows.spans[part, 0]
+    for k in range(first, ends[longest]):
+        r = rows.order[k]
+        length = rows.places[r]
+        rows.places[r] = place
+        place += length
+    rows.spans[part, 1] = place
+
+
+def arrange_rows(member, columns, face, memory):
+    first_part, last_part = own_parts(member, len(memory.spans))
+    for part in range(first_part, last_part):
+        cut_columns(columns, face, part, memory)
+    if last_part == len(memory.spans):
+        for i in range(face.size):
+            memory.cuts[last_part, i] = columns.offsets[face[i] + 1]
+    meet(member)
+    begins, ends = memory.cuts[first_part], memory.cuts[last_part]
+    memory.places[memory.bounds[first_part] : memory.bounds[last_part]] = 0
+    for i in range(face.size):
+        some = columns.rows[begins[i] : ends[i]]
+        for k in range(some.size):
+            memory.places[some[k]] += 1
+    for part in range(first_part, last_part):
+        order_rows(part, face.size, memory)
+    for i in range(face.size):
+        for k in range(begins[i], ends[i]):
+            place = memory.places[columns.rows[k]]
+            memory.columns[place], memory.values[place] = i, columns.values[k]
+            memory.places[columns.rows[k]] = place + 1
+
+
+@reordered_inlined_kernel
+def multiply_rows(length, count, begin, rows, vector, found):
+    """The products of so many rows of one length."""
+    for _ in range(count):
+        columns, values, along = rows.columns[begin : begin + length], rows.values[begin : begin + length], 0.0
+        for k in range(length):
+            along += values[k] * vector[columns[k]]
+        for k in range(length):
+            found[columns[k]] += values[k] * along
+        begin += length
+
+
+@reordered_kernel
+def multiply_part(part, rows, vector, found):
+    """The product of a part's rows."""
+    found[:] = 0.0
+    (begin, end), length = rows.spans[part], 0
+    while begin < end:
+        length += 1
+        count = rows.ends[part, length] - rows.ends[part, length - 1]
+        if length == 1:  # the compiler has a loop for each of these
+            multiply_rows(1, count, begin, rows, vector, found)
+        elif length == 2:
+            multiply_rows(2, count, begin, rows, vector, found)
+        elif length == 3:
+            multiply_rows(3, count, begin, rows, vector, found)
+        elif length == 4:
+            multiply_rows(4, count, begin, rows, vector, found)
+        elif length == 5:
+            multiply_rows(5, count, begin, rows, vector, found)
+        elif length == 6:
+            multiply_rows(6, count, begin, rows, vector, found)
+        else:
+            multiply_rows(length, count, begin, rows, vector, found)
+        begin += length * count
+
+
+def multiply_by_rows(member, columns, face, memory, vector, found):
+    first, last = own_parts(member, len(memory.spans))
+    for part in range(first, last):
+        multiply_part(part, memory, vector, memory.products[part, : face.size])
+    meet(member)
+    first, last = own_numbers(member, face.size)
+    found[first:last] = 0.0
+    for part in range(len(memory.products)):
+        for i in range(first, last):
+            found[i] += memory.products[part, i]
+
+
+def subtract_from_rows(member, columns, face, memory, weights, residual):
+    first, last = own_parts(member, len(memory.spans))
+    for i in range(face.size):
+        for k in range(memory.cuts[first, i], memory.cuts[last, i]):
+            residual[columns.rows[k]] -= weights[i] * columns.values[k]
+
+
+def arrange_nothing(member, columns, face, memory):
+    pass
+
+
+def multiply_by_columns(member, columns, face, memory, vector, found):
+    parts = len(memory.parts)
+    first, last = own_parts(member, parts)
+    for part in range(first, last):
+        memory.parts[part] = 0.0
+        for i in range(face.size * part // parts, face.size * (part + 1) // parts):
+            add(columns, face[i], vector[i], memory.parts[part])
+    meet(member)
+    first, last = own_numbers(member, memory.whole.size)
+    memory.whole[first:last] = 0.0  # is none of the parts: each stays in the cache of the processor that wrote it
+    for part in range(parts):
+        for k in range(first, last):
+            memory.whole[k] += memory.parts[part, k]
+    meet(member)
+    first, last = own_numbers(member, face.size)
+    for i in range(first, last):
+        found[i] = dot(columns, face[i], memory.whole)
+
+
+def subtract_columns(member, columns, face, memory, weights, residual):
+    first, last = own_numbers(member, residual.size)
+    left = residual[first:last]
+    for i in range(face.size):
+        values = columns.values[face[i], first:last]
+        for k in range(left.size):
+            left[k] -= weights[i] * values[k]
+
+
+_WITH: dict[type, dict[str, Callable[..., Any]]] = {
+    Rows: {"arrange": arrange_rows, "multiply": multiply_by_rows, "subtract": subtract_from_rows},
+    Images: {"arrange": arrange_nothing, "multiply": multiply_by_columns, "subtract": subtract_columns},
+}
+
+
+def arrange(member, columns, face, memory):
+    """Begin with a face, int64 (m,), of columns."""
+    _WITH[type(memory)]["arrange"](member, columns, face, memory)
+
+
+def multiply(member, columns, face, memory, vector, found):
+    """found = the Gram matrix times a vector, both float64 (m,): the member's numbers of it."""
+    _WITH[type(memory)]["multiply"](member, columns, face, memory, vector, found)
+
+
+def subtract(member, columns, face, memory, weights, residual):
+    """Subtract the columns times weights, float64 (m,), from the member's rows of a residual, float64 (n,)."""
+    _WITH[type(memory)]["subtract"](member, columns, face, memory, weights, residual)
+
+
+_OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
+
+
+@overload(arrange, jit_options=_OPTIONS)
+def _(member, columns, face, memory):
+    return _WITH[memory.instance_class]["arrange"]
+
+
+@overload(multiply, jit_options=_OPTIONS)
+def _(member, columns, face, memory, vector, found):
+    return _WITH[memory.instance_class]["multiply"]
+
+
+@overload(subtract, jit_options=_OPTIONS)
+def _(member, columns, face, memory, weights, residual):
+    return _WITH[memory.instance_class]["subtract"]
