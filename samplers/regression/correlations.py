@@ -18,6 +18,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.features import Features
+from samplers.regression.runs import BLOCK, is_run
 from samplers.regression.screening import strong_rule
 from samplers.regression.selection import largest
 from samplers.regression.team import closed_up
@@ -29,13 +30,12 @@ REACH = 2.2  # levels that differ by a larger factor are too far apart for the s
 _FAR = 1e150  # |d| or a spread, where nothing is known
 _NEAR = 1e-100  # |d| at least: what nothing is known of is read for any residual
 _ROUNDED = 1e-14  # of |r|^2, which is what is lost of |d|^2
-_BLOCK = 1 << 8  # columns that are bounded, then chosen
 
 
 class Seen(NamedTuple):
     """Correlations of m candidates, as they are until the next look."""
 
-    bounds: np.ndarray  # float64 (m,), none is larger
+    bounds: np.ndarray  # float64 (p,), of all columns: none of the candidates' is larger
     chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
     values: np.ndarray  # float64 (l,), the correlations of these
 
@@ -58,39 +58,61 @@ class Known(NamedTuple):
 
 
 @reordered_kernel
-def bound(known, along, away, candidates, level, l1, bounds, chosen, places, first):
+def bound_run(numbers, values, spreads, along, away, bounds):
+    for i in range(bounds.size):
+        bounds[i] = abs(along[numbers[i]] * values[i]) + away[numbers[i]] * spreads[i]
+
+
+@reordered_kernel
+def bound(known, along, away, candidates, level, l1, bounds, chosen):
     """Bound the correlations of candidates, int64 (m,), given a and |d| of each q; returns how many have to be read.
 
-    These, whose bounds are above level * l1, are written to `chosen`, and their numbers among the candidates, of which
-    the first has the number `first`, to `places`, both int64 (m,).
+    These, whose bounds are above level * l1, are written to `chosen`, int64 (m,).
     """
     count = 0
-    for begin in range(0, candidates.size, _BLOCK):
-        some, found = candidates[begin : begin + _BLOCK], bounds[begin : begin + _BLOCK]
-        for i in range(some.size):
-            j = some[i]
-            number = known.numbers[j]
-            found[i] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
+    for begin in range(0, candidates.size, BLOCK):
+        some = candidates[begin : begin + BLOCK]
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            bound_run(known.numbers[run], known.values[run], known.spreads[run], along, away, bounds[run])
+        else:
+            for i in range(some.size):
+                j = some[i]
+                number = known.numbers[j]
+                bounds[j] = abs(along[number] * known.values[j]) + away[number] * known.spreads[j]
         for i in range(some.size):  # all are written, and most written over: the processor guesses branches wrong
             j = some[i]
-            chosen[count], places[count] = j, first + begin + i
-            count += found[i] > level * l1[j]
+            chosen[count] = j
+            count += bounds[j] > level * l1[j]
     return count
 
 
 @reordered_kernel
-def learn(known, lost, bounds, chosen, places, values, number, square, norms):
-    """Note the correlations of chosen columns with the residual of a number, and of so large a square, at their places
-    among the bounds too.
+def learn_run(known, bounds, values, number, square, norms):
+    for i in range(values.size):
+        known.numbers[i], known.values[i], bounds[i] = number, values[i], abs(values[i])
+        known.spreads[i] = np.sqrt(max(norms[i] * norms[i] - values[i] * values[i] / square, 0.0))
+
+
+@reordered_kernel
+def learn(known, lost, bounds, chosen, values, number, square, norms):
+    """Note the correlations of chosen columns with the residual of a number, and of so large a square, and bounds.
 
     lost: int64, zeros, get how many of the columns knew each residual.
     """
-    for i in range(chosen.size):
-        j = chosen[i]
-        lost[known.numbers[j]] += 1
-        known.numbers[j], known.values[j] = number, values[i]
-        known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - values[i] * values[i] / square, 0.0))
-        bounds[places[i]] = abs(values[i])
+    for begin in range(0, chosen.size, BLOCK):
+        some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
+        for i in range(some.size):
+            lost[known.numbers[some[i]]] += 1
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            of_run = Known(known.numbers[run], known.values[run], known.spreads[run])
+            learn_run(of_run, bounds[run], found, number, square, norms[run])
+        else:
+            for i in range(some.size):
+                j = some[i]
+                known.numbers[j], known.values[j], bounds[j] = number, found[i], abs(found[i])
+                known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - found[i] * found[i] / square, 0.0))
 
 
 @reordered_kernel
@@ -113,7 +135,7 @@ class Correlations:
         values, spreads, self._bounds, self._values = np.full((4, norms.size), 0.0)
         spreads[:] = norms
         self._known = Known(np.full(norms.size, _NOTHING, np.uint8), values, spreads)
-        self._chosen, self._places = np.full((2, norms.size), 0)
+        self._chosen = np.full(norms.size, 0)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[_NOTHING] = norms.size
@@ -121,40 +143,37 @@ class Correlations:
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
         """Those of candidates, int64 (m,)."""
-        bounds, chosen, places = self._bounded(wanted, candidates)
+        chosen = self._bounded(wanted, candidates)
         values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
         self.columns_read += chosen.size
-        self._learn(wanted.residual, bounds, chosen, places, values)
-        return Seen(bounds, chosen, values)
+        self._learn(wanted.residual, chosen, values)
+        return Seen(self._bounds, chosen, values)
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> Iterator[Seen]:
         """As `see` for each of several residuals, columns being read once."""
-        needed = np.zeros(candidates.size, bool)
+        needed = np.zeros(self._norms.size, bool)
         for one in wanted:
-            needed[self._bounded(one, candidates)[2]] = True
-        places = np.flatnonzero(needed)
-        chosen = candidates[places]
+            needed[self._bounded(one, candidates)] = True
+        chosen = np.flatnonzero(needed)
         vectors = np.stack([self._weighted(one.residual) for one in wanted], axis=1)
         values = self._features.several_correlations(chosen, vectors)
         self.columns_read += chosen.size
         for one, found in zip(wanted, values.T, strict=True):
-            bounds = self._bounded(one, candidates)[0]
-            self._learn(one.residual, bounds, chosen, places, found)
-            yield Seen(bounds, chosen, found)
+            self._bounded(one, candidates)
+            self._learn(one.residual, chosen, found)
+            yield Seen(self._bounds, chosen, found)
 
-    def _bounded(self, wanted: Wanted, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Bounds of all candidates, and which have to be read: their numbers, and those among the candidates."""
+    def _bounded(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
+        """Bound all candidates; returns which have to be read."""
         along, away = self._relations(wanted.residual)
         self._known.spreads[wanted.always] = _FAR
-        bounds, chosen, places = (array[: candidates.size] for array in (self._bounds, self._chosen, self._places))
+        chosen = self._chosen[: candidates.size]
 
         def work(begin: int, end: int) -> tuple[int, int]:
-            some = [array[begin:end] for array in (bounds, chosen, places)]
             fixed = self._known, along, away, candidates[begin:end], wanted.level, wanted.l1
-            return begin, bound(*fixed, *some, begin)
+            return begin, bound(*fixed, self._bounds, chosen[begin:end])
 
-        chosen, places = closed_up(self._features.team.share(candidates.size, work), chosen, places)
-        return bounds, chosen, places
+        return closed_up(self._features.team.share(candidates.size, work), chosen)[0]
 
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
@@ -198,14 +217,12 @@ class Correlations:
         away[:used] = np.where(known, np.maximum(np.sqrt(left), _NEAR), _FAR)
         return along, away
 
-    def _learn(
-        self, residual: np.ndarray, bounds: np.ndarray, chosen: np.ndarray, places: np.ndarray, values: np.ndarray
-    ) -> None:
+    def _learn(self, residual: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
         """Keep a residual, if need be in the place of the one that the fewest columns know, and what was read for it:
-        `values` of chosen columns, which have these places among the bounds."""
+        `values` of chosen columns."""
         square = inner(residual, residual)
         if square == 0:
-            bounds[places] = 0.0
+            self._bounds[chosen] = 0.0
             return
         number = 1 + int(np.argmin(self._counts[1:]))
         if self._counts[number]:
@@ -214,8 +231,8 @@ class Correlations:
 
         def work(begin: int, end: int) -> np.ndarray:
             lost = np.zeros(_KEPT, np.int64)
-            some = [array[begin:end] for array in (chosen, places, values)]
-            learn(self._known, lost, bounds, *some, number, square, self._norms)
+            some = chosen[begin:end], values[begin:end]
+            learn(self._known, lost, self._bounds, *some, number, square, self._norms)
             return lost
 
         for lost in self._features.team.share(chosen.size, work):

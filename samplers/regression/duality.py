@@ -15,9 +15,8 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.losses import Fit, Loss
+from samplers.regression.runs import BLOCK, is_run
 from samplers.regression.vectors import inner
-
-ALWAYS = np.float32(np.finfo(np.float32).max)  # the gain of a column that has a coefficient
 
 
 class Standing(NamedTuple):
@@ -32,24 +31,48 @@ class Standing(NamedTuple):
         return self.objective - self.bound
 
 
-@reordered_kernel
-def survey(chosen, correlations, gains, support, values, level, l1, l2, norms):
-    """Of chosen columns, int64 (m,), ascending, with their correlations, float64 (m,): the largest ratio of slope and
-    l1, at least 1. l1, l2: float64 (p,), at level 1. norms: float64 (p,). Coefficients are 0 but for those of the
-    support, int64 (s,), ascending, whose values are float64 (s,).
+def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+    """Those of chosen columns, int64 (m,), ascending, from their correlations, float64 (m,), which are changed.
 
-    gains, float32 (m,), get the root of what each can lower the objective by, roughly, or `ALWAYS`.
+    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending, which is chosen.
     """
-    steepest, k = 1.0, 0
-    for i in range(chosen.size):
-        j = chosen[i]
-        while k < support.size and support[k] < j:
-            k += 1
-        b = values[k] if k < support.size and support[k] == j else 0.0
-        most = level * l1[j]
-        slope = abs(correlations[i] - level * l2[j] * b)
-        steepest = max(steepest, slope / most)
-        gains[i] = ALWAYS if b != 0.0 else max(slope - most, 0.0) / norms[j]
+    if ridge.any():
+        correlations[np.searchsorted(chosen, support)] -= ridge
+    return correlations
+
+
+@reordered_kernel
+def survey_run(slopes, gains, level, l1, norms):
+    steepest = 1.0
+    for i in range(slopes.size):
+        most = level * l1[i]
+        steepest = max(steepest, abs(slopes[i]) / most)
+        gains[i] = max(abs(slopes[i]) - most, 0.0) / norms[i]
+    return steepest
+
+
+@reordered_kernel
+def survey(chosen, slopes, gains, level, l1, norms):
+    """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
+    (m,). l1, norms: float64 (p,).
+
+    gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
+    """
+    steepest = 1.0
+    for begin in range(0, chosen.size, BLOCK):
+        some, of_some, found = (
+            chosen[begin : begin + BLOCK],
+            slopes[begin : begin + BLOCK],
+            gains[begin : begin + BLOCK],
+        )
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            steepest = max(steepest, survey_run(of_some, found, level, l1[run], norms[run]))
+        else:
+            for i in range(some.size):
+                slope, most = abs(of_some[i]), level * l1[some[i]]
+                steepest = max(steepest, slope / most)
+                found[i] = max(slope - most, 0.0) / norms[some[i]]
     return steepest
 
 

@@ -20,7 +20,7 @@ from ooc.plan import processes_bytes
 from ooc.worker import ProgramSpec
 from samplers.regression.columns import combine
 from samplers.regression.correlations import Wanted
-from samplers.regression.duality import standing, survey
+from samplers.regression.duality import slopes_of, standing, survey
 from samplers.regression.path_solver import Found, found_model, found_of, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.working_sets import Solution
@@ -138,10 +138,9 @@ class RoundSolver:
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
         wanted = Wanted(fit.residual, level, regression.penalty.l1, support)
         seen = regression.correlations.see(wanted, regression.usable)
-        gains = regression.gains[: seen.chosen.size]
-        penalty = regression.penalty
-        steepest = survey(seen.chosen, seen.values, gains, support, values, level, *penalty, regression.norms)
-        l1, l2 = (level * cost[support] for cost in penalty)
+        l1, l2 = (level * cost[support] for cost in regression.penalty)
+        slopes, gains = slopes_of(seen.chosen, seen.values, support, l2 * values), regression.gains[: seen.chosen.size]
+        steepest = survey(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
         found = standing(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)

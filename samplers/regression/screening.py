@@ -13,17 +13,17 @@ _ROUNDED = 1 - 1e-9  # of a bound that is met to the last digit
 
 
 @reordered_kernel
-def outside_sphere(candidates, bounds, kept, scale, radius, norms, level, l1):
+def outside_sphere(candidates, kept, bounds, scale, radius, norms, level, l1):
     """Write to `kept` the candidates, int64 (m,), that the gap-safe sphere does not rule out; returns their number.
 
     A coefficient is 0 in every solution if scale |c| + radius |x| < level l1, for a dual point that is the residual
     times the scale, and the radius of `safe_radius` (Ndiaye, Fercoq, Gramfort and Salmon, JMLR 2017, theorem 6).
-    bounds: float64 (m,), of |c|. norms, l1: float64 (p,).
+    bounds, of |c|, norms, l1: float64 (p,).
     """
     count = 0
     for i in range(candidates.size):
         j = candidates[i]
-        if scale * bounds[i] + radius * norms[j] >= _ROUNDED * level * l1[j]:
+        if scale * bounds[j] + radius * norms[j] >= _ROUNDED * level * l1[j]:
             kept[count] = j
             count += 1
     return count

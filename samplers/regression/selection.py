@@ -1,4 +1,4 @@
-"""The largest of many numbers."""
+"""Columns that are picked of many."""
 
 from __future__ import annotations
 
@@ -7,47 +7,56 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.team import ALONE, Team, closed_up
 
-_BUCKETS = 1 << 15
+_SAMPLE = 1 << 14  # numbers: what all of them are like
+_MORE = 1.5  # times as many as are wanted should be above the limit that a sample suggests
+_SPARE = 16  # of the sample
 
 
 def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
     """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
     0. gains: float32 (m,), not negative."""
-    order = gains.view(np.int32)  # floats that are not negative are in order as their bits
-    found = np.empty_like(chosen)
+    limit = _likely_limit(gains, size)
+    places = _above(limit, gains, team)
+    if places.size < size and limit > 0:
+        places = _above(0.0, gains, team)
+    if 0 < size < places.size:
+        some = gains[places]
+        least = np.partition(some, -size)[-size]
+        kept = some > least
+        kept[np.flatnonzero(some == least)[: size - np.count_nonzero(kept)]] = True
+        places = places[kept]
+    return chosen[places[:size]]
 
-    def count(begin: int, end: int) -> tuple[int, np.ndarray]:
-        return begin, count_buckets(order[begin:end], np.zeros(_BUCKETS, np.int64))
 
-    counts = dict(team.share(chosen.size, count))
-    above = np.cumsum(np.sum(list(counts.values()), axis=0)[::-1])[::-1]  # in each bucket and those above it
-    bucket = max(int(np.count_nonzero(above > size)) - 1, 0)  # the last that not all of may come
-    left = size - int(above[bucket + 1]) if bucket + 1 < _BUCKETS else size
-    of_it = dict(zip(counts, np.cumsum([0, *(some[bucket] for some in counts.values())]), strict=False))
+def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The numbers, int64, ascending, that are in one of two such arrays."""
+    both = np.sort(np.concatenate([one, other]), kind="stable")  # which merges them
+    return both[np.append(True, both[1:] != both[:-1])[: both.size]]
 
-    def choose(begin: int, end: int) -> tuple[int, int]:
-        some = [array[begin:end] for array in (order, chosen, found)]
-        return begin, choose_above(bucket, left - of_it[begin], *some)
 
-    return closed_up(team.share(chosen.size, choose), found)[0]
+def _likely_limit(gains: np.ndarray, size: int) -> float:
+    """What somewhat more of the gains than so many are above, in all likelihood; 0 if most of them are."""
+    sample = gains[:: max(gains.size // _SAMPLE, 1)]
+    above = int(_MORE * size * sample.size / max(gains.size, 1)) + _SPARE
+    return float(np.partition(sample, -above)[-above]) if above < sample.size else 0.0
+
+
+def _above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
+    """The numbers of gains above the limit, int64, ascending."""
+    found = np.empty(gains.size, np.int64)
+
+    def work(begin: int, end: int) -> tuple[int, int]:
+        return begin, choose_above(limit, gains[begin:end], found[begin:end], begin)
+
+    return closed_up(team.share(gains.size, work), found)[0]
 
 
 @reordered_kernel
-def count_buckets(order, counts):
-    """How many of some numbers, int32 (m,), that are above 0 begin with the same 16 bits. counts: int64, zeros."""
-    for i in range(order.size):
-        counts[order[i] >> 16] += order[i] > 0
-    return counts
-
-
-@reordered_kernel
-def choose_above(bucket, left, order, chosen, found):
-    """Write to `found` the columns of the buckets above that one, and so many of it; returns how many there are."""
+def choose_above(limit, gains, found, first):
+    """Write to `found`, int64 (m,), the numbers of gains, float32 (m,), above the limit, the first of which has the
+    number `first`; returns how many there are."""
     count = 0
-    for i in range(order.size):
-        of = order[i] >> 16
-        if order[i] > 0 and (of > bucket or (of == bucket and left > 0)):
-            left -= of == bucket
-            found[count] = chosen[i]
-            count += 1
+    for i in range(gains.size):  # without a branch: all are written, and most written over
+        found[count] = first + i
+        count += gains[i] > limit
     return count

@@ -77,7 +77,8 @@ class SparseRegression:
         factors = np.ones(features.count) if factors is None else factors
         moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
         self._intercept, self._unpenalised = intercept, np.flatnonzero(factors == 0)
-        penalty = Penalty(share * factors, (1 - share) * factors)
+        squares = np.zeros(factors.size) if share == 1 else (1 - share) * factors
+        penalty = Penalty(factors if share == 1 else share * factors, squares)
         if standardize:
             penalty = Penalty(penalty.l1 * moments.deviations, penalty.l2 * moments.deviations**2)
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]

@@ -19,11 +19,11 @@ from blocks.compiled import reordered_kernel
 from blocks.errors import WorkFailed
 from samplers.regression.columns import entries
 from samplers.regression.correlations import Correlations, Seen, Wanted
-from samplers.regression.duality import Standing, standing, survey
+from samplers.regression.duality import Standing, slopes_of, standing, survey
 from samplers.regression.features import Features
 from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import outside_sphere, safe_radius
-from samplers.regression.selection import largest
+from samplers.regression.selection import largest, union
 from samplers.regression.team import closed_up
 
 _FIRST = 100  # columns of the first working set, at least
@@ -125,7 +125,7 @@ class Attempt:
         before = start.level if read is None else read
         most = regression.size(start.support)
         working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1, most)
-        working = np.union1d(working, start.support) if working.size else working
+        working = union(working, start.support) if working.size else working
         every, goal = regression.usable, _ALMOST * target
         return cls(regression, level, target, start.support, start.values, start.fit, every, working, goal)
 
@@ -174,15 +174,15 @@ class Attempt:
     def look(self) -> float:
         """The gap to the best dual point so far."""
         regression, penalty = self.regression, self.regression.penalty
-        self._gains = regression.gains[: self._seen.chosen.size]
-        of_each = self._seen.chosen, self._seen.values, self._gains
+        l1, l2 = (self.level * cost[self.support] for cost in penalty)
+        chosen, self._gains = self._seen.chosen, regression.gains[: self._seen.chosen.size]
+        slopes = slopes_of(chosen, self._seen.values, self.support, l2 * self.values)
 
         def work(begin: int, end: int) -> float:
-            some = [array[begin:end] for array in of_each]
-            return survey(*some, self.support, self.values, self.level, *penalty, regression.norms)
+            some = [array[begin:end] for array in (chosen, slopes, self._gains)]
+            return survey(*some, self.level, penalty.l1, regression.norms)
 
-        steepest = max(regression.features.team.share(self._gains.size, work))
-        l1, l2 = (self.level * cost[self.support] for cost in penalty)
+        steepest = max(regression.features.team.share(chosen.size, work))
         self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, self.values)
         self.bound = max(self.bound, self.standing.bound)
         return max(self.standing.objective - self.bound, 0.0)
@@ -202,15 +202,15 @@ class Attempt:
         norms, l1 = self.regression.norms, self.regression.penalty.l1
 
         def work(begin: int, end: int) -> tuple[int, int]:
-            some = [array[begin:end] for array in (self.candidates, self._seen.bounds, kept)]
-            return begin, outside_sphere(*some, self.standing.scale, radius, norms, self.level, l1)
+            some = self.candidates[begin:end], kept[begin:end]
+            return begin, outside_sphere(*some, self._seen.bounds, self.standing.scale, radius, norms, self.level, l1)
 
         (self.candidates,) = closed_up(self.regression.features.team.share(kept.size, work), kept)
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
-        size = self.regression.size(self.support)
-        return largest(self._gains, self._seen.chosen, size, self.regression.features.team)
+        others = self.regression.size(self.support) - self.support.size
+        return union(largest(self._gains, self._seen.chosen, others, self.regression.features.team), self.support)
 
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
