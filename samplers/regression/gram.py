@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from blocks.compiled import reordered_inlined_kernel, reordered_kernel
+from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
 from samplers.regression.columns import DenseColumns, SparseColumns, add, dot, entries
 from samplers.regression.team import meet, own_numbers
 
@@ -81,13 +81,16 @@ def cut_columns(columns, face, part, rows):
     """Note where a part's rows begin in each column of the face, and how many entries are before them."""
     first, before = rows.bounds[part], 0
     for i in range(face.size):
-        begin, count = columns.offsets[face[i]], 0
-        if part > 0:
-            some = columns.rows[begin : columns.offsets[face[i] + 1]]
-            for k in range(some.size):
-                count += some[k] < first
-        rows.cuts[part, i] = begin + count
-        before += count
+        begin, end = columns.offsets[face[i]], columns.offsets[face[i] + 1]
+        low, high = begin, end if part > 0 else begin
+        while low < high:
+            middle = (low + high) // 2
+            if columns.rows[middle] < first:
+                low = middle + 1
+            else:
+                high = middle
+        rows.cuts[part, i] = low
+        before += low - begin
     rows.spans[part, 0] = before
 
 
@@ -140,7 +143,7 @@ def arrange_rows(member, columns, face, memory):
             memory.places[columns.rows[k]] = place + 1
 
 
-@reordered_inlined_kernel
+@inlined_kernel
 def multiply_rows(length, count, begin, rows, vector, found):
     """The products of so many rows of one length."""
     for _ in range(count):
@@ -152,7 +155,7 @@ def multiply_rows(length, count, begin, rows, vector, found):
         begin += length
 
 
-@reordered_kernel
+@unmanaged_kernel
 def multiply_part(part, rows, vector, found):
     """The product of a part's rows."""
     found[:] = 0.0
