@@ -88,6 +88,18 @@ def bound(known, along, away, candidates, level, l1, bounds, chosen):
 
 
 @reordered_kernel
+def count(numbers, counts):
+    """Count some numbers, uint8, which are often all the same: to add one after the other waits for each."""
+    same = 0
+    for i in range(numbers.size):
+        same += numbers[i] == numbers[0]
+    counts[numbers[0]] += same
+    if same < numbers.size:
+        for i in range(numbers.size):
+            counts[numbers[i]] += numbers[i] != numbers[0]
+
+
+@reordered_kernel
 def learn_run(known, bounds, values, number, square, norms):
     for i in range(values.size):
         known.numbers[i], known.values[i], bounds[i] = number, values[i], abs(values[i])
@@ -102,15 +114,15 @@ def learn(known, lost, bounds, chosen, values, number, square, norms):
     """
     for begin in range(0, chosen.size, BLOCK):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
-        for i in range(some.size):
-            lost[known.numbers[some[i]]] += 1
         if is_run(some):
             run = slice(some[0], some[-1] + 1)
+            count(known.numbers[run], lost)
             of_run = Known(known.numbers[run], known.values[run], known.spreads[run])
             learn_run(of_run, bounds[run], found, number, square, norms[run])
         else:
             for i in range(some.size):
                 j = some[i]
+                lost[known.numbers[j]] += 1
                 known.numbers[j], known.values[j], bounds[j] = number, found[i], abs(found[i])
                 known.spreads[j] = np.sqrt(max(norms[j] * norms[j] - found[i] * found[i] / square, 0.0))
 

@@ -42,12 +42,15 @@ def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray,
 
 
 @reordered_kernel
-def survey_run(slopes, gains, level, l1, norms):
-    steepest = 1.0
+def survey_run(slopes, gains, level, l1, norms, steepest):
     for i in range(slopes.size):
-        most = level * l1[i]
-        steepest = max(steepest, abs(slopes[i]) / most)
-        gains[i] = max(abs(slopes[i]) - most, 0.0) / norms[i]
+        gains[i] = max(abs(slopes[i]) - level * l1[i], 0.0) / norms[i]
+    steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
+    for i in range(slopes.size):
+        steeper += abs(slopes[i]) > steepest * level * l1[i]
+    if steeper > 0:
+        for i in range(slopes.size):
+            steepest = max(steepest, abs(slopes[i]) / (level * l1[i]))
     return steepest
 
 
@@ -60,19 +63,17 @@ def survey(chosen, slopes, gains, level, l1, norms):
     """
     steepest = 1.0
     for begin in range(0, chosen.size, BLOCK):
-        some, of_some, found = (
-            chosen[begin : begin + BLOCK],
-            slopes[begin : begin + BLOCK],
-            gains[begin : begin + BLOCK],
-        )
+        end = min(begin + BLOCK, chosen.size)
+        some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1
         if is_run(some):
-            run = slice(some[0], some[-1] + 1)
-            steepest = max(steepest, survey_run(of_some, found, level, l1[run], norms[run]))
+            of_run = l1[first:last], norms[first:last]
+            steepest = survey_run(slopes[begin:end], gains[begin:end], level, *of_run, steepest)
         else:
-            for i in range(some.size):
-                slope, most = abs(of_some[i]), level * l1[some[i]]
+            for i in range(begin, end):
+                j = chosen[i]
+                slope, most = abs(slopes[i]), level * l1[j]
                 steepest = max(steepest, slope / most)
-                found[i] = max(slope - most, 0.0) / norms[some[i]]
+                gains[i] = max(slope - most, 0.0) / norms[j]
     return steepest
 
 
