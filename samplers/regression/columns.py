@@ -21,6 +21,10 @@ import numpy as np
 from numba.extending import overload
 
 from blocks.compiled import reordered_kernel
+from ooc.hints import prefetch
+
+
+_AHEAD = 8  # columns: what is gathered lies far apart
 
 
 class SparseColumns(NamedTuple):
@@ -282,6 +286,12 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
     """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given; 1 is
     there already if that is all there is."""
     for i in range(chosen.size):
+        if i + 2 * _AHEAD < chosen.size:
+            prefetch(columns.offsets, chosen[i + 2 * _AHEAD])
+            upcoming = columns.offsets[chosen[i + _AHEAD]]
+            prefetch(columns.rows, upcoming)
+            if columns.values.size:
+                prefetch(columns.values, upcoming)
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
         first, last = offsets[places[i]], offsets[places[i] + 1]
         copy(columns.rows[begin:end], rows[first:last])
