@@ -45,7 +45,7 @@ def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
 @given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3), few=st.booleans())
 def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads, few):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(features_module, "_FEW", 0)
+        patched.setattr(features_module, "_LEAST", 1)
         patched.setattr(design_features, "_ASKED", design_features._ASKED if few else -1)
         patched.setattr(design_features, "_AHEAD", 1)
         check_features(designs[form], form, seed, count, threads)

@@ -146,7 +146,7 @@ def undisturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr("samplers.regression.features._FEW", 0)
+    monkeypatch.setattr("samplers.regression.features._LEAST", 1)
     how = {**PATH, "workers": 3, "memory_bytes": 600_000_000}
     train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **how)
     assert model_bytes(tmp_path / "run") == undisturbed

@@ -140,7 +140,7 @@ def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_results_are_the_same_bits_for_any_number_of_threads(genes, monkeypatch, loss, sparse):
-    monkeypatch.setattr("samplers.regression.features._FEW", 0)
+    monkeypatch.setattr("samplers.regression.features._LEAST", 1)
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
     problem = Problem(genes.x, y, loss, {})
     x = scipy.sparse.csc_array(genes.x) if sparse else np.asfortranarray(genes.x)
@@ -325,8 +325,8 @@ def test_the_largest_gains_are_chosen_also_where_a_sample_misleads(seed):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_path_is_the_same_for_any_number_of_threads(genes, sparse, monkeypatch):
     """Bit for bit, where all that threads share is shared."""
-    for module, name in ((team, "_FEW"), (descent, "_FEW"), (features, "_FEW")):
-        monkeypatch.setattr(module, name, 0)
+    for module, name in ((team, "_FEW"), (descent, "_FEW"), (features, "_LEAST")):
+        monkeypatch.setattr(module, name, 1)
     x = scipy.sparse.csc_array(np.where(np.abs(genes.x) > 0.5, genes.x, 0.0)) if sparse else np.asfortranarray(genes.x)
     found = []
     for threads in (1, 2, 3):

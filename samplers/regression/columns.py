@@ -23,7 +23,6 @@ from numba.extending import overload
 from blocks.compiled import reordered_kernel
 from ooc.hints import prefetch
 
-
 _AHEAD = 8  # columns: what is gathered lies far apart
 
 

@@ -29,7 +29,7 @@ from samplers.regression.columns import (
 from samplers.regression.team import ALONE, Team
 
 _PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
-_FEW = 1 << 14  # rows times columns: not worth a thread
+_LEAST = 1 << 14  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
 
 
 class Features(Protocol):
@@ -120,8 +120,9 @@ class BlockFeatures:
 
     def _each(self, chosen: np.ndarray, work: Callable[[Sequence[Piece], int], object]) -> None:
         """Have work(pieces, number) done for each of the pieces of chosen columns."""
-        team = self.team if chosen.size * self.rows > _FEW else ALONE
-        pieces = list(self._pieces(chosen, team.size * _PIECES))
+        worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
+        team = self.team if worth > 1 else ALONE
+        pieces = list(self._pieces(chosen, min(max(worth, 1), team.size * _PIECES)))
         team.each(range(len(pieces)), lambda number: work(pieces, number))
 
     def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:

@@ -30,7 +30,8 @@ class Squared:
     def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
         left = self._times_roots(self._y - scores)
         free = self._free.coefficients(left)
-        left = left - combined(free, self.free)
+        if free.size:
+            left -= combined(free, self.free)
         project(self._free.basis, left)
         return Fit(scores, free, left, 0.5 * inner(left, left))
 
