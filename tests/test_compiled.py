@@ -122,13 +122,13 @@ GROWN = """
 import sys
 import numpy as np
 from blocks import compiled
-from samplers.regression import selection
+from samplers.regression import correlations, selection
 compiled._MOST_GROWTH = -1 << 60  # every process has grown too much
 compiled.event.register("numba:compile", compiled._Growth())
 (compiled.CACHE / "of-another-process.nbc").touch()
-selection.count_buckets(np.ones(3, np.int32), np.zeros(1, np.int64))  # nothing was added before: it is compiled
+correlations.count(np.zeros(3, np.uint8), np.zeros(1, np.int64))  # nothing was added before: it is compiled
 print("added", flush=True)
-selection.choose_above(0, 1, np.ones(3, np.int32), np.arange(3), np.zeros(3, np.int64))
+selection.choose_above(0.0, np.ones(3, np.float32), np.zeros(3, np.int64), 0)
 print("went on")
 """
 

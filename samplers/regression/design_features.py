@@ -21,7 +21,7 @@ from samplers.regression.sparse_regression import Moments
 
 _ASKED = 64_000_000  # bytes of columns that are asked for before they are read
 _AHEAD = 8  # pieces for each thread, a block in all, by which all columns are asked for before they are read
-_COPIES = 3  # of the columns that are gathered, held at a time: with those before, or with theirs row by row
+_COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
 
 
 class DesignFeatures(BlockFeatures):
@@ -34,7 +34,7 @@ class DesignFeatures(BlockFeatures):
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         super().__init__([_with_offsets(block) for block in blocks], design.manifest["rows"], threads)
         self._room, self._keeps, self._streamed = room, keeps and not design.dense, True
-        self._copies = _COPIES + scaled
+        self._copies = _COPIES + (not design.dense) + scaled
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self.bytes_read = self.samples = 0
         self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)

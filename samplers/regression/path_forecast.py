@@ -21,7 +21,7 @@ _SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was 
 _FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
 _VISITS = 100  # of each column of a working set, for a lambda
 _SMALLEST = 100  # columns of a working set
-_COPIES, _SCALED = 24, 8  # bytes of each of its entries, and if the rows have weights, as those of folds have
+_COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is sparse; if rows have weights, as of folds
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
     f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 12 to"
@@ -58,7 +58,7 @@ def plan_regression(
     plan = plan_path(program, workers, memory_bytes)
     cells = design.rows * design.columns if design.dense else design.entries
     at_once = min(plan.workers, program.regressions)
-    copies = _COPIES + _SCALED * (folds > 0)
+    copies = _COPIES + _SORTED * (not design.dense) + _SCALED * (folds > 0)
     largest = min(max(_SMALLEST, 2 * nonzeros), design.columns) * cells // design.columns
     passes = (_FIRST + _EACH * (length - 1)) * program.regressions
     read = round(passes * design.data_bytes)
