@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
-from samplers.regression import correlations, descent, features, selection, team, working_sets
+from samplers.regression import correlations, descent, duality, features, selection, team, working_sets
 from samplers.regression.features import features_of_matrix
 from samplers.regression.sparse_regression import Model, SparseRegression
 
@@ -320,6 +320,14 @@ def test_the_largest_gains_are_chosen_also_where_a_sample_misleads(seed):
         found = selection.largest(gains, np.arange(gains.size), size)
         assert len(found) == size
         np.testing.assert_array_equal(found, np.sort(np.argsort(-gains, kind="stable")[:size]))
+
+
+def test_slopes_of_columns_that_are_not_looked_at_are_not_missed():
+    """A coefficient may be on its way to 0 when its column is ruled out."""
+    chosen, support = np.array([1, 4, 6]), np.array([0, 4, 5, 9])
+    found = duality.slopes_of(chosen, np.array([1.0, 2.0, 3.0]), support, np.array([0.1, 0.2, 0.3, 0.4]))
+    np.testing.assert_array_equal(found, [1.0, 1.8, 3.0])
+    assert not duality.slopes_of(np.empty(0, np.int64), np.empty(0), support, np.ones(4)).size
 
 
 @pytest.mark.parametrize("sparse", [False, True])
