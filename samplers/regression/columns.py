@@ -30,7 +30,7 @@ class SparseColumns(NamedTuple):
     """The N entries other than zero of W columns."""
 
     offsets: np.ndarray  # int64 (W+1,), where the entries of each column begin
-    rows: np.ndarray  # uint32 (N,)
+    rows: np.ndarray  # uint32 (N,), ascending in each column
     values: np.ndarray  # float32 or float64 (N,); (0,) if all are 1
 
 

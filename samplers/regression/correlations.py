@@ -185,7 +185,7 @@ class Correlations:
             fixed = self._known, along, away, candidates[begin:end], wanted.level, wanted.l1
             return begin, bound(*fixed, self._bounds, chosen[begin:end])
 
-        return closed_up(self._features.team.share(candidates.size, work), chosen)[0]
+        return closed_up(self._features.team.share(candidates.size, work), chosen)
 
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
@@ -202,7 +202,7 @@ class Correlations:
             some = [array[begin:end] for array in (self._known.numbers, self._known.values, l1, found)]
             return begin, strong_rule(level, before, along, *some, begin)
 
-        found = closed_up(self._features.team.share(l1.size, work), found)[0].copy()
+        found = closed_up(self._features.team.share(l1.size, work), found).copy()
         if found.size > most:
             likely = np.abs(along[self._known.numbers[found]] * self._known.values[found]) / l1[found]
             return largest(likely.astype(np.float32), found, most, self._features.team)

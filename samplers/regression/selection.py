@@ -48,7 +48,7 @@ def _above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
     def work(begin: int, end: int) -> tuple[int, int]:
         return begin, choose_above(limit, gains[begin:end], found[begin:end], begin)
 
-    return closed_up(team.share(gains.size, work), found)[0]
+    return closed_up(team.share(gains.size, work), found)
 
 
 @reordered_kernel

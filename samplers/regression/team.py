@@ -120,15 +120,14 @@ class Team:
 ALONE = Team(1)
 
 
-def closed_up(found: Sequence[tuple[int, int]], *arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays to which shares have written so many numbers, (begin, count) each, without what is in between."""
+def closed_up(found: Sequence[tuple[int, int]], array: np.ndarray) -> np.ndarray:
+    """An array to which shares have written so many numbers, (begin, count) each, without what is in between."""
     size = found[0][1]
     for begin, count in found[1:]:
         if begin > size:
-            for array in arrays:
-                array[size : size + count] = array[begin : begin + count]
+            array[size : size + count] = array[begin : begin + count]
         size += count
-    return [array[:size] for array in arrays]
+    return array[:size]
 
 
 @reordered_kernel

@@ -205,7 +205,7 @@ class Attempt:
             some = self.candidates[begin:end], kept[begin:end]
             return begin, outside_sphere(*some, self._seen.bounds, self.standing.scale, radius, norms, self.level, l1)
 
-        (self.candidates,) = closed_up(self.regression.features.team.share(kept.size, work), kept)
+        self.candidates = closed_up(self.regression.features.team.share(kept.size, work), kept)
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
