@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from blocks.compiled import reordered_kernel
 from samplers.regression import columns as c
+from samplers.regression import gram
 from samplers.regression.columns import DenseColumns, IncompleteColumns, SparseColumns
 from samplers.regression.conjugate_gradients import polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
@@ -134,6 +135,9 @@ def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
         np.testing.assert_allclose(residual, target - a @ b, atol=1e-12)
 
 
+BY_COLUMNS, BY_ROWS = 0.0, 1.0  # a share of the rows that no column, or each, has fewer values than
+
+
 @reordered_kernel
 def multiply_and_subtract(member, columns, face, memory, vector, found, residual):
     arrange(member, columns, face, memory)
@@ -142,17 +146,26 @@ def multiply_and_subtract(member, columns, face, memory, vector, found, residual
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 11])
-@pytest.mark.parametrize("kind", ["sparse", "sparse, float32", "dense", "dense, float32"])
+@pytest.mark.parametrize(
+    ("kind", "many"),
+    [
+        *product(("sparse", "sparse, float32"), (BY_COLUMNS, BY_ROWS)),
+        ("dense", BY_COLUMNS),
+        ("dense, float32", BY_COLUMNS),
+    ],
+)
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(0, 40), st.sampled_from([0.02, 0.2, 1.0]))
-def test_products_of_a_gram_matrix_are_those_of_numpy(kind, members, seed, rows, size, density):
+def test_products_of_a_gram_matrix_are_those_of_numpy(kind, many, members, seed, rows, size, density):
     """Of faces without columns, too, and of rows without entries, and with more than have a loop of their own."""
     random = np.random.default_rng(seed)
     x = random.integers(-3, 4, (rows, 40)) * (random.random((rows, 40)) < density).astype(float)
     face = np.sort(random.permutation(40)[:size])
     columns, vector = KINDS[kind][0](x), random.standard_normal(size)
-    memory, found, residual = memory_for(columns, rows), np.full(size, np.nan), np.ones(rows)
-    team = Team(members)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gram, "_MANY", many)
+        memory = memory_for(columns, rows)
+    found, residual, team = np.full(size, np.nan), np.ones(rows), Team(members)
     for _ in range(2):  # the second time over what the first has left there
         team.run(multiply_and_subtract, columns, face, memory, vector, found, residual)
     np.testing.assert_allclose(found, x[:, face].T @ (x[:, face] @ vector), atol=1e-11)
@@ -179,10 +192,11 @@ def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
 
 
 @pytest.mark.parametrize("free", [0, 2])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_a_team_finds_the_same_bits_as_one_thread(sparse, free, monkeypatch):
+@pytest.mark.parametrize(("sparse", "many"), [(True, BY_ROWS), (True, BY_COLUMNS), (False, BY_COLUMNS)])
+def test_a_team_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatch):
     """Neighbouring columns are alike, so that coefficients come to 0 on the way."""
     monkeypatch.setattr("samplers.regression.descent._FEW", 0)
+    monkeypatch.setattr(gram, "_MANY", many)
     random = np.random.default_rng(0)
     x = random.standard_normal((150, 400)) * (random.random((150, 400)) < 0.3)
     x[:, 1:] += 0.8 * x[:, :-1]

@@ -3,8 +3,8 @@
 Of sparse columns, row by row: the sum over rows a of a (a . d). Each entry serves both products while it is at hand,
 and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the face. Rows
 with the same number of entries come together: most have a few, and the processor would guess the ends of their loops
-wrong. Of dense columns, which are fewer and longer, the image A d is found first, each thread having columns of its
-own.
+wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread having
+columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster then.
 
 Rows, or columns, come in parts with a sum of their own, which are the same for any number of threads.
 """
@@ -23,6 +23,7 @@ from samplers.regression.team import meet, own_numbers
 
 _MOST_PARTS = 8
 _ENTRIES, _COLUMNS = 4, 16  # of a column in a part of the rows; in a part, at least: sums take time, too
+_MANY = 1 / 16  # of the rows
 
 
 class Rows(NamedTuple):
@@ -40,7 +41,7 @@ class Rows(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Of dense columns of n rows, in P parts. float64."""
+    """Of columns of n rows, in P parts. float64."""
 
     parts: np.ndarray  # (P, n)
     whole: np.ndarray  # (n,)
@@ -48,9 +49,10 @@ class Images(NamedTuple):
 
 def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Images:
     """Working memory for faces of columns of so many rows."""
-    if isinstance(columns, DenseColumns):
-        return Images(np.empty((_parts(len(columns.values) // _COLUMNS), rows)), np.empty(rows))
-    count, size = columns.offsets.size - 1, entries(columns)
+    size = entries(columns)
+    count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
+    if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
+        return Images(np.empty((_parts(count // _COLUMNS), rows)), np.empty(rows))
     parts = _parts(size // max(_ENTRIES * count, 1))
     return Rows(
         bounds=np.arange(parts + 1) * rows // parts,
@@ -203,7 +205,9 @@ def arrange_nothing(member, columns, face, memory):
     pass
 
 
-def multiply_by_columns(member, columns, face, memory, vector, found):
+@reordered_kernel
+def find_image(member, columns, face, memory, vector):
+    """Find the columns times a vector: the member's rows of it."""
     parts = len(memory.parts)
     first, last = own_parts(member, parts)
     for part in range(first, last):
@@ -216,24 +220,26 @@ def multiply_by_columns(member, columns, face, memory, vector, found):
     for part in range(parts):
         for k in range(first, last):
             memory.whole[k] += memory.parts[part, k]
+
+
+def multiply_by_columns(member, columns, face, memory, vector, found):
+    find_image(member, columns, face, memory, vector)
     meet(member)
     first, last = own_numbers(member, face.size)
     for i in range(first, last):
         found[i] = dot(columns, face[i], memory.whole)
 
 
-def subtract_columns(member, columns, face, memory, weights, residual):
+def subtract_image(member, columns, face, memory, weights, residual):
+    find_image(member, columns, face, memory, weights)
     first, last = own_numbers(member, residual.size)
-    left = residual[first:last]
-    for i in range(face.size):
-        values = columns.values[face[i], first:last]
-        for k in range(left.size):
-            left[k] -= weights[i] * values[k]
+    for k in range(first, last):
+        residual[k] -= memory.whole[k]
 
 
 _WITH: dict[type, dict[str, Callable[..., Any]]] = {
     Rows: {"arrange": arrange_rows, "multiply": multiply_by_rows, "subtract": subtract_from_rows},
-    Images: {"arrange": arrange_nothing, "multiply": multiply_by_columns, "subtract": subtract_columns},
+    Images: {"arrange": arrange_nothing, "multiply": multiply_by_columns, "subtract": subtract_image},
 }
 
 

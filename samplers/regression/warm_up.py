@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from samplers.regression.sparse_regression import SparseRegression
 
 _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
+_SPREAD = 32  # times as many rows: what is done with columns that have values in few of them
 
 
 def prepare_regression(design: Design, loss: str, *, weighted: bool) -> None:
@@ -48,15 +50,20 @@ def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
         columns = DenseColumns(block.values)
     else:
         columns = IncompleteColumns(*block, np.ones(len(_VALUES)))
-    for weights in [None, np.ones(_Y.size)] if weighted else [None]:
-        features = BlockFeatures([columns], _Y.size, 1)
-        regression = SparseRegression(features, _Y, loss, weights=weights, factors=np.array([1.0, 1, 0]))
-        fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
-        fit.begin(float(levels[0]))
-        while fit.attempt:
-            levels = levels[len(fit.step(levels)) :]
-        if weights is not None:
-            weighted_moments(block, weights_of(np.stack([weights], axis=1)))
+    sizes = (_Y.size, _SPREAD * _Y.size) if isinstance(block, SparseBlock) else (_Y.size,)
+    for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
+        _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None)
+    if weighted:
+        weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
+
+
+def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | None) -> None:
+    features = BlockFeatures([columns], y.size, 1)
+    regression = SparseRegression(features, y, loss, weights=weights, factors=np.array([1.0, 1, 0]))
+    fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
+    fit.begin(float(levels[0]))
+    while fit.attempt:
+        levels = levels[len(fit.step(levels)) :]
 
 
 def _block(form: str) -> SparseBlock | DenseBlock:
