@@ -55,10 +55,10 @@ def check_features(design: Design, form: str, seed: int, count: int, threads: in
     random = np.random.default_rng(seed)
     x, features = read_back(design), DesignFeatures(design, threads, 1 << 30)
     chosen = np.sort(random.choice(40, count, replace=False))
-    vectors = random.standard_normal((ROWS, 3))
+    vectors = random.standard_normal((random.integers(1, 7), ROWS))
     close = {"atol": 1e-12, "rtol": 1e-9}
-    np.testing.assert_allclose(features.correlations(chosen, vectors[:, 0]), x[:, chosen].T @ vectors[:, 0], **close)
-    np.testing.assert_allclose(features.several_correlations(chosen, vectors), x[:, chosen].T @ vectors, **close)
+    np.testing.assert_allclose(features.correlations(chosen, vectors[0]), vectors[0] @ x[:, chosen], **close)
+    np.testing.assert_allclose(features.several_correlations(chosen, vectors), vectors @ x[:, chosen], **close)
     if count:
         np.testing.assert_allclose(dense(features.gather(chosen), ROWS), x[:, chosen].T, **close)
     entries = ROWS * count if design.dense else np.count_nonzero(x[:, chosen])

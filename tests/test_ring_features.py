@@ -75,7 +75,7 @@ def on_ring(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_features_are_those_of_the_whole(whole, shards, ranks):
     random = np.random.default_rng(1)
-    vector, vectors, weights = random.normal(size=60), random.normal(size=(60, 2)), random.random(60)
+    vector, vectors, weights = random.normal(size=60), random.normal(size=(2, 60)), random.random(60)
     chosen = np.array([0, 3, 7, 20, 79])
 
     def found(features: Features, *_: Any) -> list[np.ndarray]:

@@ -213,18 +213,8 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
     ratios = np.geomspace(1, 0.01, 20)
     levels, screened = solve(problem, ratios, 1e-12)
 
-    def keep_all(candidates, kept, *rest):
-        kept[:] = candidates
-        return candidates.size
-
-    def know_nothing(known, along, away, candidates, *rest):
-        away[:] = correlations._FAR
-        return bound(known, along, away, candidates, *rest)
-
-    bound = correlations.bound
-    monkeypatch.setattr(working_sets, "outside_sphere", keep_all)
+    monkeypatch.setattr(correlations.Correlations, "possible", lambda self, residual, candidates, *_: candidates)
     monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.empty(0, np.int64))
-    monkeypatch.setattr(correlations, "bound", know_nothing)
     for level, one, other in zip(levels, screened, solve(problem, ratios, 1e-12)[1], strict=True):
         assert objective(problem, one, level) == pytest.approx(objective(problem, other, level), rel=1e-11)
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
@@ -261,21 +251,25 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
     random = np.random.default_rng(seed)
     found = solver(problem)
     regression, p = found.regression, problem.x.shape[1]
-    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms)
+    l1 = random.random(p)
+    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms, l1)
     roots = np.sqrt(problem.weights)
     residual = found.nothing.fit.residual
     for _ in range(40):
         noise = random.standard_normal(len(problem.y)) * random.choice([1e-3, 0.1, 10.0])
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
-        candidates = np.flatnonzero(random.random(p) < 0.7)
-        l1 = random.random(p) * np.abs(problem.x.T @ (roots * residual)).max()
-        seen = known.see(correlations.Wanted(residual, 1.0, l1, np.empty(0, np.int64)), candidates)
+        candidates = np.flatnonzero((random.random(p) < 0.7) & (regression.norms > 0))
         exact = problem.x.T @ (roots * residual)
+        level = random.random() * np.abs(exact).max()
+        seen = known.see(correlations.Wanted(residual, level, np.empty(0, np.int64)), candidates)
         rounding = 1e-9 * (1 + np.abs(exact).max())
-        assert (np.abs(exact) <= seen.bounds + rounding)[candidates].all()
         np.testing.assert_allclose(seen.values, exact[seen.chosen], atol=rounding)
         allowed = np.setdiff1d(candidates, seen.chosen)
-        assert (np.abs(exact[allowed]) <= l1[allowed] + rounding).all()
+        assert (np.abs(exact[allowed]) <= level * l1[allowed] + rounding).all()
+        spare = random.random() * level
+        possible = known.possible(residual, candidates, np.empty_like(candidates), level, spare)
+        others = np.setdiff1d(candidates, possible)
+        assert (np.abs(exact[others]) <= level * l1[others] - spare * regression.norms[others] + rounding).all()
 
 
 def test_few_columns_are_read_anew_along_a_path(genes):
@@ -287,7 +281,7 @@ def test_few_columns_are_read_anew_along_a_path(genes):
 def test_the_strong_rule_proposes_the_likeliest_columns(genes):
     found = solver(genes)
     regression, start = found.regression, found.nothing
-    step = start.fit.residual, 0.7 * start.level, start.level, regression.penalty.l1
+    step = start.fit.residual, 0.7 * start.level, start.level, regression.usable
     every, few = (regression.correlations.strong(*step, most) for most in (300, 5))
     assert every.size > few.size == 5
     slopes = np.abs(genes.x.T @ start.fit.residual) / regression.penalty.l1
@@ -382,21 +376,19 @@ def test_what_is_seen_of_several_residuals_in_one_pass_is_as_of_each(problem, se
     random = np.random.default_rng(seed)
     found = solver(problem)
     regression, p = found.regression, problem.x.shape[1]
-    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms)
-    every, none = np.arange(p), np.empty(0, np.int64)
+    l1 = random.random(p)
+    known = correlations.Correlations(regression.features, found.loss.roots, regression.norms, l1)
+    every, none = np.flatnonzero(regression.norms > 0), np.empty(0, np.int64)
     for _ in range(8):
         scores = random.standard_normal((several, len(problem.y)))
         residuals = [found.loss.fit(one, np.zeros(len(found.loss.free))).residual for one in scores]
         exact = [problem.x.T @ (np.sqrt(problem.weights) * residual) for residual in residuals]
-        l1 = [random.random(p) * np.abs(one).max() for one in exact]
-        wanted = [
-            correlations.Wanted(residual, 2.0, most / 2, none) for residual, most in zip(residuals, l1, strict=True)
-        ]
+        levels = [random.random() * np.abs(one).max() for one in exact]
+        wanted = [correlations.Wanted(residual, level, none) for residual, level in zip(residuals, levels, strict=True)]
         before = known.columns_read
-        for seen, right, most in zip(known.see_all(wanted, every), exact, l1, strict=True):
+        for seen, right, level in zip(known.see_all(wanted, every), exact, levels, strict=True):
             rounding = 1e-9 * (1 + np.abs(right).max())
-            assert (np.abs(right) <= seen.bounds + rounding).all()
             np.testing.assert_allclose(seen.values, right[seen.chosen], atol=rounding)
             allowed = np.setdiff1d(every, seen.chosen)
-            assert (np.abs(right[allowed]) <= most[allowed] + rounding).all()
+            assert (np.abs(right[allowed]) <= level * l1[allowed] + rounding).all()
         assert known.columns_read - before <= p

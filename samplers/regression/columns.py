@@ -5,9 +5,12 @@
     IncompleteColumns   all values, some of them missing: these count as the mean of their column
 
     dot(columns, j, vector)          the inner product of column j and a vector
-    dots(columns, j, vectors, found) the inner products of column j and several vectors, (n, k), written to found, (k,)
+    dots(columns, j, vectors, found) the inner products of column j and k vectors, (n, k) if columns are sparse, and
+                                     (k, n) if not, written to found, (k,)
     square(columns, j, weights)      the inner product of column j and itself, rows weighted, or not if weights are (0,)
     add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
+    ask(columns, chosen, i)          has the processor fetch what is needed of the columns chosen a little after the
+                                     i-th, of sparse ones, which are short and may lie far apart
 
 All are compiled for the kind of columns that a kernel is given. Vectors are float64 (n,), of n rows, which are samples.
 """
@@ -20,10 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from blocks.compiled import reordered_kernel
+from blocks.compiled import reordered_inlined_kernel, reordered_kernel
 from ooc.hints import prefetch
 
-_AHEAD = 8  # columns: what is gathered lies far apart
+TOGETHER = 4  # vectors, at least, of which a sparse column is multiplied by several: as many as one instruction takes
+_AHEAD = 8  # columns
 
 
 class SparseColumns(NamedTuple):
@@ -50,7 +54,9 @@ class IncompleteColumns(NamedTuple):
 
 
 Columns = SparseColumns | DenseColumns | IncompleteColumns
-_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {name: {} for name in ("dot", "dots", "square", "add")}
+_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {
+    name: {} for name in ("dot", "dots", "square", "add", "ask")
+}
 
 
 def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -90,37 +96,30 @@ def dot_sparse(columns, j, vector):
     return even + odd
 
 
-@reordered_kernel
-def add_row(weight, row, found):
-    for m in range(found.size):
-        found[m] += weight * row[m]
+@reordered_inlined_kernel
+def add_rows(length, columns, j, vectors, found):
+    """Add up rows of so many numbers."""
+    for k in range(columns.offsets[j], columns.offsets[j + 1]):
+        value = np.float64(1.0) if columns.values.size == 0 else np.float64(columns.values[k])
+        row = vectors[columns.rows[k]]
+        for m in range(length):
+            found[m] += value * row[m]
 
 
 @_for(SparseColumns)
 def dots_sparse(columns, j, vectors, found):
-    begin, end, ones = columns.offsets[j], columns.offsets[j + 1], columns.values.size == 0
     found[:] = 0.0
-    for k in range(begin, end):
-        add_row(1.0 if ones else np.float64(columns.values[k]), vectors[columns.rows[k]], found)
+    if found.size == TOGETHER:  # the compiler has a loop for these
+        add_rows(TOGETHER, columns, j, vectors, found)
+    else:
+        add_rows(found.size, columns, j, vectors, found)
 
 
 @_for(DenseColumns)
-def dots_dense(columns, j, vectors, found):
-    values = columns.values[j]
-    found[:] = 0.0
-    for k in range(values.size):
-        add_row(values[k], vectors[k], found)
-
-
 @_for(IncompleteColumns)
-def dots_incomplete(columns, j, vectors, found):
-    values = columns.values[j]
-    found[:] = 0.0
-    for k in range(values.size):
-        if values[k] != 0:
-            add_row(np.float64(values[k]), vectors[k], found)
-    for k in range(columns.missing_offsets[j], columns.missing_offsets[j + 1]):
-        add_row(columns.means[j], vectors[columns.missing_rows[k]], found)
+def dots_all(columns, j, vectors, found):
+    for m in range(len(vectors)):
+        found[m] = dot(columns, j, vectors[m])
 
 
 @_for(SparseColumns)
@@ -147,6 +146,25 @@ def add_sparse(columns, j, weight, vector):
     values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
     for k in range(rows.size):
         vector[rows[k]] += weight * values[k]
+
+
+@_for(SparseColumns)
+def ask_sparse(columns, chosen, i):
+    if i + 2 * _AHEAD < chosen.size:
+        prefetch(columns.offsets, chosen[i + 2 * _AHEAD])
+        begin, end = columns.offsets[chosen[i + _AHEAD]], columns.offsets[chosen[i + _AHEAD] + 1]
+        if begin < end:
+            prefetch(columns.rows, begin)
+            prefetch(columns.rows, end - 1)
+            if columns.values.size:
+                prefetch(columns.values, begin)
+                prefetch(columns.values, end - 1)
+
+
+@_for(DenseColumns)
+@_for(IncompleteColumns)
+def ask_nothing(columns, chosen, i):
+    pass
 
 
 @_for(DenseColumns)
@@ -214,6 +232,10 @@ def add(columns, j, weight, vector):
     _NOT_COMPILED["add"][type(columns)](columns, j, weight, vector)
 
 
+def ask(columns, chosen, i):
+    _NOT_COMPILED["ask"][type(columns)](columns, chosen, i)
+
+
 # Without being told to, the compiler would rather call them, which takes as long as a short column.
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 # Sums over the entries of a sparse column are not made of vectors, as that takes half as long again if they are few.
@@ -245,18 +267,34 @@ def _(columns, j, weight, vector):
     return _NOT_COMPILED["add"][columns.instance_class]
 
 
+@overload(ask, jit_options=_OPTIONS)
+def _(columns, chosen, i):
+    return _NOT_COMPILED["ask"][columns.instance_class]
+
+
 @reordered_kernel
 def correlate(columns, chosen, vector, found):
     """found[i] = the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
     for i in range(chosen.size):
+        ask(columns, chosen, i)
         found[i] = dot(columns, chosen[i], vector)
 
 
 @reordered_kernel
-def correlate_all(columns, chosen, vectors, found):
-    """found[i] = the inner products of column chosen[i] and each of k vectors, (n, k). found: float64 (m, k)."""
-    for i in range(chosen.size):
-        dots(columns, chosen[i], vectors, found[i])
+def correlate_all(columns, chosen, vectors, sums, found, first):
+    """found[:, first + i] = the inner products of column chosen[i] and the first k of the vectors that `dots` takes.
+
+    found: float64 (k, M). sums: float64 (c, K), for c columns at a time and all vectors, to work with.
+    """
+    for begin in range(0, chosen.size, len(sums)):
+        end = min(begin + len(sums), chosen.size)
+        for i in range(begin, end):
+            ask(columns, chosen, i)
+            dots(columns, chosen[i], vectors, sums[i - begin])
+        for m in range(len(found)):
+            products = found[m, first + begin : first + end]
+            for i in range(products.size):
+                products[i] = sums[i, m]
 
 
 @reordered_kernel
@@ -285,12 +323,7 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
     """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given; 1 is
     there already if that is all there is."""
     for i in range(chosen.size):
-        if i + 2 * _AHEAD < chosen.size:
-            prefetch(columns.offsets, chosen[i + 2 * _AHEAD])
-            upcoming = columns.offsets[chosen[i + _AHEAD]]
-            prefetch(columns.rows, upcoming)
-            if columns.values.size:
-                prefetch(columns.values, upcoming)
+        ask(columns, chosen, i)
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
         first, last = offsets[places[i]], offsets[places[i] + 1]
         copy(columns.rows[begin:end], rows[first:last])

@@ -32,13 +32,14 @@ class Standing(NamedTuple):
 
 
 def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """Those of chosen columns, int64 (m,), ascending, from their correlations, float64 (m,), which are changed.
+    """Those of chosen columns, int64 (m,), ascending, from their correlations, float64 (m,).
 
     ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending: all columns for which that is not 0.
     """
     if chosen.size and ridge.any():
         places = np.minimum(np.searchsorted(chosen, support), chosen.size - 1)
         known = chosen[places] == support  # not those that were ruled out and are on their way to 0
+        correlations = correlations.copy()
         correlations[places[known]] -= ridge[known]
     return correlations
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from blocks.design.design import DenseBlock, Design
 from samplers.regression.columns import (
+    TOGETHER,
     Columns,
     DenseColumns,
     IncompleteColumns,
@@ -26,6 +27,7 @@ from samplers.regression.columns import (
     room_for,
     squares,
 )
+from samplers.regression.runs import BLOCK
 from samplers.regression.team import ALONE, Team
 
 _PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
@@ -44,7 +46,7 @@ class Features(Protocol):
         """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """The same for several vectors, float64 (n, k), in one pass: float64 (m, k)."""
+        """The same for several vectors, float64 (k, n), in one pass: float64 (k, m)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
@@ -72,13 +74,27 @@ class BlockFeatures:
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
-        return self._results(correlate, chosen, vector, np.empty(chosen.size) if found is None else found)
+        found = np.empty(chosen.size) if found is None else found
+        self._each_piece(chosen, lambda piece: correlate(*piece[:2], vector, found[piece.place]))
+        return found
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        return self._results(correlate_all, chosen, vectors, np.empty((chosen.size, vectors.shape[1])))
+        found, many = np.empty((len(vectors), chosen.size)), max(len(vectors), TOGETHER)
+        if isinstance(self._blocks[0], SparseColumns):
+            rows = np.zeros((self.rows, many))
+            rows[:, : len(vectors)] = vectors.T
+            vectors = rows
+
+        def look(piece: Piece) -> None:
+            correlate_all(piece.block, piece.columns, vectors, np.empty((BLOCK, many)), found, piece.place.start)
+
+        self._each_piece(chosen, look)
+        return found
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        return self._results(squares, chosen, np.empty(0) if weights is None else weights, np.empty(chosen.size))
+        found, weights = np.empty(chosen.size), np.empty(0) if weights is None else weights
+        self._each_piece(chosen, lambda piece: squares(*piece[:2], weights, found[piece.place]))
+        return found
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         first = self._blocks[0]
@@ -107,16 +123,14 @@ class BlockFeatures:
                 sizes[piece.place] = piece.block.offsets[piece.columns + 1] - piece.block.offsets[piece.columns]
         return sizes
 
-    def _results(
-        self, kernel: Callable[..., Any], chosen: np.ndarray, vector: np.ndarray, found: np.ndarray
-    ) -> np.ndarray:
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+        """Have look(piece) done for each of the pieces of chosen columns, which are read for it."""
+
         def work(pieces: Sequence[Piece], number: int) -> None:
             self._ask_ahead(pieces, number)
-            piece = pieces[number]
-            kernel(piece.block, piece.columns, vector, found[piece.place])
+            look(pieces[number])
 
         self._each(chosen, work)
-        return found
 
     def _each(self, chosen: np.ndarray, work: Callable[[Sequence[Piece], int], object]) -> None:
         """Have work(pieces, number) done for each of the pieces of chosen columns."""

@@ -46,7 +46,7 @@ class RingFeatures:
         return self._sum(self._own.correlations(chosen, vector[self._own_rows], found))
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        return self._sum(self._own.several_correlations(chosen, vectors[self._own_rows]))
+        return self._sum(self._own.several_correlations(chosen, vectors[:, self._own_rows]))
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))

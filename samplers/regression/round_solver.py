@@ -136,7 +136,7 @@ class RoundSolver:
         support, values = held[b != 0], b[b != 0]
         combine(self._features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
-        wanted = Wanted(fit.residual, level, regression.penalty.l1, support)
+        wanted = Wanted(fit.residual, level, support)
         seen = regression.correlations.see(wanted, regression.usable)
         l1, l2 = (level * cost[support] for cost in regression.penalty)
         slopes, gains = slopes_of(seen.chosen, seen.values, support, l2 * values), regression.gains[: seen.chosen.size]

@@ -22,9 +22,8 @@ from samplers.regression.correlations import Correlations, Seen, Wanted
 from samplers.regression.duality import Standing, slopes_of, standing, survey
 from samplers.regression.features import Features
 from samplers.regression.losses import Fit, Loss, Part
-from samplers.regression.screening import outside_sphere, safe_radius
+from samplers.regression.screening import safe_radius
 from samplers.regression.selection import largest, union
-from samplers.regression.team import closed_up
 
 _FIRST = 100  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
@@ -68,14 +67,14 @@ class Regression:
 
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
-        self.correlations = Correlations(features, loss.roots, norms)
+        self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
         self.gains = np.empty(norms.size, np.float32)  # of the last look; what is fresh takes longer to get
         self.usable = np.flatnonzero((penalty.l1 > 0) & (norms > 0))
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(Wanted(fit.residual, 0.0, self.penalty.l1, np.empty(0, np.int64)), self.usable)
+        seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
         def work(begin: int, end: int) -> float:
             return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
@@ -124,9 +123,9 @@ class Attempt:
         """
         before = start.level if read is None else read
         most = regression.size(start.support)
-        working = regression.correlations.strong(start.fit.residual, level, before, regression.penalty.l1, most)
-        working = union(working, start.support) if working.size else working
         every, goal = regression.usable, _ALMOST * target
+        working = regression.correlations.strong(start.fit.residual, level, before, every, most)
+        working = union(working, start.support) if working.size else working
         return cls(regression, level, target, start.support, start.values, start.fit, every, working, goal)
 
     def improve(self) -> Solution | None:
@@ -139,21 +138,23 @@ class Attempt:
 
     def judge(self, seen: Seen) -> Solution | None:
         """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
-        self._seen = seen
-        self.gap = self.look()
-        if self.gap <= self.target:
+        if self.look(seen):
             return self.solution(self.standing.objective)
+        self.go_on()
+        return None
+
+    def go_on(self) -> None:
+        """Rule columns out and choose the next working set, by what was seen last. Raises WorkFailed."""
         self.screen(self.gap)
         self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
-        if self.stalled < _PATIENCE:
-            return None
-        raise WorkFailed(
-            f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to be"
-            " reached",
-            "Choose a larger --tolerance, or larger values of lambda.",
-        )
+        if self.stalled >= _PATIENCE:
+            raise WorkFailed(
+                f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
+                " be reached",
+                "Choose a larger --tolerance, or larger values of lambda.",
+            )
 
     def solution(self, objective: float) -> Solution:
         return Solution(self.level, self.support, self.values, self.fit, objective, self.gap)
@@ -171,25 +172,26 @@ class Attempt:
             found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
             self.support, self.values = working[found != 0], found[found != 0]
 
-    def look(self) -> float:
-        """The gap to the best dual point so far."""
+    def look(self, seen: Seen) -> bool:
+        """Find the gap to the best dual point so far; whether it is small enough."""
         regression, penalty = self.regression, self.regression.penalty
         l1, l2 = (self.level * cost[self.support] for cost in penalty)
-        chosen, self._gains = self._seen.chosen, regression.gains[: self._seen.chosen.size]
-        slopes = slopes_of(chosen, self._seen.values, self.support, l2 * self.values)
+        self._chosen, self._gains = seen.chosen, regression.gains[: seen.chosen.size]
+        slopes = slopes_of(seen.chosen, seen.values, self.support, l2 * self.values)
 
         def work(begin: int, end: int) -> float:
-            some = [array[begin:end] for array in (chosen, slopes, self._gains)]
+            some = [array[begin:end] for array in (seen.chosen, slopes, self._gains)]
             return survey(*some, self.level, penalty.l1, regression.norms)
 
-        steepest = max(regression.features.team.share(chosen.size, work))
+        steepest = max(regression.features.team.share(seen.chosen.size, work))
         self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, self.values)
         self.bound = max(self.bound, self.standing.bound)
-        return max(self.standing.objective - self.bound, 0.0)
+        self.gap = max(self.standing.objective - self.bound, 0.0)
+        return self.gap <= self.target
 
     def wants(self) -> Wanted:
         """The correlations that it wants to see."""
-        return Wanted(self.fit.residual, self.level, self.regression.penalty.l1, self.support)
+        return Wanted(self.fit.residual, self.level, self.support)
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
@@ -198,19 +200,14 @@ class Attempt:
             return
         all_of_them = self.candidates is self.regression.usable  # which other attempts begin with, too
         self.screened, kept = gap, np.empty_like(self.candidates) if all_of_them else self.candidates
-        radius = safe_radius(self.standing.gap, self.regression.loss.curvature)
-        norms, l1 = self.regression.norms, self.regression.penalty.l1
-
-        def work(begin: int, end: int) -> tuple[int, int]:
-            some = self.candidates[begin:end], kept[begin:end]
-            return begin, outside_sphere(*some, self._seen.bounds, self.standing.scale, radius, norms, self.level, l1)
-
-        self.candidates = closed_up(self.regression.features.team.share(kept.size, work), kept)
+        scale, radius = self.standing.scale, safe_radius(self.standing.gap, self.regression.loss.curvature)
+        possible = self.regression.correlations.possible
+        self.candidates = possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         others = self.regression.size(self.support) - self.support.size
-        return union(largest(self._gains, self._seen.chosen, others, self.regression.features.team), self.support)
+        return union(largest(self._gains, self._chosen, others, self.regression.features.team), self.support)
 
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
@@ -219,9 +216,12 @@ def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
     regression, solutions = attempts[0].regression, []
     wanted = [attempt.wants() for attempt in attempts]
     for attempt, seen in zip(attempts, regression.correlations.see_all(wanted, regression.usable), strict=True):
-        if (found := attempt.judge(seen)) is None:
+        if not attempt.look(seen):
             break
-        solutions.append(found)
+        solutions.append(attempt.solution(attempt.standing.objective))
+    regression.correlations.learn(attempt.fit.residual, seen)
+    if len(solutions) < len(attempts):
+        attempt.go_on()
     return solutions
 
 

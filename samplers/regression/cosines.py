@@ -1,0 +1,174 @@
+"""Cosines of the angles between columns and residuals: what is known of them, and what that tells of another residual.
+
+If a column is at the angle s of a residual, and that at the angle t of another, the column's cosine with the other is
+at most |cos s cos t| + |sin s sin t|.
+
+A look at what is known takes as long as memory does, of which several threads get no more than one: it is five bytes
+for a column, and four for its limit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_inlined_kernel, reordered_kernel
+from samplers.regression.columns import copy
+from samplers.regression.runs import BLOCK, is_run
+
+NOTHING = 0  # the number of no residual
+MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
+
+
+class Known(NamedTuple):
+    """What is known of p columns."""
+
+    numbers: np.ndarray  # uint8 (p,), of residuals
+    cosines: np.ndarray  # float32 (p,), with these
+
+
+class Angles(NamedTuple):
+    """Between a residual and the k that have numbers. float32 (k,), no less than they are."""
+
+    cosines: np.ndarray
+    sines: np.ndarray
+
+
+@reordered_kernel
+def set_limits(l1, norms, limits):
+    """Fill in limits, float32 (p,), of cosines: l1 / |x| as a share of the largest, which is returned; 0 for columns
+    that are 0. l1, norms: float64 (p,)."""
+    scale = 0.0
+    for j in range(limits.size):
+        if norms[j] > 0.0:
+            scale = max(scale, l1[j] / norms[j])
+    for j in range(limits.size):
+        limits[j] = l1[j] / norms[j] / scale * (1.0 - MARGIN) if norms[j] > 0.0 and scale > 0.0 else 0.0
+    return scale
+
+
+class Block(NamedTuple):
+    """Of some columns, at most BLOCK, to work with. float32 (BLOCK,)."""
+
+    cosines: np.ndarray
+    limits: np.ndarray
+    of_angles: np.ndarray
+    sines: np.ndarray
+    excess: np.ndarray
+
+
+def block() -> Block:
+    return Block(*np.empty((5, BLOCK), np.float32))
+
+
+@reordered_kernel
+def are_same(numbers):
+    same = 0
+    for i in range(numbers.size):
+        same += numbers[i] == numbers[0]
+    return same == numbers.size
+
+
+@reordered_kernel
+def look_up(numbers, angles, block):
+    """The angles of some residuals, apart from what is reckoned with them: of that the compiler makes vectors."""
+    if are_same(numbers):
+        block.of_angles[: numbers.size] = angles.cosines[numbers[0]]
+        block.sines[: numbers.size] = angles.sines[numbers[0]]
+    else:
+        for i in range(numbers.size):
+            block.of_angles[i], block.sines[i] = angles.cosines[numbers[i]], angles.sines[numbers[i]]
+
+
+@reordered_kernel
+def exceed(cosines, limits, level, spare, block):
+    """Find by how much the largest cosines that some columns may have are too large; returns how many are."""
+    many = 0
+    for i in range(cosines.size):
+        cosine = cosines[i]
+        most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
+        block.excess[i] = most - level * limits[i] + spare
+        many += block.excess[i] > 0.0
+    return many
+
+
+@reordered_kernel
+def bound(known, limits, angles, candidates, level, spare, block, chosen):
+    """Write to `chosen`, int64 (m,), which may be `candidates`, int64 (m,), those of the latter whose cosines may be
+    above level * limit - spare, float32; returns how many."""
+    count = 0
+    for begin in range(0, candidates.size, BLOCK):
+        some = candidates[begin : begin + BLOCK]
+        size = some.size
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            look_up(known.numbers[run], angles, block)
+            many = exceed(known.cosines[run], limits[run], level, spare, block)
+        else:
+            for i in range(size):
+                j = some[i]
+                number = known.numbers[j]
+                block.cosines[i], block.limits[i] = known.cosines[j], limits[j]
+                block.of_angles[i], block.sines[i] = angles.cosines[number], angles.sines[number]
+            many = exceed(block.cosines[:size], block.limits[:size], level, spare, block)
+        if many == size:
+            copy(some, chosen[count : count + size])
+        elif many > 0:
+            for i in range(size):  # all are written, and most written over: the processor guesses branches wrong
+                chosen[count] = some[i]
+                count += block.excess[i] > 0.0
+            count -= many
+        count += many
+    return count
+
+
+@reordered_kernel
+def count(numbers, counts):
+    """Count some numbers, uint8, which are often all the same: to add one after the other waits for each."""
+    same = 0
+    for i in range(numbers.size):
+        same += numbers[i] == numbers[0]
+    counts[numbers[0]] += same
+    if same < numbers.size:
+        for i in range(numbers.size):
+            counts[numbers[i]] += numbers[i] != numbers[0]
+
+
+@reordered_inlined_kernel
+def cosine_of(value, length, norm):
+    return max(min(value / length / norm, 1.0), -1.0)
+
+
+@reordered_kernel
+def learn_run(known, values, number, length, norms):
+    for i in range(values.size):
+        known.numbers[i], known.cosines[i] = number, cosine_of(values[i], length, norms[i])
+
+
+@reordered_kernel
+def learn(known, lost, chosen, values, number, length, norms):
+    """Note what the inner products of chosen columns with the residual of a number, and of that length, tell.
+
+    lost: int64, zeros, get how many of the columns knew each residual. chosen: int64 (m,). values: float64 (m,).
+    """
+    for begin in range(0, chosen.size, BLOCK):
+        some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            of_run = Known(known.numbers[run], known.cosines[run])
+            count(of_run.numbers, lost)
+            learn_run(of_run, found, number, length, norms[run])
+        else:
+            for i in range(some.size):
+                j = some[i]
+                lost[known.numbers[j]] += 1
+                known.numbers[j], known.cosines[j] = number, cosine_of(found[i], length, norms[j])
+
+
+@reordered_kernel
+def forget(known, number):
+    """Let the columns that know the residual of a number know nothing."""
+    for j in range(known.numbers.size):
+        if known.numbers[j] == number:
+            known.numbers[j], known.cosines[j] = NOTHING, 0.0
