@@ -45,7 +45,7 @@ def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray,
 
 
 @reordered_kernel
-def survey_run(slopes, gains, level, l1, norms, steepest):
+def survey_block(slopes, gains, level, l1, norms, steepest):
     for i in range(slopes.size):
         gains[i] = max(abs(slopes[i]) - level * l1[i], 0.0) / norms[i]
     steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
@@ -58,26 +58,31 @@ def survey_run(slopes, gains, level, l1, norms, steepest):
 
 
 @reordered_kernel
-def survey(chosen, slopes, gains, level, l1, norms):
-    """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
-    (m,). l1, norms: float64 (p,).
-
-    gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
-    """
+def survey_columns(chosen, slopes, gains, level, l1, norms, scattered):
+    """See `survey`. scattered: float64 (2, BLOCK), to work with."""
     steepest = 1.0
     for begin in range(0, chosen.size, BLOCK):
         end = min(begin + BLOCK, chosen.size)
         some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1
         if is_run(some):
-            of_run = l1[first:last], norms[first:last]
-            steepest = survey_run(slopes[begin:end], gains[begin:end], level, *of_run, steepest)
+            of_block = l1[first:last], norms[first:last]
         else:
-            for i in range(begin, end):
-                j = chosen[i]
-                slope, most = abs(slopes[i]), level * l1[j]
-                steepest = max(steepest, slope / most)
-                gains[i] = max(slope - most, 0.0) / norms[j]
+            of_block = scattered[0, : some.size], scattered[1, : some.size]
+            for i in range(some.size):
+                of_block[0][i], of_block[1][i] = l1[some[i]], norms[some[i]]
+        steepest = survey_block(slopes[begin:end], gains[begin:end], level, *of_block, steepest)
     return steepest
+
+
+def survey(
+    chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, level: float, l1: np.ndarray, norms: np.ndarray
+) -> float:
+    """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
+    (m,). l1, norms: float64 (p,).
+
+    gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
+    """
+    return survey_columns(chosen, slopes, gains, level, l1, norms, np.empty((2, BLOCK)))
 
 
 def standing(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> Standing:

@@ -180,7 +180,8 @@ class Attempt:
         slopes = slopes_of(seen.chosen, seen.values, self.support, l2 * self.values)
 
         def work(begin: int, end: int) -> float:
-            some = [array[begin:end] for array in (seen.chosen, slopes, self._gains)]
+            of_share = slice(begin, end)
+            some = seen.chosen[of_share], slopes[of_share], self._gains[of_share]
             return survey(*some, self.level, penalty.l1, regression.norms)
 
         steepest = max(regression.features.team.share(seen.chosen.size, work))
