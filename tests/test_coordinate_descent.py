@@ -124,13 +124,15 @@ def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
     b, residual = np.zeros(9), target.copy()
     chosen = np.array([8, 2, 5, 2, 0])
     for _ in range(3):
-        expected = b.copy()
+        expected, turned = b.copy(), 0
         for j in chosen:
+            before = np.sign(expected[j])
             others = target - a @ expected + a[:, j] * expected[j]
             slope, curvature = a[:, j] @ others, a[:, j] @ a[:, j] + ridge
             if curvature > 1e-9:
                 expected[j] = np.sign(slope) * max(abs(slope) - problem.l1[j], 0) / curvature
-        sweep(problem, chosen, b, residual, np.empty(len(problem.basis)))
+            turned += np.sign(expected[j]) != before
+        assert sweep(problem, chosen, b, residual, np.empty(len(problem.basis))) == turned
         np.testing.assert_allclose(b, expected, atol=1e-9)
         np.testing.assert_allclose(residual, target - a @ b, atol=1e-12)
 

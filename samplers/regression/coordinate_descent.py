@@ -20,12 +20,13 @@ def soften(value, threshold):
 
 @reordered_kernel
 def sweep(problem, chosen, coefficients, residual, shift):
-    """Descend along each chosen coordinate in turn.
+    """Descend along each chosen coordinate in turn; returns how many have another sign than before, or none.
 
     chosen: int64 (m,). coefficients: float64 (W,), and residual: float64 (n,), are brought up to date. shift: float64
     (k,), where the residual lies along the basis meanwhile.
     """
     shift[:] = 0.0
+    turned = 0
     for i in range(chosen.size):
         j = chosen[i]
         curvature, old = problem.curvatures[j], coefficients[j]
@@ -35,10 +36,12 @@ def sweep(problem, chosen, coefficients, residual, shift):
         new = soften(slope + curvature * old, problem.l1[j]) / curvature
         if new != old:
             coefficients[j] = new
+            turned += new * old <= 0.0
             add(problem.columns, j, old - new, residual)
             for m in range(shift.size):
                 shift[m] += (old - new) * problem.along[m, j]
     project(problem.basis, residual)
+    return turned
 
 
 @reordered_kernel
