@@ -37,6 +37,7 @@ class Work(NamedTuple):
     gram: Rows | Images  # of the face
     sums: np.ndarray  # (6 + k, CHUNKS), of chunks
     values: np.ndarray  # (W,), of the face
+    changes: np.ndarray  # (W,), of these, so far
     signs: np.ndarray  # (W,), of the face; 0 for what has come to 0
     gradient: np.ndarray  # (W,), minus that, of the face
     direction: np.ndarray  # (W,), of the face
@@ -53,6 +54,7 @@ def work_for(problem: Quadratic, rows: int) -> Work:
         gram=memory_for(problem.columns, rows),
         sums=np.empty((_BASIS + basis, CHUNKS)),
         values=np.empty(coefficients),
+        changes=np.empty(coefficients),
         signs=np.empty(coefficients),
         gradient=np.empty(coefficients),
         direction=np.empty(coefficients),
@@ -70,7 +72,7 @@ def begin(member, problem, size, coefficients, residual, work):
     for i in range(first, last):
         j = work.face[i]
         b, sign = coefficients[j], np.sign(coefficients[j])
-        work.values[i], work.signs[i], work.direction[i] = b, sign, 0.0
+        work.values[i], work.changes[i], work.signs[i], work.direction[i] = b, 0.0, sign, 0.0
         work.gradient[i] = dot(problem.columns, j, residual) - problem.l2[j] * b - sign * problem.l1[j]
 
 
@@ -150,6 +152,7 @@ def go(member, size, length, work):
         left = 0.0
         for i in range(c * each, min((c + 1) * each, size)):
             work.values[i] += length * work.direction[i]
+            work.changes[i] += length * work.direction[i]
             if work.values[i] * work.signs[i] <= 0.0:
                 work.signs[i] = 0.0
             work.gradient[i] = abs(work.signs[i]) * (work.gradient[i] - length * work.change[i])
@@ -170,14 +173,13 @@ def put_to_zero(member, problem, size, work):
 
 @reordered_kernel
 def finish(member, problem, size, coefficients, residual, work):
-    """Bring coefficients and residual up to date."""
+    """Bring coefficients and residual up to date. The residual has what coefficients lose by rounding: where large ones
+    cancel, that is more of their columns than the gap allows."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
-        j = work.face[i]
-        work.direction[i] = work.values[i] - coefficients[j]
-        coefficients[j] = work.values[i]
+        coefficients[work.face[i]] = work.values[i]
     meet(member)
-    subtract(member, problem.columns, work.face[:size], work.gram, work.direction[:size], residual)
+    subtract(member, problem.columns, work.face[:size], work.gram, work.changes[:size], residual)
     meet(member)
     if member.rank == 0:
         project(problem.basis, residual)

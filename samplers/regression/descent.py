@@ -22,11 +22,11 @@ _PATIENCE = 5  # rounds that lower it by no more
 
 
 @reordered_kernel
-def approach(problem, every, sweeps, coefficients, residual, work):
+def approach(problem, every, coefficients, residual, work):
     """Coordinate descent of a round; coefficients and residual are kept to go back to. Returns the objective, and how
     many coefficients are not 0: those are in work.face."""
     sweep(problem, every, coefficients, residual, work.shift)
-    for _ in range(sweeps - 1):
+    for _ in range(_SWEEPS - 1):
         size = support(coefficients, work.face)
         if sweep(problem, work.face[:size], coefficients, residual, work.shift) <= _SETTLED * size:
             break
@@ -57,7 +57,7 @@ def descend(
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
-        before, size = approach(problem, every, _SWEEPS, coefficients, residual, work)
+        before, size = approach(problem, every, coefficients, residual, work)
         team.run(polish, problem, size, int(steps), enough, coefficients, residual, work)
         objective, gap = judge(problem, before, coefficients, residual, work)
         bound = max(bound, objective - gap)
