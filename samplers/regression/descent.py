@@ -12,7 +12,7 @@ from samplers.regression.quadratic import Quadratic, gap_of, objective_of
 from samplers.regression.team import ALONE, Team
 
 _SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
-_SETTLED = 0.03  # of these: if a sweep changes the signs of no more, they are found
+_SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
 _STEPS = 20  # of conjugate gradients in the first round, at most
 _MORE = 1.2  # times as many in each round after it
 _ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
