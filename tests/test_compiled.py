@@ -122,13 +122,13 @@ GROWN = """
 import sys
 import numpy as np
 from blocks import compiled
-from samplers.regression import correlations, selection
+from samplers.regression import cosines, selection
 compiled._MOST_GROWTH = -1 << 60  # every process has grown too much
 compiled.event.register("numba:compile", compiled._Growth())
 (compiled.CACHE / "of-another-process.nbc").touch()
-correlations.count(np.zeros(3, np.uint8), np.zeros(1, np.int64))  # nothing was added before: it is compiled
+cosines.count(np.zeros(3, np.uint8), np.zeros(1, np.int64))  # nothing was added before: it is compiled
 print("added", flush=True)
-selection.choose_above(0.0, np.ones(3, np.float32), np.zeros(3, np.int64), 0)
+selection.count_above(0.0, np.ones(3, np.float32))
 print("went on")
 """
 

@@ -58,8 +58,7 @@ class Correlations:
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[NOTHING] = norms.size
-        self._last = np.zeros(features.rows)  # a residual
-        self._products = np.zeros(_KEPT)  # of that with those that are kept
+        self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
@@ -102,7 +101,7 @@ class Correlations:
         level: float,
         spare: float,
     ) -> np.ndarray:
-        length = max(math.sqrt(inner(residual, residual)), sys.float_info.min)
+        length = max(math.sqrt(self._square_of(residual)), sys.float_info.min)
         with np.errstate(over="ignore"):
             limits = np.clip(np.array([level * self._scale, spare]) / length, -_MOST, _MOST).astype(np.float32)
 
@@ -144,23 +143,27 @@ class Correlations:
         """Know what `arrays` was."""
         for name, array in self.arrays().items():
             array[:] = arrays[name]
-        self._last = np.zeros(self._features.rows)
+        self._last = np.empty(0)
 
     def _angles(self, residual: np.ndarray) -> Angles:
         """To each of the residuals that are kept."""
-        if residual is not self._last:  # most are asked for several times
-            used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
-            self._last, self._products = residual, np.zeros(_KEPT)
-            self._products[:used] = products(self._residuals[:used], residual)
-        known, lengths = self._squares > 0, np.sqrt(self._squares * inner(residual, residual))
+        known, lengths = self._squares > 0, np.sqrt(self._squares * self._square_of(residual))
         cosines = np.divide(self._products, lengths, out=np.zeros(_KEPT), where=lengths > 0)
         sines = np.where(known, np.sqrt(np.maximum(1 - cosines**2, 0.0) + _ROUNDED), _FAR)
         return Angles(*((1 + MARGIN) * np.stack([cosines, sines])).astype(np.float32))
 
+    def _square_of(self, residual: np.ndarray) -> float:
+        """That of a residual, whose products with those that are kept are known from then on."""
+        if residual is not self._last:  # most are asked for several times
+            used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
+            self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
+            self._products[:used] = products(self._residuals[:used], residual)
+        return self._square
+
     def learn(self, residual: np.ndarray, seen: Seen) -> None:
         """Keep a residual and what was read for it, if need be in the place of the one that the fewest columns know."""
         chosen, values = seen
-        square = inner(residual, residual)
+        square = self._square_of(residual)
         if square == 0:
             return
         number = 1 + int(np.argmin(self._counts[1:]))
@@ -169,7 +172,7 @@ class Correlations:
             self._counts[NOTHING] += self._counts[number]
             self._counts[number] = 0
         self._residuals[number], self._squares[number] = residual, square
-        self._products[number : number + 1] = products(self._residuals[number : number + 1], self._last)
+        self._products[number : number + 1] = products(self._residuals[number : number + 1], residual)
 
         def work(begin: int, end: int) -> np.ndarray:
             lost = np.zeros(_KEPT, np.int64)

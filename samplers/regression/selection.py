@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.team import ALONE, Team, closed_up
+from samplers.regression.team import ALONE, Team
 
 _SAMPLE = 1 << 14  # numbers: what all of them are like
 _MORE = 1.5  # times as many as are wanted should be above the limit that a sample suggests
@@ -43,20 +43,29 @@ def _likely_limit(gains: np.ndarray, size: int) -> float:
 
 def _above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
     """The numbers of gains above the limit, int64, ascending."""
-    found = np.empty(gains.size, np.int64)
 
-    def work(begin: int, end: int) -> tuple[int, int]:
-        return begin, choose_above(limit, gains[begin:end], found[begin:end], begin)
+    def work(begin: int, end: int) -> np.ndarray:
+        some = gains[begin:end]
+        found = np.empty(count_above(limit, some) + 1, np.int64)  # no larger: what is fresh takes long to get
+        choose_above(limit, some, found, begin)
+        return found[:-1]
 
-    return closed_up(team.share(gains.size, work), found)
+    return np.concatenate(team.share(gains.size, work))
+
+
+@reordered_kernel
+def count_above(limit, gains):
+    count = 0
+    for i in range(gains.size):
+        count += gains[i] > limit
+    return count
 
 
 @reordered_kernel
 def choose_above(limit, gains, found, first):
-    """Write to `found`, int64 (m,), the numbers of gains, float32 (m,), above the limit, the first of which has the
-    number `first`; returns how many there are."""
+    """Write to `found`, int64 (m+1,), the numbers of the m gains, float32, above the limit, the first of which has the
+    number `first`."""
     count = 0
     for i in range(gains.size):  # without a branch: all are written, and most written over
         found[count] = first + i
         count += gains[i] > limit
-    return count
