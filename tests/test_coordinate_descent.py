@@ -22,7 +22,7 @@ from samplers.regression.free_columns import orthonormal
 from samplers.regression.gram import arrange, memory_for, multiply, subtract
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
 from samplers.regression.team import ALONE, Team
-from samplers.regression.vectors import products, project
+from samplers.regression.vectors import project
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
@@ -135,16 +135,6 @@ def test_a_sweep_finds_the_best_of_each_coordinate_in_turn(seed, free, ridge):
         assert sweep(problem, chosen, b, residual, np.empty(len(problem.basis))) == turned
         np.testing.assert_allclose(b, expected, atol=1e-9)
         np.testing.assert_allclose(residual, target - a @ b, atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 7, 8, 1000, 50_001])
-def test_the_product_of_a_row_has_the_same_bits_whatever_rows_are_with_it(size):
-    """A run that goes on from its state finds those of all kept residuals anew, others that of the latest only."""
-    random = np.random.default_rng(size)
-    rows, vector = random.standard_normal((24, size)), random.standard_normal(size)
-    for count in (1, 2, 3, 24):
-        alone = [products(rows[i : i + 1], vector)[0] for i in range(count)]
-        assert products(rows[:count], vector).tobytes() == np.array(alone).tobytes()
 
 
 BY_COLUMNS, BY_ROWS = 0.0, 1.0  # a share of the rows that no column, or each, has fewer values than

@@ -19,13 +19,14 @@ from samplers.regression.cosines import MARGIN, NOTHING, Angles, Known, block, b
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_level
 from samplers.regression.selection import largest
-from samplers.regression.team import closed_up
-from samplers.regression.vectors import inner, products
+from samplers.regression.team import ALONE, closed_up
+from samplers.regression.vectors import inner
 
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
 _FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
 _MOST = 1e25  # of a level, as a cosine
+_LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
 _ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
 
 
@@ -157,8 +158,12 @@ class Correlations:
         if residual is not self._last:  # most are asked for several times
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
             self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
-            self._products[:used] = products(self._residuals[:used], residual)
+            team = self._features.team if used * residual.size > _LONG else ALONE
+            team.each(range(used), self._multiply)
         return self._square
+
+    def _multiply(self, number: int) -> None:
+        self._products[number] = inner(self._residuals[number], self._last)
 
     def learn(self, residual: np.ndarray, seen: Seen) -> None:
         """Keep a residual and what was read for it, if need be in the place of the one that the fewest columns know."""
@@ -172,7 +177,7 @@ class Correlations:
             self._counts[NOTHING] += self._counts[number]
             self._counts[number] = 0
         self._residuals[number], self._squares[number] = residual, square
-        self._products[number : number + 1] = products(self._residuals[number : number + 1], residual)
+        self._multiply(number)
 
         def work(begin: int, end: int) -> np.ndarray:
             lost = np.zeros(_KEPT, np.int64)
