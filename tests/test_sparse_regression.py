@@ -17,7 +17,9 @@ from sklearn.linear_model import ElasticNet, LogisticRegression
 from blocks.errors import RequestError, WorkFailed
 from samplers.regression import correlations, descent, duality, features, selection, team, working_sets
 from samplers.regression.features import features_of_matrix
+from samplers.regression.path_solver import PathFit
 from samplers.regression.sparse_regression import Model, SparseRegression
+from samplers.regression.working_sets import Solution
 
 RATIOS = (0.5, 0.1, 0.01)
 _THREE = team.Team(3)
@@ -288,6 +290,45 @@ def test_the_strong_rule_proposes_the_likeliest_columns(genes):
     slopes = np.abs(genes.x.T @ start.fit.residual) / regression.penalty.l1
     left_out = np.setdiff1d(every, few)
     assert slopes[few].min() >= slopes[left_out].max() * (1 - 2**-7)
+
+
+def chained_columns(random: np.random.Generator, rows: int, columns: int) -> scipy.sparse.csc_array:
+    """Each is the one before but for one of its ten entries."""
+    places, values = [random.choice(rows, 10, replace=False)], [random.standard_normal(10)]
+    for _ in range(1, columns):
+        changed, other = random.integers(10), random.choice(np.setdiff1d(np.arange(rows), places[-1]))
+        places.append(np.where(np.arange(10) == changed, other, places[-1]))
+        values.append(np.where(np.arange(10) == changed, random.standard_normal(), values[-1]))
+    x = scipy.sparse.coo_array((np.concatenate(values), (np.concatenate(places), np.repeat(np.arange(columns), 10))))
+    return x.tocsc()
+
+
+def test_a_path_that_goes_on_from_its_state_is_the_same():
+    """Bit for bit, from steps that have found columns to be missing further on."""
+    random = np.random.default_rng(0)
+    x = chained_columns(random, 500, 5000)
+    y = 2 * x[:, ::166] @ random.standard_normal(31) + random.standard_normal(500)
+
+    def begun() -> PathFit:
+        fit = PathFit(SparseRegression(features_of_matrix(x), y), 1.0, 1e-5)
+        fit.begin(levels[0])
+        return fit
+
+    def to_the_end(fit: PathFit, found: list[Solution]) -> list[Solution]:
+        while fit.attempt:
+            states.append(({name: array.copy() for name, array in fit.arrays().items()}, found))
+            found = found + fit.step(levels[len(found) :])
+        return found
+
+    levels, states = SparseRegression(features_of_matrix(x), y).levels(60, 0.01), []
+    solutions = to_the_end(begun(), [])
+    some = [(state, found) for state, found in states if state["missed"].size][::4]
+    assert len(some) > 4
+    for state, found in some:
+        again = begun()
+        again.restore(state)
+        for one, other in zip(to_the_end(again, found), solutions, strict=True):
+            assert one.values.tobytes() == other.values.tobytes()
 
 
 @settings(max_examples=100)

@@ -15,6 +15,7 @@ from ooc.disk_speed import measure_disk
 from samplers.regression.design_features import DesignFeatures
 from samplers.regression.path_plan import disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
+from samplers.regression.working_sets import FURTHER
 
 WITHIN = 0.25  # of what is planned: memory that runs were found to hold
 _SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was not found to
@@ -26,7 +27,7 @@ _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
     f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 12 to"
     " 14 were measured for 100, and up to 15 for a single small one",
-    f"those of a working set, two for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
+    f"those of a working set, three for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
     " take several times as long",
     "columns have average lengths, and half as many coefficients as at the end are in the model on the way",
 )
@@ -59,7 +60,7 @@ def plan_regression(
     cells = design.rows * design.columns if design.dense else design.entries
     at_once = min(plan.workers, program.regressions)
     copies = _COPIES + _SORTED * (not design.dense) + _SCALED * (folds > 0)
-    largest = min(max(_SMALLEST, 2 * nonzeros), design.columns) * cells // design.columns
+    largest = min(max(_SMALLEST, FURTHER * nonzeros), design.columns) * cells // design.columns
     passes = (_FIRST + _EACH * (length - 1)) * program.regressions
     read = round(passes * design.data_bytes)
     speed = speed or entries_per_s(design)

@@ -22,6 +22,7 @@ from samplers.regression.program import RegressionProgram
 from samplers.regression.sparse_regression import SparseRegression
 from samplers.regression.working_sets import AHEAD, Attempt, Solution, judge_all
 
+_NONE = np.empty(0, np.int64)
 _NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
 
 
@@ -45,6 +46,7 @@ class PathFit:
         self.attempt: Attempt | None = None
         self._before = 0.0  # the level of the last solution
         self._ahead = 1  # values of lambda that the next pass is for
+        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by level
 
     def begin(self, level: float) -> None:
         """Be about to look for the solution for the first lambda."""
@@ -60,6 +62,7 @@ class PathFit:
             solutions = [found] if found else []
         else:
             solutions = judge_all(attempts)
+            self._missed |= {further.level: further.working for further in attempts[len(solutions) + 1 :]}
         self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
         if not solutions:
             self.attempt = attempts[0]
@@ -71,6 +74,7 @@ class PathFit:
             self.attempt = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
         else:
             self.attempt = None
+        self._missed = {level: some for level, some in self._missed.items() if level < self._before}
         return solutions
 
     def _attempts(self, levels: np.ndarray) -> list[Attempt]:
@@ -83,10 +87,8 @@ class PathFit:
         for level in (self._share * levels[1 : self._ahead]).tolist():
             if level * REACH < self._before:
                 break
-            last = attempts[-1]
-            following = Attempt.beginning(last.regression, level, last.solution(np.nan), last.target, self._before)
-            following.solve_working_set()
-            attempts.append(following)
+            attempts.append(attempts[-1].following(level, self._before, self._missed.get(level, _NONE)))
+            attempts[-1].solve_working_set()
         return attempts
 
     def _beginning(self, level: float, start: Solution, target: float) -> Attempt:
@@ -107,6 +109,9 @@ class PathFit:
             "residual": attempt.fit.residual,
             "candidates": attempt.candidates,
             "working": attempt.working,
+            "missed_levels": np.array(list(self._missed)),
+            "missed_sizes": np.array([columns.size for columns in self._missed.values()], np.int64),
+            "missed": np.concatenate([_NONE, *self._missed.values()]),
             **known.arrays(),
         }
 
@@ -116,6 +121,9 @@ class PathFit:
             return
         *numbers, loss, self._before, ahead = arrays["numbers"].tolist()
         self._ahead = int(ahead)
+        ends = np.cumsum(arrays["missed_sizes"])
+        missed = [some.copy() for some in np.split(arrays["missed"], ends)[: ends.size]]
+        self._missed = dict(zip(arrays["missed_levels"].tolist(), missed, strict=True))
         names = "columns", "values", "scores", "free", "residual", "candidates", "working"
         support, values, scores, free, residual, candidates, working = (arrays[name].copy() for name in names)
         told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))

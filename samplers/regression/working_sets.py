@@ -28,6 +28,7 @@ from samplers.regression.selection import largest, union
 _FIRST = 100  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
 _GROWTH = 2  # columns for each coefficient that is not 0
+FURTHER = 3  # the same if it is for a level further on, before correlations are read: what is missed costs a pass
 _INNER = 0.3  # of the gap: what is left to the problem on the working set
 _SMALL = 0.01  # of all entries: solving a problem on so few takes less than a look at all columns
 _DEEPER = 0.03  # of what would be left to it: a better next working set is worth more
@@ -82,9 +83,9 @@ class Regression:
         level = max(self.features.team.share(seen.chosen.size, work))
         return Solution(level, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
-    def size(self, support: np.ndarray) -> int:
+    def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
         """Columns of a working set, given those that have coefficients."""
-        return max(_FIRST, self.features.count // _SHARE, _GROWTH * support.size)
+        return max(_FIRST, self.features.count // _SHARE, growth * support.size)
 
     def solve(self, level: float, start: Solution, target: float) -> Solution:
         """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
@@ -114,19 +115,24 @@ class Attempt:
     stalled: int = 0  # working sets that brought it no further
 
     @classmethod
-    def beginning(
-        cls, regression: Regression, level: float, start: Solution, target: float, read: float | None = None
-    ) -> Attempt:
-        """From the solution for another level; the first working set is what the strong rule proposes.
-
-        read: the level for which correlations were read last, if that is not the other level.
-        """
-        before = start.level if read is None else read
-        most = regression.size(start.support)
-        every, goal = regression.usable, _ALMOST * target
-        working = regression.correlations.strong(start.fit.residual, level, before, every, most)
+    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
+        """From the solution for another level; the first working set is what the strong rule proposes."""
+        every, most = regression.usable, regression.size(start.support)
+        working = regression.correlations.strong(start.fit.residual, level, start.level, every, most)
         working = union(working, start.support) if working.size else working
-        return cls(regression, level, target, start.support, start.values, start.fit, every, working, goal)
+        return cls(regression, level, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
+
+    def following(self, level: float, read: float, missed: np.ndarray) -> Attempt:
+        """One for a level further on, before this one is known to be a solution.
+
+        read: the level for which correlations were read last. missed: int64, ascending, columns that are known to be
+        needed besides what the strong rule proposes.
+        """
+        regression, every = self.regression, self.regression.usable
+        most = regression.size(self.support, FURTHER)
+        working = union(regression.correlations.strong(self.fit.residual, level, read, every, most), missed)
+        began = self.support, self.values, self.fit, every, union(working, self.support)
+        return Attempt(regression, level, self.target, *began, _ALMOST * self.target)
 
     def improve(self) -> Solution | None:
         """Solve the problem on the working set and look at all columns; returns the solution if that is it.
@@ -213,16 +219,20 @@ class Attempt:
 
 def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
     """Look at all columns once for several attempts that have ruled none out, each from the one before, with working
-    sets that are solved: the solutions, up to the first that is none."""
+    sets that are solved: the solutions, up to the first that is none. Those after it have their next working sets."""
     regression, solutions = attempts[0].regression, []
     wanted = [attempt.wants() for attempt in attempts]
-    for attempt, seen in zip(attempts, regression.correlations.see_all(wanted, regression.usable), strict=True):
+    looks = regression.correlations.see_all(wanted, regression.usable)
+    for attempt, seen in zip(attempts, looks, strict=True):
         if not attempt.look(seen):
             break
         solutions.append(attempt.solution(attempt.standing.objective))
     regression.correlations.learn(attempt.fit.residual, seen)
     if len(solutions) < len(attempts):
         attempt.go_on()
+    for further, seen in zip(attempts[len(solutions) + 1 :], looks[len(solutions) + 1 :], strict=True):
+        further.look(seen)
+        further.working = further.working_set()
     return solutions
 
 
