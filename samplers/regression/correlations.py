@@ -63,7 +63,7 @@ class Correlations:
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
-        """Those of candidates, int64 (m,); what was read is known from then on."""
+        """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on."""
         chosen = self._needed(wanted, candidates)
         values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
         self.columns_read += chosen.size

@@ -25,8 +25,8 @@ _SMALLEST = 100  # columns of a working set
 _COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is sparse; if rows have weights, as of folds
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
-    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 12 to"
-    " 14 were measured for 100, and up to 15 for a single small one",
+    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 9 to"
+    " 12 were measured for 100, and up to 15 for a single small one",
     f"those of a working set, three for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
     " take several times as long",
     "columns have average lengths, and half as many coefficients as at the end are in the model on the way",
