@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+_GAP = 1 << 14  # bytes: to leave out fewer takes longer than to read them
+_AT_ONCE = 1 << 17  # bytes: of more, kernels may read but the beginning
 _POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise; Python 3.13 has no names for them
 
 
@@ -28,22 +30,27 @@ def ask_for(part: np.ndarray) -> None:
 
 
 def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-    """The same for runs of an array, int64 (R,): where they begin and end, counted along its first axis."""
+    """The same for runs of an array, int64 (R,), ascending: where they begin and end, counted along its first axis; and
+    for what is between them where that is little."""
     whole, first = _file_of(array)
-    if whole is None or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
+    if whole is None or not begins.size or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
         return
-    pages = (first + array.strides[0] * begins) // mmap.PAGESIZE * mmap.PAGESIZE
-    sizes = first + array.strides[0] * ends - pages
-    for page, size in zip(pages.tolist(), sizes.tolist(), strict=True):
-        whole.madvise(advice, page, size)
+    begins, ends = first + array.strides[0] * begins, first + array.strides[0] * ends
+    apart = np.flatnonzero(begins[1:] - ends[:-1] > _GAP)
+    begins, ends = begins[np.append(0, apart + 1)], ends[np.append(apart, -1)]
+    for begin, end in zip((begins // mmap.PAGESIZE * mmap.PAGESIZE).tolist(), ends.tolist(), strict=True):
+        for at in range(begin, end, _AT_ONCE):
+            whole.madvise(advice, at, min(_AT_ONCE, end - at))
 
 
 def say_order(array: np.ndarray, *, streamed: bool) -> None:
-    """Tell the kernel of the file that an array lies in whether it will be read from end to end, or here and there:
-    then nothing is read that is not asked for or touched."""
+    """Tell the kernel of the file that an array lies in whether it will be read from end to end, then in large pages if
+    it has them, or here and there: then nothing is read that is not asked for or touched."""
     whole, _ = _file_of(array)
-    if whole is not None and hasattr(mmap, "MADV_SEQUENTIAL"):
-        whole.madvise(mmap.MADV_SEQUENTIAL if streamed else mmap.MADV_RANDOM)
+    for name in ("SEQUENTIAL", "HUGEPAGE") if streamed else ("RANDOM", "NOHUGEPAGE"):
+        if whole is not None and hasattr(mmap, f"MADV_{name}"):
+            with suppress(OSError):  # a kernel may know of it and not have it
+                whole.madvise(getattr(mmap, f"MADV_{name}"))
 
 
 def populate(part: np.ndarray) -> None:

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from blocks import Design
 from blocks.errors import WorkFailed
-from samplers.regression import design_features
 from samplers.regression import features as features_module
-from samplers.regression.columns import dense
+from samplers.regression import read_ahead
+from samplers.regression.columns import DenseColumns, dense
 from samplers.regression.design_features import DesignFeatures, design_moments
+from samplers.regression.features import Piece
+from samplers.regression.read_ahead import ReadAhead
 
 ROWS = 30
 FORMS = {"sparse": 8, "ones": 4, "float32": 4, "int8": 1}  # bytes of an entry
+_MANY = 1000  # times slower if they are few: they are read as if they were many
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +45,12 @@ def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=20)
-@given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3), few=st.booleans())
-def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads, few):
+@given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3), ahead=st.integers(0, 500))
+def test_what_the_columns_are_asked_for_is_what_numpy_finds(designs, form, seed, count, threads, ahead):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(features_module, "_LEAST", 1)
-        patched.setattr(design_features, "_ASKED", design_features._ASKED if few else -1)
-        patched.setattr(design_features, "_AHEAD", 1)
+        patched.setattr(read_ahead, "_AHEAD", ahead)
+        patched.setattr(read_ahead, "_SLOWER", seed % 2 and _MANY)
         check_features(designs[form], form, seed, count, threads)
 
 
@@ -65,6 +68,39 @@ def check_features(design: Design, form: str, seed: int, count: int, threads: in
     passes = 3 if count else 2
     assert features.samples == passes * entries
     assert features.bytes_read == passes * entries * FORMS[form]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_passes_go_from_end_to_end_and_back(designs, form):
+    features, firsts = DesignFeatures(designs[form], 1, 1 << 30), []
+    few, every = np.array([0, 39]), np.arange(40)
+    for chosen in (every, every, few, few, every):
+        looked: list[int] = []
+        features._each_piece(chosen, lambda piece, looked=looked: looked.append(piece.place.start))
+        assert sorted(looked) in (looked, looked[::-1])
+        firsts.append(looked[0])
+    assert [first == 0 for first in firsts] == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("slower", [0, _MANY])
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30), ahead=st.integers(0, 100))
+def test_pieces_are_asked_for_once_each_and_only_so_far_ahead(slower, sizes, ahead):
+    asked: list[int] = []
+    block = DenseColumns(np.zeros((1, 1)))
+    pieces = [Piece(block, np.zeros(1, np.int64), slice(number, number + 1)) for number in range(len(sizes))]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read_ahead, "_AHEAD", ahead)
+        patched.setattr(read_ahead, "_SLOWER", slower)
+        for name in ("_touch", "_ask_for"):
+            patched.setattr(read_ahead, name, lambda some: asked.extend(piece.place.start for piece in some))
+        reading = ReadAhead([block], sum(sizes))
+        ask = reading.begin(pieces, np.array(sizes))
+        for number in range(len(sizes)):
+            ask(number)
+            reading._reader.submit(int).result()  # what was before is done
+            assert asked == list(range(len(asked)))
+            assert len(asked) > number
+            assert sum(sizes[number + 1 : len(asked)]) <= ahead
 
 
 @pytest.mark.parametrize("form", ["sparse", "ones"])

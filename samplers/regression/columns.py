@@ -351,14 +351,26 @@ def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColum
         copied = room_for(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
         gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
         return copied
-    if isinstance(columns, DenseColumns):
-        return DenseColumns(columns.values[chosen])
-    sizes = columns.missing_offsets[chosen + 1] - columns.missing_offsets[chosen]
-    dense = columns.values[chosen].astype(np.float64 if sizes.any() else np.float32)  # means have all digits
-    for i in np.flatnonzero(sizes):
-        missing = slice(*columns.missing_offsets[chosen[i] : chosen[i] + 2])
-        dense[i, columns.missing_rows[missing]] = columns.means[chosen[i]]
+    dense = np.empty((chosen.size, columns.values.shape[1]), kind_of_copy(columns, chosen))
+    gather_dense(columns, chosen, dense)
     return DenseColumns(dense)
+
+
+def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
+    """The type of numbers that a copy of the chosen columns takes."""
+    if not isinstance(columns, IncompleteColumns):
+        return columns.values.dtype
+    missing = columns.missing_offsets[chosen] < columns.missing_offsets[chosen + 1]
+    return np.dtype(np.float64 if missing.any() else np.float32)  # means have all digits
+
+
+def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> None:
+    """Copy the chosen columns, dense or incomplete, of which what is missing is filled in, to `found`, (m, n)."""
+    found[:] = columns.values[chosen]
+    if isinstance(columns, IncompleteColumns):
+        for i, j in enumerate(chosen.tolist()):
+            missing = columns.missing_rows[slice(*columns.missing_offsets[j : j + 2])]
+            found[i, missing] = columns.means[j]
 
 
 def entries(columns: Columns) -> int:

@@ -6,7 +6,7 @@ columns, are those of a working set.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,13 +14,21 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import WorkFailed
-from ooc.pages import ask_for_runs, say_order
-from samplers.regression.columns import Columns, DenseColumns, SparseColumns, gather_sparse, read_only, room_for
+from ooc.pages import ask_for
+from samplers.regression.columns import (
+    Columns,
+    DenseColumns,
+    SparseColumns,
+    entries,
+    gather_sparse,
+    read_only,
+    room_for,
+)
 from samplers.regression.features import BlockFeatures, Piece, block_columns
+from samplers.regression.read_ahead import ReadAhead
 from samplers.regression.sparse_regression import Moments
 
-_ASKED = 64_000_000  # bytes of columns that are asked for before they are read
-_AHEAD = 8  # pieces for each thread, a block in all, by which all columns are asked for before they are read
+_LONG = 0.5  # of all entries: after a pass over more, the next begins with what was read last
 _COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
 
 
@@ -32,82 +40,60 @@ class DesignFeatures(BlockFeatures):
 
     def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False, scaled: bool = False) -> None:
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-        super().__init__([_with_offsets(block) for block in blocks], design.manifest["rows"], threads)
-        self._room, self._keeps, self._streamed = room, keeps and not design.dense, True
-        self._copies = _COPIES + (not design.dense) + scaled
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
+        self._read_ahead = ReadAhead(blocks, self._bytes * sum(map(entries, blocks)))
+        super().__init__(_with_offsets(blocks), design.manifest["rows"], threads)
+        self._room, self._keeps = room, keeps and not design.dense
+        self._backwards = True  # a design whose checksums were looked at has been read to its end
+        self._copies = _COPIES + (not design.dense) + scaled
         self.bytes_read = self.samples = 0
         self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
-
-    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
-        self._announce(chosen)
-        return super().correlations(chosen, vector, found)
-
-    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        self._announce(chosen)
-        return super().several_correlations(chosen, vectors)
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""
         check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
         if self._keeps:
             return self._gather_sparse(chosen)
-        self._announce(chosen)
         return super().gather(chosen)
 
     def _gather_sparse(self, chosen: np.ndarray) -> SparseColumns:
         copied, again = room_for(self._sizes(chosen), np.float32), np.isin(chosen, self._numbers, assume_unique=True)
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
-        self._announce(chosen[fresh])
         self._copy(chosen[fresh], fresh, copied)
         self._numbers, self._held = chosen, read_only(copied)
         return copied
 
-    def _announce(self, chosen: np.ndarray) -> None:
-        """Some columns are about to be read. If they are few, all are asked for, and nothing else is to be read: at the
-        touch of one, the kernel would read megabytes after it, too, and most of a design for a hundredth of it."""
-        entries = int(self._sizes(chosen).sum())
-        self.samples += entries
-        self.bytes_read += entries * self._bytes
-        streamed = entries * self._bytes > _ASKED
-        if streamed != self._streamed:
-            for block in self._blocks:
-                say_order(_arrays(block)[0], streamed=streamed)
-            self._streamed = streamed
-        if not streamed:
-            for piece in self._pieces(chosen, 1):
-                _ask_for(piece.block, piece.columns, piece.columns)
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+        team, pieces = self._shared_out(chosen)
+        sizes = self._bytes * self._counted(chosen, pieces)
+        if self._backwards:
+            pieces, sizes = pieces[::-1], sizes[::-1]
+        self._backwards ^= bool(sizes.sum() > _LONG * self._bytes * self.entries)
+        ask = self._read_ahead.begin(pieces, sizes)
 
-    def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
-        if self._streamed and (following := number + _AHEAD * self.team.size) < len(pieces):
-            block, columns, _ = pieces[following]
-            _ask_for(block, columns[:1], columns[-1:])
+        def work(number: int) -> None:
+            ask(number)
+            look(pieces[number])
 
+        team.each(range(len(pieces)), work)
 
-def _with_offsets(block: Columns) -> Columns:
-    """Where columns begin is held in memory, not mapped."""
-    if not isinstance(block, SparseColumns):
-        return block
-    offsets = block.offsets.copy()
-    offsets.flags.writeable = False  # as kernels know it
-    return block._replace(offsets=offsets)
+    def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
+        """How many entries, or cells, the pieces have of some columns, which are about to be read."""
+        if not pieces:
+            return np.empty(0, np.int64)
+        sizes = np.add.reduceat(self._sizes(chosen), [piece.place.start for piece in pieces])
+        self.samples += int(sizes.sum())
+        self.bytes_read += int(sizes.sum()) * self._bytes
+        return sizes
 
 
-def _arrays(block: Columns) -> Sequence[np.ndarray]:
-    """Those that are read of each column."""
-    if not isinstance(block, SparseColumns):
-        return (block.values,)
-    return (block.rows, block.values) if block.values.size else (block.rows,)
-
-
-def _ask_for(block: Columns, firsts: np.ndarray, lasts: np.ndarray) -> None:
-    """Ask for some runs of columns, from the first, int64 (m,), to the last of each, int64 (m,)."""
-    bounds = firsts, lasts + 1
-    if isinstance(block, SparseColumns):
-        bounds = block.offsets[firsts], block.offsets[lasts + 1]
-    for array in _arrays(block):
-        ask_for_runs(array, *bounds)
+def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
+    """Blocks, all of one kind; where columns begin is held in memory, not mapped."""
+    sparse = [block for block in blocks if isinstance(block, SparseColumns)]
+    for block in sparse:
+        ask_for(block.offsets)
+    return [read_only(block._replace(offsets=block.offsets.copy())) for block in sparse] or blocks
 
 
 def check_room(columns: int, needed: int, room: int) -> None:

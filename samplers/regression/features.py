@@ -22,8 +22,9 @@ from samplers.regression.columns import (
     correlate,
     correlate_all,
     entries,
+    gather_dense,
     gather_sparse,
-    gathered,
+    kind_of_copy,
     room_for,
     squares,
 )
@@ -102,18 +103,14 @@ class BlockFeatures:
             copied = room_for(self._sizes(chosen), first.values.dtype)
             self._copy(chosen, np.arange(chosen.size), copied)
             return copied
-        pieces = [gathered(piece.block, piece.columns).values for piece in self._pieces(chosen, 1)]
-        pieces = pieces or [gathered(first, chosen).values]
-        return DenseColumns(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
+        kinds = [kind_of_copy(first, chosen[:0]), *(kind_of_copy(*piece[:2]) for piece in self._pieces(chosen, 1))]
+        found = np.empty((chosen.size, self.rows), np.result_type(*kinds))
+        self._each_piece(chosen, lambda piece: gather_dense(*piece[:2], found[piece.place]))
+        return DenseColumns(found)
 
     def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
         """Copy chosen columns to places, int64 (m,), among those."""
-
-        def work(pieces: Sequence[Piece], number: int) -> None:
-            piece = pieces[number]
-            gather_sparse(piece.block, piece.columns, places[piece.place], *copied)
-
-        self._each(chosen, work)
+        self._each_piece(chosen, lambda piece: gather_sparse(*piece[:2], places[piece.place], *copied))
 
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
         """How many entries, or cells, each of some columns has; int64."""
@@ -125,22 +122,14 @@ class BlockFeatures:
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
         """Have look(piece) done for each of the pieces of chosen columns, which are read for it."""
+        team, pieces = self._shared_out(chosen)
+        team.each(pieces, look)
 
-        def work(pieces: Sequence[Piece], number: int) -> None:
-            self._ask_ahead(pieces, number)
-            look(pieces[number])
-
-        self._each(chosen, work)
-
-    def _each(self, chosen: np.ndarray, work: Callable[[Sequence[Piece], int], object]) -> None:
-        """Have work(pieces, number) done for each of the pieces of chosen columns."""
+    def _shared_out(self, chosen: np.ndarray) -> tuple[Team, list[Piece]]:
+        """Who is to work on chosen columns, and the pieces of them that one does at a time."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
         team = self.team if worth > 1 else ALONE
-        pieces = list(self._pieces(chosen, min(max(worth, 1), team.size * _PIECES)))
-        team.each(range(len(pieces)), lambda number: work(pieces, number))
-
-    def _ask_ahead(self, pieces: Sequence[Piece], number: int) -> None:
-        """A piece is about to be read, and soon those after it."""
+        return team, list(self._pieces(chosen, min(max(worth, 1), team.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
         """Each block's columns in so many pieces."""

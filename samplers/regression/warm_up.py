@@ -15,6 +15,7 @@ from blocks.workers import Workers
 from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns
 from samplers.regression.features import BlockFeatures
 from samplers.regression.path_solver import PathFit
+from samplers.regression.read_ahead import touch
 from samplers.regression.sparse_regression import SparseRegression
 
 _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
@@ -53,6 +54,7 @@ def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
     sizes = (_Y.size, _SPREAD * _Y.size) if isinstance(block, SparseBlock) else (_Y.size,)
     for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
         _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None)
+    touch(block[1].reshape(-1).view(np.uint8))
     if weighted:
         weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
 
