@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import pytest
 
@@ -44,3 +46,27 @@ def test_cores_that_are_taken_from_the_process_are_not_missed(monkeypatch):
         patch.setattr(os, "sched_getaffinity", lambda process: {4000, 4001})
         pair = Team(2)
     assert pair.share(MANY, lambda begin, end: os.sched_getaffinity(0)) == [before, before]
+
+
+def test_threads_end_with_their_team():
+    pair, before = Team(2), threading.active_count()
+    assert pair.share(MANY, lambda begin, end: threading.current_thread().name)[1] != threading.current_thread().name
+    del pair
+    until = time.monotonic() + 60
+    while threading.active_count() >= before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() == before - 1
+
+
+@pytest.mark.parametrize("failing", [[0], [1], [0, 2]])
+def test_after_work_that_failed_results_are_those_of_what_comes_next(failing):
+    team = Team(3)
+
+    def fail_in_some(begin: int, end: int) -> None:
+        if begin // MANY in failing:
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            team.share(3 * MANY, fail_in_some)
+        assert team.share(3 * MANY, lambda begin, end: (begin, end)) == [(r * MANY, (r + 1) * MANY) for r in range(3)]

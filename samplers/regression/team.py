@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,10 +20,12 @@ from numba.core import types
 
 from blocks.compiled import reordered_kernel
 from ooc.signals import counters_spec, have_reached, raise_to
+from samplers.regression.helper import Helper, outcome_of
 
 CHUNKS = 32  # at most, of a sum
 _LEAST = 8  # numbers in a chunk: a line of the cache
 _LOOKS = 20_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
+_LOOKS_FOR_WORK = 100_000  # the same for something to do
 _LONG = 4  # a wait in so many that are longer: threads do not run at the same time, as others use the processors
 _ASLEEP = 8  # longer waits that a run may begin with
 _MOST_RESTS = 1 << 10
@@ -73,8 +75,8 @@ class Team:
         self.members = [Member(rank, size, self._meetings) for rank in range(size)]
         self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
         self._cores = _cores_of_their_own(size)
-        of_others = iter(self._cores[1:])
-        self._pool = ThreadPoolExecutor(size - 1, initializer=lambda: _stay_on(next(of_others))) if size > 1 else None
+        looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
+        self._helpers = [Helper(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
         """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
@@ -107,14 +109,17 @@ class Team:
         return self._each(list(pairwise(bounds)), work)
 
     def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
-        if self._pool is None:
+        if not self._helpers:
             return [work(*arguments[0])]
-        before = _stay_on(self._cores[0])
-        try:
-            others = [self._pool.submit(work, *some) for some in arguments[1:]]
-            return [work(*arguments[0]), *(other.result() for other in others)]
-        finally:
-            _stay_on(before)
+        before, used = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1]
+        for helper, some in zip(used, arguments[1:], strict=True):
+            helper.hand(work, some)
+        outcomes = [outcome_of(work, arguments[0]), *(helper.outcome() for helper in used)]
+        _stay_on(before)
+        for _, error in outcomes:
+            if error:
+                raise error
+        return [result for result, _ in outcomes]
 
 
 ALONE = Team(1)

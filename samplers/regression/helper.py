@@ -1,0 +1,57 @@
+"""A thread that is handed work and begins with it at once: to be woken takes as long as much of what there is to do."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from ooc.signals import counters_spec, have_reached
+
+_HANDED, _DONE = range(2)  # counters
+
+Outcome = tuple[Any, BaseException | None]  # a result, or what was raised
+
+
+def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+    try:
+        return work(*arguments), None
+    except BaseException as error:
+        return None, error
+
+
+class Helper:
+    """Does one thing after another until it is referred to no more. begin: what it does first. looks: so often, it and
+    who waits for it look for what is to come before they sleep."""
+
+    def __init__(self, begin: Callable[[], object], looks: int) -> None:
+        self._tasks: SimpleQueue[Any] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._counts, self._looks = np.zeros(counters_spec(2).shape, np.int64), looks
+        shared = self._tasks, self._outcomes, self._counts, looks
+        Thread(target=_serve, args=(begin, *shared), daemon=True).start()
+        weakref.finalize(self, self._tasks.put, None)
+
+    def hand(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._tasks.put((work, arguments))
+        self._counts[_HANDED, 0] += 1
+
+    def outcome(self) -> Outcome:
+        """Of what was handed over; once for each."""
+        have_reached(self._counts, _DONE, _DONE + 1, int(self._counts[_HANDED, 0]), self._looks)
+        return self._outcomes.get()
+
+
+def _serve(
+    begin: Callable[[], object], tasks: SimpleQueue[Any], outcomes: SimpleQueue[Outcome], counts: np.ndarray, looks: int
+) -> None:
+    begin()
+    while (task := tasks.get()) is not None:
+        outcomes.put(outcome_of(*task))
+        del task  # and what it refers to
+        counts[_DONE, 0] += 1
+        have_reached(counts, _HANDED, _HANDED + 1, int(counts[_DONE, 0]) + 1, looks)
