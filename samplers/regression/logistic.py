@@ -15,11 +15,11 @@ from samplers.regression.columns import combine, correlate, scaled
 from samplers.regression.descent import descend
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.losses import Fit, Part
-from samplers.regression.quadratic import quadratic
+from samplers.regression.quadratic import penalty_of, quadratic
 from samplers.regression.vectors import combined, inner, products, project
 
 _LEAST = 1e-9  # curvature of a row of weight 1
-_INEXACT = 0.1  # of the gap: that of the least squares problem of a step
+_INEXACT = 0.2  # of the gap: that of the least squares problem of a step
 _ARMIJO = 1e-4  # of the decrease that the slope promises: a step must bring as much
 _HALVINGS = 40  # of a step, at most
 _ROUNDING = 1e-12  # of the loss: the step of Newton's method that promises less is the last
@@ -157,4 +157,4 @@ class Logistic:
 
 
 def _penalty(part: Part, coefficients: np.ndarray) -> float:
-    return inner(part.l1, np.abs(coefficients)) + 0.5 * inner(part.l2, coefficients**2)
+    return float(penalty_of(part.l1, part.l2, coefficients))

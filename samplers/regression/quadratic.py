@@ -48,13 +48,19 @@ def quadratic(columns: SparseColumns | DenseColumns, basis: np.ndarray, l1: np.n
 
 
 @reordered_kernel
-def objective_of(problem, coefficients, residual):
-    """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
-    total = 0.5 * squared(residual)
+def penalty_of(l1, l2, coefficients):
+    """sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2. All float64 (W,)."""
+    total = 0.0
     for j in range(coefficients.size):
         b = coefficients[j]
-        total += problem.l1[j] * abs(b) + 0.5 * problem.l2[j] * b * b
+        total += l1[j] * abs(b) + 0.5 * l2[j] * b * b
     return total
+
+
+@reordered_kernel
+def objective_of(problem, coefficients, residual):
+    """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
+    return 0.5 * squared(residual) + penalty_of(problem.l1, problem.l2, coefficients)
 
 
 @reordered_kernel

@@ -25,7 +25,7 @@ from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import safe_radius
 from samplers.regression.selection import largest, union
 
-_FIRST = 100  # columns of the first working set, at least
+_FIRST = 200  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
 _GROWTH = 2  # columns for each coefficient that is not 0
 FURTHER = 3  # the same if it is for a level further on, before correlations are read: what is missed costs a pass
