@@ -15,7 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from samplers.regression.cosines import MARGIN, NOTHING, Angles, Known, block, bound, forget, learn, set_limits
+from samplers.regression.cosines import (
+    MARGIN,
+    NOTHING,
+    Angles,
+    Known,
+    block,
+    bound,
+    forget,
+    largest_limit,
+    learn,
+    set_limits,
+)
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_level
 from samplers.regression.selection import largest
@@ -55,7 +66,13 @@ class Correlations:
         self._known = Known(np.full(norms.size, NOTHING, np.uint8), np.full(norms.size, 0.0, np.float32))
         self._chosen, self._values = np.full(norms.size, 0), np.full(norms.size, 0.0)
         self._limits = np.empty(norms.size, np.float32)
-        self._scale = set_limits(l1, norms, self._limits)
+        of_shares = features.team.share(norms.size, lambda begin, end: largest_limit(l1[begin:end], norms[begin:end]))
+        self._scale = max(of_shares)
+
+        def work(begin: int, end: int) -> None:
+            set_limits(l1[begin:end], norms[begin:end], self._scale, self._limits[begin:end])
+
+        features.team.share(norms.size, work)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[NOTHING] = norms.size

@@ -36,16 +36,22 @@ class Angles(NamedTuple):
 
 
 @reordered_kernel
-def set_limits(l1, norms, limits):
-    """Fill in limits, float32 (p,), of cosines: l1 / |x| as a share of the largest, which is returned; 0 for columns
-    that are 0. l1, norms: float64 (p,)."""
-    scale = 0.0
+def largest_limit(l1, norms):
+    """The largest cosine l1 / |x| that is allowed to any of some columns; 0 if all of them are 0. float64 (m,)."""
+    largest = 0.0
+    for j in range(norms.size):
+        limit = l1[j] / norms[j]
+        largest = max(largest, limit if norms[j] > 0.0 else 0.0)
+    return largest
+
+
+@reordered_kernel
+def set_limits(l1, norms, largest, limits):
+    """Fill in limits, float32 (m,), of cosines: l1 / |x| as a share of the largest; 0 for columns that are 0."""
+    factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
     for j in range(limits.size):
-        if norms[j] > 0.0:
-            scale = max(scale, l1[j] / norms[j])
-    for j in range(limits.size):
-        limits[j] = l1[j] / norms[j] / scale * (1.0 - MARGIN) if norms[j] > 0.0 and scale > 0.0 else 0.0
-    return scale
+        limit = l1[j] / norms[j] * factor
+        limits[j] = limit if norms[j] > 0.0 else 0.0
 
 
 class Block(NamedTuple):
