@@ -17,7 +17,7 @@ _STEPS = 20  # of conjugate gradients in the first round, at most
 _MORE = 1.2  # times as many in each round after it
 _ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
 _ROUNDING = 1e-15  # of the objective
-_FEW = 1 << 16  # entries of the columns: not worth a second thread
+_FEW = 1 << 14  # entries of a face: not worth a second thread
 _PATIENCE = 5  # rounds that lower it by no more
 
 
@@ -53,12 +53,13 @@ def descend(
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
     work: Work = work_for(problem, residual.size)
-    team = team if entries(problem.columns) > _FEW else ALONE
+    each = entries(problem.columns) / max(coefficients.size, 1)
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
         before, size = approach(problem, every, coefficients, residual, work)
-        team.run(polish, problem, size, int(steps), enough, coefficients, residual, work)
+        at_work = team if size * each > _FEW else ALONE
+        at_work.run(polish, problem, size, int(steps), enough, coefficients, residual, work)
         objective, gap = judge(problem, before, coefficients, residual, work)
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
