@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from samplers.regression.cosines import (
-    MARGIN,
     NOTHING,
     Angles,
     Known,
     block,
     bound,
+    find_angles,
     forget,
     largest_limit,
     learn,
@@ -35,10 +35,8 @@ from samplers.regression.vectors import inner
 
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
-_FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
 _MOST = 1e25  # of a level, as a cosine
 _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
-_ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
 
 
 class Seen(NamedTuple):
@@ -165,10 +163,9 @@ class Correlations:
 
     def _angles(self, residual: np.ndarray) -> Angles:
         """To each of the residuals that are kept."""
-        known, lengths = self._squares > 0, np.sqrt(self._squares * self._square_of(residual))
-        cosines = np.divide(self._products, lengths, out=np.zeros(_KEPT), where=lengths > 0)
-        sines = np.where(known, np.sqrt(np.maximum(1 - cosines**2, 0.0) + _ROUNDED), _FAR)
-        return Angles(*((1 + MARGIN) * np.stack([cosines, sines])).astype(np.float32))
+        angles, square = Angles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
+        find_angles(self._products, square, self._squares, angles)
+        return angles
 
     def _square_of(self, residual: np.ndarray) -> float:
         """That of a residual, whose products with those that are kept are known from then on."""

@@ -9,6 +9,7 @@ for a column, and four for its limit.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from samplers.regression.columns import copy
 from samplers.regression.runs import BLOCK, is_run
 
 NOTHING = 0  # the number of no residual
+_FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
+_ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
 MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
 
 
@@ -52,6 +55,19 @@ def set_limits(l1, norms, largest, limits):
     for j in range(limits.size):
         limit = l1[j] / norms[j] * factor
         limits[j] = limit if norms[j] > 0.0 else 0.0
+
+
+@reordered_kernel
+def find_angles(products, square, squares, angles):
+    """Fill in the angles of a residual to k others, from its products with these, and their squares: float64 (k,); the
+    square of one that is not there is 0."""
+    for k in range(squares.size):
+        cosine, sine = 0.0, _FAR
+        if squares[k] > 0.0:
+            length = math.sqrt(squares[k] * square)
+            cosine = products[k] / length if length > 0.0 else 0.0
+            sine = math.sqrt(max(1.0 - cosine * cosine, 0.0) + _ROUNDED)
+        angles.cosines[k], angles.sines[k] = (1.0 + MARGIN) * cosine, (1.0 + MARGIN) * sine
 
 
 class Block(NamedTuple):

@@ -35,9 +35,12 @@ def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _likely_limit(gains: np.ndarray, size: int) -> float:
-    """What somewhat more of the gains than so many are above, in all likelihood; 0 if most of them are."""
-    sample = gains[:: max(gains.size // _SAMPLE, 1)]
-    above = int(_MORE * size * sample.size / max(gains.size, 1)) + _SPARE
+    """What somewhat more of the gains than so many are above, in all likelihood; 0 if most of them are, or if they are
+    few."""
+    if gains.size <= _SAMPLE:
+        return 0.0
+    sample = gains[:: gains.size // _SAMPLE]
+    above = int(_MORE * size * sample.size / gains.size) + _SPARE
     return float(np.partition(sample, -above)[-above]) if above < sample.size else 0.0
 
 
