@@ -32,7 +32,7 @@ from samplers.regression.runs import BLOCK
 from samplers.regression.team import ALONE, Team
 
 _PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
-_LEAST = 1 << 14  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
+_LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
 
 
 class Features(Protocol):
