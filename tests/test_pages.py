@@ -91,3 +91,20 @@ def test_what_is_read_here_and_there_is_all_that_is_read(tmp_path):
     between = begins + (1 << 18)
     assert [numbers[one] for one in between.tolist()] == between.tolist()
     assert resident_bytes(numbers) <= most + begins.size * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mincore and its advice are of Linux")
+def test_long_runs_are_read_to_their_ends_and_what_is_between_near_ones(tmp_path):
+    where = write_arrays(tmp_path, "numbers.h5", {"numbers": np.arange(4 << 20)})["arrays"]
+    numbers = map_arrays(tmp_path / "numbers.h5", where)["numbers"]
+    forget(tmp_path / "numbers.h5")
+    if resident_bytes(numbers):
+        pytest.skip("NOT TESTED: this file system keeps all pages of a file")
+    say_order(numbers, streamed=False)
+    long, near = slice(0, 1 << 18), slice(1 << 20, (1 << 20) + 2048)  # 2 MB; runs at both ends of 16 KB
+    begins = np.array([long.start, near.start, near.stop - 8])
+    ask_for_runs(numbers, begins, np.array([long.stop, near.start + 8, near.stop]))
+    least, until = (1 << 21) + (1 << 14), time.monotonic() + 60
+    while resident_bytes(numbers) < least and time.monotonic() < until:
+        time.sleep(0.01)
+    assert least <= resident_bytes(numbers) <= least + 4 * mmap.PAGESIZE
