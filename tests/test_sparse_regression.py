@@ -284,6 +284,13 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         assert (np.abs(exact[others]) <= level * l1[others] - spare * regression.norms[others] + rounding).all()
 
 
+def test_columns_are_not_lost_beside_much_shorter_ones():
+    x = np.random.default_rng(0).standard_normal((20, 3)) * [1e-25, 1, 1e25]
+    found = solver(Problem(x, x[:, 2], "squared", {}))
+    (solution,) = found.path([found.largest / 2], 1e-9)
+    assert solution.support.tolist() == [2]
+
+
 def test_few_columns_are_read_anew_along_a_path(genes):
     found = solver(genes)
     list(found.path(found.levels(100, 0.01), 1e-6))

@@ -21,6 +21,7 @@ from samplers.regression.runs import BLOCK, is_run
 NOTHING = 0  # the number of no residual
 _FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
 _ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
+_LEAST = 1e-37  # of a limit: float32 has no much smaller numbers
 MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
 
 
@@ -50,11 +51,12 @@ def largest_limit(l1, norms):
 
 @reordered_kernel
 def set_limits(l1, norms, largest, limits):
-    """Fill in limits, float32 (m,), of cosines: l1 / |x| as a share of the largest; 0 for columns that are 0."""
+    """Fill in limits, float32 (m,), of cosines: l1 / |x| as a share of the largest; 0 only for columns that are 0, or
+    have no penalty."""
     factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
     for j in range(limits.size):
-        limit = l1[j] / norms[j] * factor
-        limits[j] = limit if norms[j] > 0.0 else 0.0
+        limit = max(l1[j] / norms[j] * factor, _LEAST)
+        limits[j] = limit if l1[j] > 0.0 and norms[j] > 0.0 else 0.0
 
 
 @reordered_kernel
@@ -68,6 +70,19 @@ def find_angles(products, square, squares, angles):
             cosine = products[k] / length if length > 0.0 else 0.0
             sine = math.sqrt(max(1.0 - cosine * cosine, 0.0) + _ROUNDED)
         angles.cosines[k], angles.sines[k] = (1.0 + MARGIN) * cosine, (1.0 + MARGIN) * sine
+
+
+@reordered_kernel
+def least_bound(angles, counts):
+    """The least that any column's cosine may be, for what is known. counts: int64 (k,), of columns for each residual.
+
+    The bound is concave in what the cosine with the other residual is, so least where that is 0 or 1.
+    """
+    least = _FAR
+    for k in range(NOTHING + 1, counts.size):
+        if counts[k] > 0:
+            least = min(least, angles.sines[k], abs(angles.cosines[k]))
+    return least
 
 
 class Block(NamedTuple):

@@ -129,7 +129,8 @@ class BlockFeatures:
         """Who is to work on chosen columns, and the pieces of them that one does at a time."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
         team = self.team if worth > 1 else ALONE
-        return team, list(self._pieces(chosen, min(max(worth, 1), team.size * _PIECES)))
+        each = -(-worth // team.size) * team.size  # as much for all of them
+        return team, list(self._pieces(chosen, min(max(each, 1), team.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
         """Each block's columns in so many pieces."""

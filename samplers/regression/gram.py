@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     products: np.ndarray  # float64 (P, W), of parts
     ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
     order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
-    places: np.ndarray  # int64 (n,), of each row: where its next entry comes
+    places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
     cuts: np.ndarray  # int64 (P+1, W), where the entries of a part begin in each column
     spans: np.ndarray  # int64 (P, 2), the entries of a part
     columns: np.ndarray  # uint32 (N,), numbers in the face
@@ -59,7 +59,7 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
         products=np.empty((parts, count)),
         ends=np.empty((parts, count + 1), np.int64),
         order=np.empty(rows, np.uint32),
-        places=np.empty(rows, np.int64),
+        places=np.empty(rows, np.uint32 if size < 1 << 32 else np.int64),
         cuts=np.empty((parts + 1, count), np.int64),
         spans=np.empty((parts, 2), np.int64),
         columns=np.empty(size, np.uint32),
@@ -84,13 +84,10 @@ def cut_columns(columns, face, part, rows):
     first, before = rows.bounds[part], 0
     for i in range(face.size):
         begin, end = columns.offsets[face[i]], columns.offsets[face[i] + 1]
-        low, high = begin, end if part > 0 else begin
-        while low < high:
-            middle = (low + high) // 2
-            if columns.rows[middle] < first:
-                low = middle + 1
-            else:
-                high = middle
+        some, low = columns.rows[begin:end], begin
+        if part > 0:
+            for k in range(some.size):  # without a branch that the processor could guess wrong
+                low += some[k] < first
         rows.cuts[part, i] = low
         before += low - begin
     rows.spans[part, 0] = before

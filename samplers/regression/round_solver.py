@@ -111,7 +111,7 @@ class RoundSolver:
         """Columns are scaled to norm 1, so penalties are of what coefficients are then."""
         engine, regression, level = self._engine, self._whole.regression, float(self.levels[0])
         engine.hold(regression.usable)
-        l1, l2 = (level * penalty[engine.columns] for penalty in regression.penalty)
+        l1, l2 = regression.penalty.at(level, engine.columns)
         scales, rounds = regression.norms[engine.columns], engine.program
         if self._program.loss == "squared":
             rounds.begin(engine.arrays, engine.columns, l1 / scales, l2 / scales**2)  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ class RoundSolver:
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
         wanted = Wanted(fit.residual, level, support)
         seen = regression.correlations.see(wanted, regression.usable)
-        l1, l2 = (level * cost[support] for cost in regression.penalty)
+        l1, l2 = regression.penalty.at(level, support)
         slopes, gains = slopes_of(seen.chosen, seen.values, support, l2 * values), regression.gains[: seen.chosen.size]
         steepest = survey(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
         found = standing(regression.loss, fit, steepest, l1, l2, values)

@@ -77,10 +77,11 @@ class SparseRegression:
         factors = np.ones(features.count) if factors is None else factors
         moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
         self._intercept, self._unpenalised = intercept, np.flatnonzero(factors == 0)
-        squares = np.zeros(factors.size) if share == 1 else (1 - share) * factors
+        squares = np.empty(0) if share == 1 else (1 - share) * factors
         penalty = Penalty(factors if share == 1 else share * factors, squares)
         if standardize:
-            penalty = Penalty(penalty.l1 * moments.deviations, penalty.l2 * moments.deviations**2)
+            squares = squares * moments.deviations**2 if squares.size else squares
+            penalty = Penalty(penalty.l1 * moments.deviations, squares)
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
         self._free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self._free)
@@ -152,7 +153,7 @@ def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool)
     """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
     every = np.arange(features.count)
     norms = features.squares(every, weights)
-    np.sqrt(norms, out=norms)
+    features.team.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
         return Moments(np.zeros(every.size), norms, np.zeros(every.size))
     vector = np.ones(features.rows) if weights is None else weights

@@ -42,7 +42,11 @@ class Penalty(NamedTuple):
     """Of p columns, at level 1. float64 (p,)."""
 
     l1: np.ndarray  # 0 for columns that are left out
-    l2: np.ndarray
+    l2: np.ndarray  # (0,) if all are 0
+
+    def at(self, level: float, columns: np.ndarray) -> Penalty:
+        """Of some columns, int64 (m,), at a level."""
+        return Penalty(level * self.l1[columns], level * self.l2[columns] if self.l2.size else np.zeros(columns.size))
 
 
 class Solution(NamedTuple):
@@ -70,7 +74,7 @@ class Regression:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
         self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
         self.gains = np.empty(norms.size, np.float32)  # of the last look; what is fresh takes longer to get
-        self.usable = np.flatnonzero((penalty.l1 > 0) & (norms > 0))
+        self.usable = self.correlations.allowed()
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
@@ -114,6 +118,9 @@ class Attempt:
     least: float = np.inf  # gap so far
     stalled: int = 0  # working sets that brought it no further
 
+    def __post_init__(self) -> None:
+        self._costs = self.regression.penalty.at(self.level, self.support)
+
     @classmethod
     def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
         """From the solution for another level; the first working set is what the strong rule proposes."""
@@ -151,8 +158,8 @@ class Attempt:
 
     def go_on(self) -> None:
         """Rule columns out and choose the next working set, by what was seen last. Raises WorkFailed."""
-        self.screen(self.gap)
         self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
+        self.screen(self.gap)
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
@@ -167,23 +174,26 @@ class Attempt:
 
     def solve_working_set(self) -> None:
         if self.working.size:
-            working, penalty = self.working, self.regression.penalty
-            l1, l2 = self.level * penalty.l1[working], self.level * penalty.l2[working]
-            features = self.regression.features
-            part = Part(features.gather(working), l1, l2, features.team)
+            working, features = self.working, self.regression.features
+            costs = self.regression.penalty.at(self.level, working)
+            part = Part(features.gather(working), *costs, features.team)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)
-            before[np.searchsorted(working, self.support)] = self.values
+            spread(self.support, self.values, working, before)
             found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
-            self.support, self.values = working[found != 0], found[found != 0]
+            kept = np.flatnonzero(found)
+            self.support, self.values, self._costs = (
+                working[kept],
+                found[kept],
+                Penalty(*(cost[kept] for cost in costs)),
+            )
 
     def look(self, seen: Seen) -> bool:
         """Find the gap to the best dual point so far; whether it is small enough."""
         regression, penalty = self.regression, self.regression.penalty
-        l1, l2 = (self.level * cost[self.support] for cost in penalty)
         self._chosen, self._gains = seen.chosen, regression.gains[: seen.chosen.size]
-        slopes = slopes_of(seen.chosen, seen.values, self.support, l2 * self.values)
+        slopes = slopes_of(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
 
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
@@ -191,7 +201,7 @@ class Attempt:
             return survey(*some, self.level, penalty.l1, regression.norms)
 
         steepest = max(regression.features.team.share(seen.chosen.size, work))
-        self.standing: Standing = standing(regression.loss, self.fit, steepest, l1, l2, self.values)
+        self.standing: Standing = standing(regression.loss, self.fit, steepest, *self._costs, self.values)
         self.bound = max(self.bound, self.standing.bound)
         self.gap = max(self.standing.objective - self.bound, 0.0)
         return self.gap <= self.target
@@ -234,6 +244,16 @@ def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
         further.look(seen)
         further.working = further.working_set()
     return solutions
+
+
+@reordered_kernel
+def spread(support, values, columns, found):
+    """Write the values of a support, int64 (s,), to where it is among columns, int64 (m,), both ascending."""
+    i = 0
+    for place in range(columns.size):
+        if i < support.size and columns[place] == support[i]:
+            found[place] = values[i]
+            i += 1
 
 
 @reordered_kernel
