@@ -61,9 +61,9 @@ class Correlations:
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        # All is written to here, by one thread: what is fresh takes several much longer to get.
+        # What is written to by several threads is before, by one: what is fresh takes them much longer to get.
         self._known = Known(np.full(norms.size, NOTHING, np.uint8), np.full(norms.size, 0.0, np.float32))
-        self._chosen, self._values = np.full(norms.size, 0), np.full(norms.size, 0.0)
+        self._chosen, self._values = np.empty(norms.size, np.int64), np.full(norms.size, 0.0)
         self._limits = np.empty(norms.size, np.float32)
         of_shares = features.team.share(norms.size, lambda begin, end: largest_limit(l1[begin:end], norms[begin:end]))
         self._scale = max(of_shares)
@@ -80,8 +80,7 @@ class Correlations:
 
     def allowed(self) -> np.ndarray:
         """The columns, int64, ascending, that are not 0 and have a penalty."""
-        every = np.arange(self._limits.size)
-        return every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)  # takes three times as long
+        return self._features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
         """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on."""

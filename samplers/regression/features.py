@@ -42,6 +42,7 @@ class Features(Protocol):
     count: int
     entries: int  # of all columns; cells, if they are dense
     team: Team  # threads for what is to be done with them
+    every: np.ndarray  # int64 (p,), the numbers of all columns
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
@@ -73,6 +74,7 @@ class BlockFeatures:
         self.team = Team(threads)
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
+        self.every = np.arange(self.count)
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         found = np.empty(chosen.size) if found is None else found

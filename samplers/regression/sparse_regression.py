@@ -74,9 +74,10 @@ class SparseRegression:
         moments: Moments | None = None,
     ) -> None:
         _check(features, y, loss, weights, share, factors)
+        self._unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(features.count) if factors is None else factors
         moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
-        self._intercept, self._unpenalised = intercept, np.flatnonzero(factors == 0)
+        self._intercept = intercept
         squares = np.empty(0) if share == 1 else (1 - share) * factors
         penalty = Penalty(factors if share == 1 else share * factors, squares)
         if standardize:
@@ -97,9 +98,9 @@ class SparseRegression:
         axes = orthonormal(self.loss.free).basis[int(self._intercept) :]
         if not len(axes):
             return norms
-        left, every = norms**2, np.arange(features.count)
+        left = norms**2
         for axis in axes:
-            left -= features.correlations(every, axis if roots is None else axis * roots) ** 2
+            left -= features.correlations(features.every, axis if roots is None else axis * roots) ** 2
         return _unless_flat(np.sqrt(np.maximum(left, 0.0)), moments.norms)
 
     @property
@@ -151,14 +152,14 @@ class SparseRegression:
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
     """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
-    every = np.arange(features.count)
-    norms = features.squares(every, weights)
+    norms = features.squares(features.every, weights)
     features.team.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
-        return Moments(np.zeros(every.size), norms, np.zeros(every.size))
+        zeros = np.zeros(features.count)
+        return Moments(zeros, norms, zeros)
     vector = np.ones(features.rows) if weights is None else weights
     total = float(vector.sum())
-    means = features.correlations(every, vector) / total
+    means = features.correlations(features.every, vector) / total
     deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
     return Moments(means, norms, _unless_flat(deviations, norms / math.sqrt(total)))
 
