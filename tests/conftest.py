@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import os
 import shutil
 import signal
 import subprocess
@@ -111,6 +113,25 @@ def ooc_in() -> Callable[[Path], Ooc]:
         return run
 
     return bind
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A directory for all processes of pytest, filled by the first that asks for its name; the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], None]) -> Path:
+        directory, done = shared / name, shared / f"{name}.made"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                directory.mkdir()
+                make(directory)
+                done.touch()
+        return directory
+
+    return made
 
 
 @pytest.fixture

@@ -34,11 +34,14 @@ THEMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
-    """Runs and their reports: of topics, of two chains, of a factorization, and of one that was stopped."""
-    folder = tmp_path_factory.mktemp("reports")
-    rng, ooc = np.random.default_rng(7), ooc_in(folder)
+@pytest.fixture(scope="session")
+def folder(made_once: Callable[[str, Callable[[Path], None]], Path], ooc_in: Callable[[Path], Ooc]) -> Path:
+    return made_once("reports", lambda folder: make_reports(folder, ooc_in(folder)))
+
+
+def make_reports(folder: Path, ooc: Ooc) -> None:
+    """Runs and their reports: of topics, of two chains, of a factorization, and of regressions."""
+    rng = np.random.default_rng(7)
     names = [f"</script><b>{document}" for document in range(200)]
     texts = [list(rng.choice(THEMES[document % 4], 30)) for document in range(200)]
     lines = [json.dumps({"id": name, "text": text}) for name, text in zip(names, texts, strict=True)]
@@ -68,7 +71,6 @@ def folder(tmp_path_factory, ooc_in: Callable[[Path], Ooc]) -> Path:
     ):
         done = ooc(*command)
         assert done.returncode == 0, done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
