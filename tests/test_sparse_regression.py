@@ -374,6 +374,12 @@ def test_the_largest_gains_are_chosen_also_where_a_sample_misleads(seed):
         np.testing.assert_array_equal(found, np.sort(np.argsort(-gains, kind="stable")[:size]))
 
 
+@given(one=st.sets(st.integers(0, 30)), other=st.sets(st.integers(0, 30)))
+def test_a_union_has_each_number_once(one, other):
+    found = selection.union(*(np.array(sorted(some), np.int64) for some in (one, other)))
+    assert found.tolist() == sorted(one | other)
+
+
 def test_slopes_of_columns_that_are_not_looked_at_are_not_missed():
     """A coefficient may be on its way to 0 when its column is ruled out."""
     chosen, support = np.array([1, 4, 6]), np.array([0, 4, 5, 9])

@@ -319,6 +319,13 @@ def copy(source, target):
 
 
 @reordered_kernel
+def count_entries(offsets, chosen, found):
+    """found[i] = how many entries column chosen[i] has. offsets: int64 (W+1,). found: int64 (m,)."""
+    for i in range(chosen.size):
+        found[i] = offsets[chosen[i] + 1] - offsets[chosen[i]]
+
+
+@reordered_kernel
 def gather_sparse(columns, chosen, places, offsets, rows, values):
     """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given; 1 is
     there already if that is all there is."""
@@ -348,7 +355,9 @@ def read_only(columns: SparseColumns) -> SparseColumns:
 def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
     """A copy of the chosen columns, all of whose values are there. chosen: int64 (m,)."""
     if isinstance(columns, SparseColumns):
-        copied = room_for(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
+        sizes = np.empty(chosen.size, np.int64)
+        count_entries(columns.offsets, chosen, sizes)
+        copied = room_for(sizes, columns.values.dtype)
         gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
         return copied
     dense = np.empty((chosen.size, columns.values.shape[1]), kind_of_copy(columns, chosen))

@@ -48,8 +48,7 @@ def sweep(problem, chosen, coefficients, residual, shift):
 def support(coefficients, found):
     """Write to `found`, int64 (W,), which coefficients are not 0; returns how many there are."""
     count = 0
-    for j in range(coefficients.size):
-        if coefficients[j] != 0.0:
-            found[count] = j
-            count += 1
+    for j in range(coefficients.size):  # without a branch: all are written, and most written over
+        found[count] = j
+        count += coefficients[j] != 0.0
     return count

@@ -21,6 +21,7 @@ from samplers.regression.columns import (
     SparseColumns,
     correlate,
     correlate_all,
+    count_entries,
     entries,
     gather_dense,
     gather_sparse,
@@ -117,9 +118,13 @@ class BlockFeatures:
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
         """How many entries, or cells, each of some columns has; int64."""
         sizes = np.full(chosen.size, self.rows)
-        for piece in self._pieces(chosen, 1):
+
+        def count(piece: Piece) -> None:
             if isinstance(piece.block, SparseColumns):
-                sizes[piece.place] = piece.block.offsets[piece.columns + 1] - piece.block.offsets[piece.columns]
+                count_entries(piece.block.offsets, piece.columns, sizes[piece.place])
+
+        team, pieces = self._shared_out(chosen)
+        team.each(pieces, count)
         return sizes
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
