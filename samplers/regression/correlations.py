@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
 
 class Correlations:
     """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
-    columns, projected as the residuals are. l1: float64 (p,), penalties. columns_read: so far."""
+    columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). columns_read: so far."""
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
@@ -65,11 +65,15 @@ class Correlations:
         self._known = Known(np.full(norms.size, NOTHING, np.uint8), np.full(norms.size, 0.0, np.float32))
         self._chosen, self._values = np.empty(norms.size, np.int64), np.full(norms.size, 0.0)
         self._limits = np.empty(norms.size, np.float32)
-        of_shares = features.team.share(norms.size, lambda begin, end: largest_limit(l1[begin:end], norms[begin:end]))
-        self._scale = max(of_shares)
+
+        def look(begin: int, end: int) -> float:
+            return largest_limit(l1 if l1.size == 1 else l1[begin:end], norms[begin:end])
 
         def work(begin: int, end: int) -> None:
-            set_limits(l1[begin:end], norms[begin:end], self._scale, self._limits[begin:end])
+            some = l1 if l1.size == 1 else l1[begin:end]
+            set_limits(some, norms[begin:end], self._scale, self._limits[begin:end])
+
+        self._scale = max(features.team.share(norms.size, look))
 
         features.team.share(norms.size, work)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)

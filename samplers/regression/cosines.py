@@ -41,10 +41,11 @@ class Angles(NamedTuple):
 
 @reordered_kernel
 def largest_limit(l1, norms):
-    """The largest cosine l1 / |x| that is allowed to any of some columns; 0 if all of them are 0. float64 (m,)."""
+    """The largest cosine l1 / |x| that is allowed to any of some columns; 0 if all of them are 0. float64 (m,); l1 may
+    be (1,), also of what follows."""
     largest = 0.0
     for j in range(norms.size):
-        limit = l1[j] / norms[j]
+        limit = l1[j if l1.size > 1 else 0] / norms[j]
         largest = max(largest, limit if norms[j] > 0.0 else 0.0)
     return largest
 
@@ -55,8 +56,9 @@ def set_limits(l1, norms, largest, limits):
     have no penalty."""
     factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
     for j in range(limits.size):
-        limit = max(l1[j] / norms[j] * factor, _LEAST)
-        limits[j] = limit if l1[j] > 0.0 and norms[j] > 0.0 else 0.0
+        cost = l1[j if l1.size > 1 else 0]
+        limit = max(cost / norms[j] * factor, _LEAST)
+        limits[j] = limit if cost > 0.0 and norms[j] > 0.0 else 0.0
 
 
 @reordered_kernel

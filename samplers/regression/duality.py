@@ -61,16 +61,19 @@ def survey_block(slopes, gains, level, l1, norms, steepest):
 def survey_columns(chosen, slopes, gains, level, l1, norms, scattered):
     """See `survey`. scattered: float64 (2, BLOCK), to work with."""
     steepest = 1.0
+    scattered[0] = l1[0]  # of all, if they have the same
     for begin in range(0, chosen.size, BLOCK):
         end = min(begin + BLOCK, chosen.size)
         some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1
+        costs, lengths = scattered[0, : some.size], scattered[1, : some.size]
         if is_run(some):
-            of_block = l1[first:last], norms[first:last]
+            costs, lengths = l1[first:last] if l1.size > 1 else costs, norms[first:last]
         else:
-            of_block = scattered[0, : some.size], scattered[1, : some.size]
             for i in range(some.size):
-                of_block[0][i], of_block[1][i] = l1[some[i]], norms[some[i]]
-        steepest = survey_block(slopes[begin:end], gains[begin:end], level, *of_block, steepest)
+                lengths[i] = norms[some[i]]
+                if l1.size > 1:
+                    costs[i] = l1[some[i]]
+        steepest = survey_block(slopes[begin:end], gains[begin:end], level, costs, lengths, steepest)
     return steepest
 
 
@@ -78,7 +81,7 @@ def survey(
     chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, level: float, l1: np.ndarray, norms: np.ndarray
 ) -> float:
     """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
-    (m,). l1, norms: float64 (p,).
+    (m,). l1: float64 (p,), or (1,). norms: float64 (p,).
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
     """

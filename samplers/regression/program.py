@@ -159,8 +159,9 @@ class RegressionProgram:
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]
-        factors = np.ones(self.design.columns)
-        factors[list(self.unpenalized)] = 0.0
+        factors = np.ones(self.design.columns) if self.unpenalized else None
+        if factors is not None:
+            factors[list(self.unpenalized)] = 0.0
         features: list[DesignFeatures | RingFeatures]
         keeps = self.regressions == 1
         if ring and isinstance(self.design, RowShard):

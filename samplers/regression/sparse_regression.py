@@ -75,13 +75,12 @@ class SparseRegression:
     ) -> None:
         _check(features, y, loss, weights, share, factors)
         self._unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
-        factors = np.ones(features.count) if factors is None else factors
+        factors = np.ones(1) if factors is None else factors
         moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
         self._intercept = intercept
-        squares = np.empty(0) if share == 1 else (1 - share) * factors
-        penalty = Penalty(factors if share == 1 else share * factors, squares)
+        penalty = Penalty(share * factors, (1 - share) * factors if share < 1 else np.zeros(1))
         if standardize:
-            squares = squares * moments.deviations**2 if squares.size else squares
+            squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
             penalty = Penalty(penalty.l1 * moments.deviations, squares)
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
         self._free = np.concatenate(free)

@@ -39,14 +39,15 @@ AHEAD = 16  # values of lambda, at most, for which a pass over all columns may b
 
 
 class Penalty(NamedTuple):
-    """Of p columns, at level 1. float64 (p,)."""
+    """Of p columns, at level 1. float64 (p,), or (1,) if all have the same."""
 
     l1: np.ndarray  # 0 for columns that are left out
-    l2: np.ndarray  # (0,) if all are 0
+    l2: np.ndarray
 
     def at(self, level: float, columns: np.ndarray) -> Penalty:
-        """Of some columns, int64 (m,), at a level."""
-        return Penalty(level * self.l1[columns], level * self.l2[columns] if self.l2.size else np.zeros(columns.size))
+        """Of some columns, int64 (m,), at a level, float64 (m,)."""
+        l1, l2 = (np.full(columns.size, cost[0]) if cost.size == 1 else cost[columns] for cost in self)
+        return Penalty(level * l1, level * l2)
 
 
 class Solution(NamedTuple):
@@ -261,5 +262,5 @@ def least_level(chosen, correlations, l1):
     """The least level at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
     level = 0.0
     for i in range(chosen.size):
-        level = max(level, abs(correlations[i]) / l1[chosen[i]])
+        level = max(level, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])
     return level
