@@ -15,8 +15,9 @@ MANY = 1 << 20  # columns: worth a thread
 
 def test_threads_have_cores_of_their_own_for_as_long_as_they_work():
     before = os.sched_getaffinity(0)
+    pair = Team(2)
     for _ in range(3):
-        first, second = Team(2).share(MANY, lambda begin, end: os.sched_getaffinity(0))
+        first, second = pair.share(MANY, lambda begin, end: os.sched_getaffinity(0))
         assert first | second == before
         assert len(before) == 1 or not first & second
         assert os.sched_getaffinity(0) == before
@@ -45,20 +46,6 @@ def test_cores_that_are_taken_from_the_process_are_not_missed(monkeypatch):
         patch.setattr(os, "sched_getaffinity", lambda process: {4000, 4001})
         pair = Team(2)
     assert pair.share(MANY, lambda begin, end: os.sched_getaffinity(0)) == [before, before]
-
-
-def test_who_had_to_wait_long_works_alone_for_some_time():
-    """Then the others are tried again; what comes of it is the same."""
-    pair, caller = Team(2), threading.get_ident()
-
-    def work(begin: int, end: int) -> tuple[int, bool]:
-        alone = threading.get_ident() == caller
-        time.sleep(0 if alone else 0.05)
-        return begin, alone
-
-    found = [pair.share(MANY, work) for _ in range(4)]
-    assert [[begin for begin, _ in some] for some in found] == [[0, MANY // 2]] * 4
-    assert [all(alone for _, alone in some) for some in found] == [False, True, True, False]
 
 
 def test_threads_end_with_their_team():

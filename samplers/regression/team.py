@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import numba
@@ -29,7 +28,6 @@ _LOOKS = 20_000  # at the others, some tens of microseconds, before the processo
 _LOOKS_FOR_WORK = 100_000  # the same for something to do
 _LONG = 4  # a wait in so many that are longer: threads do not run at the same time, as others use the processors
 _ASLEEP = 8  # longer waits that a run may begin with
-_HARDLY = 2e-4  # seconds of waiting that tell nothing: a thread that sleeps is woken in less
 _MOST_RESTS = 1 << 10
 _FEW = 1 << 15  # columns: not worth a thread
 _VECTORS = 1 << 10  # shares begin at multiples, so that all but the last one consist of whole vectors
@@ -75,21 +73,24 @@ class Team:
         self.size = size
         self._meetings = np.zeros(counters_spec(size).shape, np.int64)
         self.members = [Member(rank, size, self._meetings) for rank in range(size)]
-        self._rests, self._next_rests = 0, 1  # of the others: so often now, and after the next long waits
+        self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
         self._cores = _cores_of_their_own(size)
         looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
         self._helpers = [Helper(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
-        """Have all of them run a kernel, whose first argument is the `Member`. The result has to be the same if only
-        the caller's does."""
-        if self._resting():
+        """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
+        had to wait long for each other. The result has to be the same."""
+        if self._rests:
+            self._rests -= 1
             kernel(*ALONE.members, *arguments)
             return
         before = self._meetings.copy()
-        self._together(kernel, [(member, *arguments) for member in self.members])
+        self._each([(member, *arguments) for member in self.members], kernel)
         met, waited = (self._meetings - before)[:, :2].sum(axis=0).tolist()
-        self._rest(crowded=waited > _ASLEEP + met // _LONG)
+        crowded = waited > _ASLEEP + met // _LONG
+        self._next_rests = min(2 * self._next_rests, _MOST_RESTS) if crowded else 1
+        self._rests = self._next_rests if crowded else 0
 
     def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
         """Have work(item) done for all of some items, by who comes to one first."""
@@ -99,49 +100,26 @@ class Team:
             for item in left:
                 work(item)
 
-        self._unless_crowded(take, [()] * self.size)
+        self._each([()] * self.size, take)
 
     def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
         """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
         size = self.size if count > _FEW else 1
         bounds = [*(count * rank // size // _VECTORS * _VECTORS for rank in range(size)), count]
-        return self._unless_crowded(work, list(pairwise(bounds)))
+        return self._each(list(pairwise(bounds)), work)
 
-    def _unless_crowded(self, work: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
-        """Have work(*some) done for all of the arguments."""
-        if len(arguments) == 1 or self._resting():
-            return [work(*some) for some in arguments]
-        results, alone, waited = self._together(work, arguments)
-        self._rest(crowded=waited > (len(arguments) - 1) * alone + _HARDLY)
-        return results
-
-    def _resting(self) -> bool:
-        """Whether the caller's thread is to do this alone."""
-        resting = self._rests > 0
-        self._rests -= resting
-        return resting
-
-    def _rest(self, *, crowded: bool) -> None:
-        """Let the others rest for some time if they had to wait, as processors are used by somebody else; the longer,
-        the oftener that was so."""
-        self._next_rests = min(2 * self._next_rests, _MOST_RESTS) if crowded else 1
-        self._rests = self._next_rests if crowded else 0
-
-    def _together(
-        self, work: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]
-    ) -> tuple[list[Result], float, float]:
-        """The results of work(*some), one for each thread; also the seconds that the caller worked, and then waited."""
-        before, helpers, began = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1], perf_counter()
-        for helper, some in zip(helpers, arguments[1:], strict=True):
+    def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
+        if not self._helpers:
+            return [work(*arguments[0])]
+        before, used = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1]
+        for helper, some in zip(used, arguments[1:], strict=True):
             helper.hand(work, some)
-        own, worked = outcome_of(work, arguments[0]), perf_counter()
-        outcomes = [own, *(helper.outcome() for helper in helpers)]
-        waited = perf_counter() - worked
+        outcomes = [outcome_of(work, arguments[0]), *(helper.outcome() for helper in used)]
         _stay_on(before)
         for _, error in outcomes:
             if error:
                 raise error
-        return [result for result, _ in outcomes], worked - began, waited
+        return [result for result, _ in outcomes]
 
 
 ALONE = Team(1)
