@@ -41,9 +41,9 @@ _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a 
 
 
 class Seen(NamedTuple):
-    """Correlations of m candidates, as they are until the next look."""
+    """Correlations of m candidates, as they are until the next look, or until candidates are left out."""
 
-    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed
+    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed. May be the candidates
     values: np.ndarray  # float64 (l,), the correlations of these
 
 
@@ -66,15 +66,13 @@ class Correlations:
         self._chosen, self._values = np.empty(norms.size, np.int64), np.full(norms.size, 0.0)
         self._limits = np.empty(norms.size, np.float32)
 
-        def look(begin: int, end: int) -> float:
-            return largest_limit(l1 if l1.size == 1 else l1[begin:end], norms[begin:end])
+        def of_share(begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+            return l1[begin:end] if l1.size > 1 else l1, norms[begin:end]
 
         def work(begin: int, end: int) -> None:
-            some = l1 if l1.size == 1 else l1[begin:end]
-            set_limits(some, norms[begin:end], self._scale, self._limits[begin:end])
+            set_limits(*of_share(begin, end), self._scale, self._limits[begin:end])
 
-        self._scale = max(features.team.share(norms.size, look))
-
+        self._scale = max(features.team.share(norms.size, lambda *share: largest_limit(*of_share(*share))))
         features.team.share(norms.size, work)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)

@@ -158,9 +158,9 @@ class Attempt:
         return None
 
     def go_on(self) -> None:
-        """Rule columns out and choose the next working set, by what was seen last. Raises WorkFailed."""
+        """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
         self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
-        self.screen(self.gap)
+        self.screen(self.gap)  # not before: it may write over the columns that were seen
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
@@ -184,11 +184,8 @@ class Attempt:
             spread(self.support, self.values, working, before)
             found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
             kept = np.flatnonzero(found)
-            self.support, self.values, self._costs = (
-                working[kept],
-                found[kept],
-                Penalty(*(cost[kept] for cost in costs)),
-            )
+            self.support, self.values = working[kept], found[kept]
+            self._costs = Penalty(*(cost[kept] for cost in costs))
 
     def look(self, seen: Seen) -> bool:
         """Find the gap to the best dual point so far; whether it is small enough."""
