@@ -256,6 +256,20 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     assert set(np.flatnonzero(best.coefficients)) <= set(attempt.candidates)
 
 
+def test_the_next_working_set_is_of_what_was_seen(genes):
+    """Also where columns that are ruled out are taken out of the very array that was seen."""
+    found = solver(genes)
+    regression, (solution,) = found.regression, found.path([0.2 * found.largest], 1e-6)
+    attempt = working_sets.Attempt.beginning(regression, 0.9 * solution.level, solution, 0.0)
+    attempt.candidates = every = regression.usable.copy()
+    attempt.look(correlations.Seen(every, regression.features.correlations(every, solution.fit.residual)))
+    expected = attempt.working_set()
+    assert set(expected) > set(solution.support)
+    attempt.go_on()
+    assert attempt.candidates.size < every.size
+    np.testing.assert_array_equal(attempt.working, expected)
+
+
 @settings(max_examples=40)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
 def test_correlations_are_never_above_their_bounds(problem, seed):
