@@ -1,10 +1,14 @@
-"""A thread that is handed work and begins with it at once: to be woken takes as long as much of what there is to do."""
+"""A thread that is handed work and begins with it at once: to be woken takes as long as much of what there is to do.
+
+Where others use the processors it may not run when it is needed: what it has not begun with is taken back from it.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -41,7 +45,11 @@ class Helper:
         self._counts[_HANDED, 0] += 1
 
     def outcome(self) -> Outcome:
-        """Of what was handed over; once for each."""
+        """Of what was handed over; once for each. Who asks does it if the thread has not begun with it."""
+        with suppress(Empty):
+            task = self._tasks.get_nowait()
+            self._counts[_HANDED, 0] -= 1
+            return outcome_of(*task)
         have_reached(self._counts, _DONE, _DONE + 1, int(self._counts[_HANDED, 0]), self._looks)
         return self._outcomes.get()
 
