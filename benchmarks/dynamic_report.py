@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-EXCESSES = (1e-2, 1e-3, 1e-4)
+EXCESSES = (1e-2, 1e-3, 1e-4, 1e-5)
 Found = dict[str, Any]
 
 
@@ -17,10 +17,10 @@ def tell_curves(title: str, curves: Found, first: str | None = None) -> Iterator
     for name, curve in curves.items():
         cells = [cell(curve, excess) for excess in EXCESSES]
         yield f"  {name:22}" + "".join(f"{told:>20}" for told in cells) + f"{rate(curve):18.2f}"
-    for name in curves if first else ():
-        ratios = [passes(curves[name], excess) / passes(curves[first], excess) for excess in EXCESSES]  # type: ignore[index]
-        told = ", ".join("never" if ratio == float("inf") else f"{ratio:.1f}" for ratio in ratios)
-        yield f"  {name} processes {told} times the data of {first}" if name != first else ""
+    for name in (name for name in curves if first and name != first):
+        ratios = [passes(curves[name], excess) / passes(curves[first or name], excess) for excess in EXCESSES]
+        told = ", ".join(f"{ratio:.1f}" if ratio < float("inf") else "never" for ratio in ratios)
+        yield f"  {name} processes {told} times the data of {first}"
 
 
 def passes(curve: Found, excess: float, what: str = "passes") -> float:
@@ -65,7 +65,7 @@ def tell_density(found: Found) -> Iterator[str]:
 
 
 TOLD: dict[str, Callable[[Found], Iterator[str]]] = {
-    "parallelism": lambda found: tell_curves("updates at once (figure 4)", found),
+    "parallelism": lambda found: tell_curves("updates at once (figure 4)", found, "priority, 32"),
     "convergence": tell_convergence,
     "schedules": tell_schedules,
     "density": tell_density,
