@@ -6,7 +6,7 @@ with the same number of entries come together: most have a few, and the processo
 wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread having
 columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster then.
 
-Rows, or columns, come in parts with a sum of their own, which are the same for any number of threads.
+Rows, or columns, come in parts, see `samplers.regression.parts`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numba.extending import overload
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
 from samplers.regression.columns import DenseColumns, SparseColumns, add, dot, entries
+from samplers.regression.parts import add_up, add_up_own, own_parts
 from samplers.regression.team import meet, own_numbers
 
 _MOST_PARTS = 8
@@ -31,6 +32,7 @@ class Rows(NamedTuple):
 
     bounds: np.ndarray  # int64 (P+1,), where the parts begin
     products: np.ndarray  # float64 (P, W), of parts
+    sums: np.ndarray  # the same
     ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
     order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
     places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
@@ -44,6 +46,7 @@ class Images(NamedTuple):
     """Of columns of n rows, in P parts. float64."""
 
     parts: np.ndarray  # (P, n)
+    sums: np.ndarray  # (P, n)
     whole: np.ndarray  # (n,)
 
 
@@ -52,11 +55,13 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
     size = entries(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
     if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
-        return Images(np.empty((_parts(count // _COLUMNS), rows)), np.empty(rows))
+        images, sums = np.empty((2, _parts(count // _COLUMNS), rows))
+        return Images(images, sums, np.empty(rows))
     parts = _parts(size // max(_ENTRIES * count, 1))
     return Rows(
         bounds=np.arange(parts + 1) * rows // parts,
         products=np.empty((parts, count)),
+        sums=np.empty((parts, count)),
         ends=np.empty((parts, count + 1), np.int64),
         order=np.empty(rows, np.uint32),
         places=np.empty(rows, np.uint32 if size < 1 << 32 else np.int64),
@@ -70,12 +75,6 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
 def _parts(most: int) -> int:
     """A power of two."""
     return min(1 << max(most.bit_length() - 1, 0), _MOST_PARTS)
-
-
-@reordered_kernel
-def own_parts(member, parts):
-    """The first of so many parts that is the member's, and the one after its last."""
-    return parts * member.rank // member.size, parts * (member.rank + 1) // member.size
 
 
 @reordered_kernel
@@ -183,12 +182,9 @@ def multiply_by_rows(member, columns, face, memory, vector, found):
     first, last = own_parts(member, len(memory.spans))
     for part in range(first, last):
         multiply_part(part, memory, vector, memory.products[part, : face.size])
+    add_up_own(member, memory.products, face.size)
     meet(member)
-    first, last = own_numbers(member, face.size)
-    found[first:last] = 0.0
-    for part in range(len(memory.products)):
-        for i in range(first, last):
-            found[i] += memory.products[part, i]
+    add_up(member, memory.products, memory.sums, *own_numbers(member, face.size), found)
 
 
 def subtract_from_rows(member, columns, face, memory, weights, residual):
@@ -211,12 +207,9 @@ def find_image(member, columns, face, memory, vector):
         memory.parts[part] = 0.0
         for i in range(face.size * part // parts, face.size * (part + 1) // parts):
             add(columns, face[i], vector[i], memory.parts[part])
+    add_up_own(member, memory.parts, memory.whole.size)
     meet(member)
-    first, last = own_numbers(member, memory.whole.size)
-    memory.whole[first:last] = 0.0  # is none of the parts: each stays in the cache of the processor that wrote it
-    for part in range(parts):
-        for k in range(first, last):
-            memory.whole[k] += memory.parts[part, k]
+    add_up(member, memory.parts, memory.sums, *own_numbers(member, memory.whole.size), memory.whole)
 
 
 def multiply_by_columns(member, columns, face, memory, vector, found):
