@@ -48,7 +48,7 @@ class Helper:
         """Of what was handed over; once for each. Who asks does it if the thread has not begun with it."""
         with suppress(Empty):
             task = self._tasks.get_nowait()
-            self._counts[_HANDED, 0] -= 1
+            self._counts[_HANDED, 0] -= 1  # the thread may have seen it: it finds nothing, and sleeps
             return outcome_of(*task)
         have_reached(self._counts, _DONE, _DONE + 1, int(self._counts[_HANDED, 0]), self._looks)
         return self._outcomes.get()
