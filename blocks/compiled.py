@@ -56,7 +56,7 @@ def prepare(name: str, run: Callable[[], object]) -> None:
     """
     if not is_compiled(name):
         print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
-        with _alone(_marker(name).with_suffix(".lock")):
+        with alone(_marker(name).with_suffix(".lock")):
             if not is_compiled(name):
                 _compile(name, run)
     run()
@@ -87,7 +87,7 @@ def _compile(name: str, run: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def alone(lock: Path) -> Iterator[None]:
     """Others wait meanwhile who would do the same: ranks on one machine all start at once."""
     with lock.open("w") as file:
         with suppress(OSError):  # not every file system has locks
@@ -125,7 +125,7 @@ class _Cache(caching.FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)  # it may have been removed
-        with _alone(CACHE / "index.lock"):
+        with alone(CACHE / "index.lock"):
             super().save_overload(sig, data)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
-from rings import in_all, tcp_rings
+from rings import on_ring
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import write_corpus
@@ -46,9 +46,7 @@ def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIO
     folder.mkdir()
     length = {"iterations": iterations, "evaluate_every": 10, "settings": {"staleness": 1}}
     runs = [create_run(folder / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]
-    with tcp_rings(len(runs), insecure=True) as rings:
-        pairs = list(zip(runs, rings, strict=True))
-        in_all([lambda run=run, ring=ring: train(run, plan(1), quiet=True, ring=ring) for run, ring in pairs])
+    on_ring(len(runs), lambda ring: train(runs[ring.rank], plan(1), quiet=True, ring=ring))
     return model_bytes(runs[0].path)
 
 

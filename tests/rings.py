@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from blocks import WorkFailed
+from blocks import Interrupted, WorkFailed
 from ooc.ring import meeting, tcp
 from ooc.ring.credentials import Credentials, issue
 from ooc.ring.ring import Ring, RingFailed
@@ -73,6 +73,21 @@ def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[
         yield rings
     finally:
         in_all([ring.close for ring in rings])
+
+
+def on_ring(ranks: int, deed: Callable[[Ring], Any]) -> list[Any]:
+    """What ranks in threads come to, over TCP; one that fails tells the others, which would wait for it."""
+
+    def of_rank(ring: Ring) -> Any:
+        try:
+            return deed(ring)
+        except BaseException as error:
+            if not isinstance(error, Interrupted):
+                ring.fail(str(error) or repr(error))
+            raise
+
+    with tcp_rings(ranks, insecure=True) as rings:
+        return in_all([lambda ring=ring: of_rank(ring) for ring in rings])
 
 
 class Threads:

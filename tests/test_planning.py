@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import new_run, program_spec, small_dataset
-from rings import in_all, tcp_rings
+from rings import on_ring
 
 from blocks import Dataset, RequestError
 from blocks.corpus.intended import Intended
@@ -91,9 +91,7 @@ def train_on_three(directory: Path, shards: list[Dataset], spec: ProgramSpec, it
     """Bytes that all machines sent in each iteration but the first, of which the start is a part."""
     length = {"iterations": iterations, "evaluate_every": 99, "settings": {"staleness": 1}}
     runs = [create_run(directory / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]
-    with tcp_rings(3, insecure=True) as rings:
-        pairs = zip(runs, rings, strict=True)
-        in_all([lambda run=run, ring=ring: train(run, streamed(0), quiet=True, ring=ring) for run, ring in pairs])
+    on_ring(3, lambda ring: train(runs[ring.rank], streamed(0), quiet=True, ring=ring))
     sent = [line["bytes_sent"] for line in runs[0].metrics()]
     return [end - begin for begin, end in pairwise(sent)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
-from rings import in_all, tcp_rings
+from rings import on_ring
 
 from blocks import WorkFailed, write_corpus
 from blocks.corpus.dataset import Dataset
@@ -52,13 +52,7 @@ def shards(whole, tmp_path_factory):
 
 def train_all(runs: list[Run], workers: int = 1, buffers: int = 0) -> None:
     """Train a run at each rank of a ring."""
-    with tcp_rings(len(runs), insecure=True) as rings:
-        in_all(
-            [
-                lambda run=run, ring=ring: train(run, plan(workers, buffers), quiet=True, ring=ring)
-                for run, ring in zip(runs, rings, strict=True)
-            ]
-        )
+    on_ring(len(runs), lambda ring: train(runs[ring.rank], plan(workers, buffers), quiet=True, ring=ring))
 
 
 def new_runs(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, plan
-from rings import in_all, tcp_rings
+from rings import on_ring
 from test_factorization import planted, written
 
 from blocks.ratings.matrix import Matrix
@@ -61,11 +61,11 @@ def shards(whole, tmp_path_factory):
 def train_all(runs: list[Run], workers: int = 1, *, mapped: bool = False) -> None:
     """Train a run at each rank of a ring."""
 
-    def train_one(run: Run, ring: Ring) -> None:
+    def train_one(ring: Ring) -> None:
+        run = runs[ring.rank]
         train(run, plan(workers, mapped=mapped), quiet=True, observer=FactorizationObserver(run), ring=ring)
 
-    with tcp_rings(len(runs), insecure=True) as rings:
-        in_all([lambda run=run, ring=ring: train_one(run, ring) for run, ring in zip(runs, rings, strict=True)])
+    on_ring(len(runs), train_one)
 
 
 def new_runs(

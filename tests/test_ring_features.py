@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rings
 from designs import ingested, write
-from rings import in_all, tcp_rings
 
 from blocks import Design
 from blocks.design.row_shards import RowShard
 from blocks.shards.splitting import make_shards
-from ooc.ring.ring import LocalRing, Ring
+from ooc.ring.ring import Ring
 from samplers.regression.columns import dense
 from samplers.regression.design_features import DesignFeatures
 from samplers.regression.features import Features
@@ -55,21 +55,14 @@ def moments(design: Design) -> Moments:
     return Moments(design.means, design.norms, design.deviations)
 
 
-def on_ring(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]:
+def of_ranks(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]:
     """What a deed makes of the features and the ring of each rank."""
 
-    def of_rank(shard: RowShard, ring: Ring) -> Any:
-        try:
-            return deed(RingFeatures(shard, ring, 1, ROOM, keeps=keeps), shard, ring)
-        except Exception as error:
-            ring.fail(repr(error))
-            raise
+    def of_rank(ring: Ring) -> Any:
+        shard = shards[ring.rank]
+        return deed(RingFeatures(shard, ring, 1, ROOM, keeps=keeps), shard, ring)
 
-    if len(shards) == 1:
-        return [of_rank(shards[0], LocalRing())]
-    with tcp_rings(len(shards), insecure=True) as rings:
-        calls = [lambda shard=shard, ring=ring: of_rank(shard, ring) for shard, ring in zip(shards, rings, strict=True)]
-        return in_all(calls)
+    return rings.on_ring(len(shards), of_rank)
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
@@ -91,7 +84,7 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
         ]
 
     expected = found(DesignFeatures(whole, 1, ROOM))
-    for answers in on_ring(shards[ranks], found):
+    for answers in of_ranks(shards[ranks], found):
         assert [answer.dtype for answer in answers] == [answer.dtype for answer in expected]
         assert all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(answers, expected, strict=True))
         assert all(np.array_equal(*pair) for pair in zip(answers[4:], expected[4:], strict=True))
@@ -105,7 +98,7 @@ def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole,
         columns = [dense(features.gather(chosen), features.rows) for chosen in sets]
         return [features.samples, ring.bytes_summed, *columns]
 
-    every = zip(*(on_ring(shards[ranks], gathered, keeps) for keeps in (False, True)), strict=True)
+    every = zip(*(of_ranks(shards[ranks], gathered, keeps) for keeps in (False, True)), strict=True)
     for anew, kept in every:
         assert all(np.array_equal(*pair) for pair in zip(anew[2:], kept[2:], strict=True))
         assert (kept[0] < 0.8 * anew[0]) == (not whole.dense)
@@ -136,7 +129,7 @@ def test_paths_are_those_of_one_machine(whole, shards, loss, options):
         return found
 
     expected = path(DesignFeatures(whole, 1, ROOM), whole)
-    first, *others = on_ring(shards[3], path)
+    first, *others = of_ranks(shards[3], path)
     for solution, one in zip(first, expected, strict=True):
         assert solution.level == pytest.approx(one.level, rel=1e-12)
         assert solution.objective == pytest.approx(one.objective, rel=1e-8)

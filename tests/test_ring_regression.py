@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import leftovers, model_bytes
-from rings import in_all, tcp_rings
+from rings import on_ring
 from test_regression_training import COLUMNS, PATH, ROWS, dense_models, made, model_of  # noqa: F401  (a fixture)
 
 from blocks import Design, Interrupted, RequestError, WorkFailed
@@ -36,21 +35,6 @@ REFUSED = (RequestError, RingFailed)  # by the rank itself, or by one that was s
 @pytest.fixture(scope="module")
 def shards(made: Path) -> dict[str, list[Path]]:  # noqa: F811
     return {kind: [one.path for one in make_shards(made / kind, f"{made}/{kind}-{{rank}}", RANKS)] for kind in LOSS_OF}
-
-
-def on_ring(count: int, deed: Callable[[Ring], Any]) -> list[Any]:
-    """What ranks in threads come to; the first that fails tells the others."""
-
-    def of_rank(ring: Ring) -> Any:
-        try:
-            return deed(ring)
-        except BaseException as error:
-            if not isinstance(error, Interrupted):
-                ring.fail(str(error))
-            raise
-
-    with tcp_rings(count, insecure=True) as rings:
-        return in_all([lambda ring=ring: of_rank(ring) for ring in rings])
 
 
 def train_all(folder: Path, paths: list[Path], kind: str, **options: Any) -> list[Path]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from corpora import model_bytes, plan
 from launches import Launch, nobody_left, rank_in
-from rings import in_all, mpiexec, tcp_rings
+from rings import mpiexec, on_ring
 from test_softmax import drawn, samples_of
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
@@ -101,11 +101,11 @@ def new_runs(
 
 
 def train_all(runs: Sequence[Run]) -> None:
-    def train_one(run: Run, ring: Ring) -> None:
+    def train_one(ring: Ring) -> None:
+        run = runs[ring.rank]
         train(run, plan(1), quiet=True, observer=SoftmaxObserver(run, first=ring.rank == 0), ring=ring)
 
-    with tcp_rings(len(runs), insecure=True) as rings:
-        in_all([lambda run=run, ring=ring: train_one(run, ring) for run, ring in zip(runs, rings, strict=True)])
+    on_ring(len(runs), train_one)
 
 
 def weights_of(run: Run) -> np.ndarray:

@@ -15,7 +15,7 @@ import pytest
 import test_ring_factorization as factors
 from corpora import model_bytes, names_of_words, plan, random_documents
 from launches import Launch, nobody_left, rank_in, serving
-from rings import in_all, mpiexec, tcp_rings
+from rings import mpiexec, on_ring
 from stochastic_programs import Naive
 from test_factorization import planted, written
 
@@ -125,11 +125,11 @@ def trained(
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1, "settings": settings}
     runs = [create_run(root / f"{rank}", shard, lda(**options), **length) for rank, shard in enumerate(shards)]
 
-    def train_one(run: Run, ring: Ring) -> None:
+    def train_one(ring: Ring) -> None:
+        run = runs[ring.rank]
         train(run, plan(1), quiet=True, observer=LdaObserver(run, 1, first=ring.rank == 0), ring=ring)
 
-    with tcp_rings(len(runs), insecure=True) as rings:
-        in_all([lambda run=run, ring=ring: train_one(run, ring) for run, ring in zip(runs, rings, strict=True)])
+    on_ring(len(runs), train_one)
     return runs
 
 

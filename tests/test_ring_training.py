@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, random_documents
-from rings import in_all, tcp_rings
+from rings import on_ring
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards
@@ -40,22 +40,13 @@ def train_all(folder: Path, paths: list[Path], **options) -> list[Path]:
     runs = [folder / f"run-{rank}" for rank in range(len(paths))]
     common = {"topics": TOPICS, "alpha": 0.2, "workers": 1, "quiet": True, "evaluate_every": 2, **options}
 
-    def work(ring) -> None:
-        try:
-            train_lda_on_ring(paths[ring.rank], runs[ring.rank], ring, **common)
-        except Exception as error:
-            ring.fail(str(error))
-            raise
-
-    with tcp_rings(len(paths), insecure=True) as rings:
-        in_all([lambda ring=ring: work(ring) for ring in rings])
+    on_ring(len(paths), lambda ring: train_lda_on_ring(paths[ring.rank], runs[ring.rank], ring, **common))
     return runs
 
 
 def go_on(runs: list[Path], **options) -> None:
     common = {"workers": 1, "quiet": True, **options}
-    with tcp_rings(len(runs), insecure=True) as rings:
-        in_all([lambda ring=ring: resume(runs[ring.rank], ring=ring, **common) for ring in rings])
+    on_ring(len(runs), lambda ring: resume(runs[ring.rank], ring=ring, **common))
 
 
 def lines_of(run: Path) -> list[dict]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from blocks.compiled import CACHE
+from blocks.compiled import CACHE, alone
 from blocks.files import publish
 
 
@@ -133,13 +134,18 @@ def _owner(program: type, functions: dict[str, Any]) -> type:
 
 
 def _written(kind: str, text: str, digest: Any) -> str:
-    """The name of the module that has a text, which is there from now on."""
+    """The name of the module that has a text, which is there from now on.
+
+    It is written once, whoever needs it at the same time: of one that is newer numba compiles everything again.
+    """
     name = f"{kind}_{digest.hexdigest()}"
     path = CACHE / f"{name}.py"
-    if not path.exists():
-        with publish(path) as beside:
-            beside.write_text(text, encoding="utf-8")
-        importlib.invalidate_caches()
+    if name not in sys.modules:
+        with alone(CACHE / "modules.lock"):
+            if not path.exists():
+                with publish(path) as beside:
+                    beside.write_text(text, encoding="utf-8")
+        importlib.invalidate_caches()  # whoever wrote it
     return name
 
 
