@@ -34,7 +34,7 @@ class Problem(NamedTuple):
         if self.options.get("standardize"):
             mean = np.average(self.x, axis=0, weights=self.weights)
             scales = np.sqrt(np.average((self.x - mean) ** 2, axis=0, weights=self.weights))
-            scales[np.ptp(self.x, axis=0) == 0] = 0
+            scales[scales <= 1e-5 * np.sqrt(np.average(self.x**2, axis=0, weights=self.weights))] = 0  # it is constant
         return share * factors * scales, (1 - share) * factors * scales**2
 
 
