@@ -31,8 +31,8 @@ from samplers.regression.cosines import (
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_level
 from samplers.regression.selection import largest
-from samplers.regression.team import ALONE, closed_up
-from samplers.regression.vectors import inner
+from samplers.regression.team import closed_up
+from samplers.regression.vectors import inner, products
 
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
@@ -181,8 +181,10 @@ class Correlations:
         if residual is not self._last:  # most are asked for several times
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
             self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
-            team = self._features.team if used * residual.size > _LONG else ALONE
-            team.each(range(used), self._multiply)
+            if used * residual.size > _LONG:
+                self._features.team.each(range(used), self._multiply)
+            else:
+                self._products[:used] = products(self._residuals[:used], residual)
         return self._square
 
     def _multiply(self, number: int) -> None:

@@ -11,19 +11,40 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 
 
-def inner(one: np.ndarray, other: np.ndarray) -> float:
+@reordered_kernel
+def inner(one, other):
     """The inner product of two vectors, float64 (n,)."""
-    return float(np.einsum("n,n", one, other))
+    total = 0.0
+    for i in range(one.size):
+        total += one[i] * other[i]
+    return total
+
+
+@reordered_kernel
+def multiply(rows, vector, found):
+    for k in range(len(rows)):
+        found[k] = inner(rows[k], vector)
 
 
 def products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """The inner products, float64 (k,), of rows, float64 (k, n), and a vector, float64 (n,)."""
-    return np.einsum("kn,n->k", rows, vector)
+    found = np.empty(len(rows))
+    multiply(rows, vector, found)
+    return found
+
+
+@reordered_kernel
+def add_up(weights, rows, found):
+    for k in range(len(rows)):
+        for i in range(found.size):
+            found[i] += weights[k] * rows[k, i]
 
 
 def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The sum, float64 (n,), of rows, float64 (k, n), times weights, float64 (k,)."""
-    return np.einsum("k,kn->n", weights, rows)
+    found = np.zeros(rows.shape[1])
+    add_up(weights, rows, found)
+    return found
 
 
 @reordered_kernel
