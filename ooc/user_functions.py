@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
+_PARSING = threading.Lock()  # Python 3.11 counts how deep a tree is for all threads together: SystemError, now and then
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -54,7 +56,8 @@ def _read(program: type, name: str) -> Function:
     function = inspect.unwrap(getattr(program, name))
     function = getattr(function, "py_func", function)
     lines, first = inspect.getsourcelines(function)
-    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    with _PARSING:
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     return Function(name, tree, inspect.getsourcefile(function) or "?", first - 1)
 
