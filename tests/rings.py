@@ -76,18 +76,9 @@ def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[
 
 
 def on_ring(ranks: int, deed: Callable[[Ring], Any]) -> list[Any]:
-    """What ranks in threads come to, over TCP; one that fails tells the others, which would wait for it."""
-
-    def of_rank(ring: Ring) -> Any:
-        try:
-            return deed(ring)
-        except BaseException as error:
-            if not isinstance(error, Interrupted):
-                ring.fail(str(error) or repr(error))
-            raise
-
+    """What ranks in threads come to, over TCP."""
     with tcp_rings(ranks, insecure=True) as rings:
-        return in_all([lambda ring=ring: of_rank(ring) for ring in rings])
+        return in_all([lambda ring=ring: _done(ring, deed) for ring in rings])
 
 
 class Threads:
@@ -106,10 +97,12 @@ class Threads:
             yield do
 
 
-def _done(ring: Ring, deed: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """A rank that finds a mistake does not leave the others waiting."""
+def _done(ring: Ring, deed: Callable[..., Any], arguments: Sequence[Any] = ()) -> Any:
+    """A rank that finds a mistake does not leave the others waiting; to be interrupted is what all have agreed on."""
     try:
         return deed(ring, *arguments)
+    except Interrupted:
+        raise
     except Exception as error:
         ring.fail(repr(error))
         raise

@@ -81,8 +81,11 @@ class Team:
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
         """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
         had to wait long for each other. The result has to be the same."""
-        if self._rests or self.size == 1:
-            self._rests = max(self._rests - 1, 0)
+        if self.size == 1:
+            kernel(*self.members, *arguments)
+            return
+        if self._rests:
+            self._rests -= 1
             kernel(*ALONE.members, *arguments)
             return
         before = self._meetings.copy()

@@ -1,7 +1,7 @@
-"""Products of vectors whose digits belong to the build alone.
+"""Products of vectors whose digits belong to the build and the kind of processor, which all ranks have to share.
 
-A BLAS has other digits with other threads, and kernels of its own for each processor, which an environment variable
-may choose, too: ranks, and a run before and after a resume, would come to other models.
+A BLAS has other digits with other threads, and kernels that an environment variable may choose: ranks, and a run before
+and after a resume, would come to other models.
 """
 
 from __future__ import annotations
