@@ -21,7 +21,7 @@ from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.gram import arrange, memory_for, multiply, subtract
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
-from samplers.regression.team import ALONE, Team
+from samplers.regression.team import ALONE, CHUNKS, Team
 from samplers.regression.vectors import project
 
 
@@ -227,7 +227,8 @@ def test_objective_and_gap_are_those_of_the_definitions(seed, free, ridge):
     scale = 1 / max(1, (np.abs(a.T @ residual - ridge * b) / problem.l1).max())
     theta = scale * residual
     dual = theta @ target - 0.5 * theta @ theta - 0.5 * scale**2 * ridge * b @ b
-    assert gap_of(problem, b, residual) == pytest.approx(objective - dual, rel=1e-10)
+    gap = gap_of(*ALONE.members, problem, b, residual, np.empty((4, CHUNKS)))
+    assert gap == pytest.approx(objective - dual, rel=1e-10)
 
 
 @settings(max_examples=60)

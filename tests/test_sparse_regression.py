@@ -284,9 +284,9 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
     for _ in range(40):
         noise = random.standard_normal(len(problem.y)) * random.choice([1e-3, 0.1, 10.0])
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
-        candidates = np.flatnonzero((random.random(p) < 0.7) & (regression.norms > 0))
+        candidates = np.flatnonzero((random.random(p) < random.choice([0.7, 1.0])) & (regression.norms > 0))
         exact = problem.x.T @ (roots * residual)
-        level = random.random() * np.abs(exact).max()
+        level = random.choice([0.0, random.random()]) * np.abs(exact).max()  # all are read, or few
         seen = known.see(correlations.Wanted(residual, level, np.empty(0, np.int64)), candidates)
         rounding = 1e-9 * (1 + np.abs(exact).max())
         np.testing.assert_allclose(seen.values, exact[seen.chosen], atol=rounding)
@@ -446,6 +446,45 @@ def test_a_lambda_above_the_largest_has_the_zero_model(genes):
     _, (model,) = solve(genes, (1.5,))
     assert not model.coefficients.any()
     assert model.intercept == pytest.approx(genes.y.mean())
+
+
+@settings(max_examples=200)
+@given(problem=problems(), seed=st.integers(0, 2**32 - 1))
+def test_what_is_noted_late_is_as_if_it_had_been_at_once(problem, seed):
+    """To ask what is known has all noted."""
+    random = np.random.default_rng(seed)
+    found = solver(problem)
+    regression, p = found.regression, problem.x.shape[1]
+    given = regression.features, found.loss.roots, regression.norms, np.ones(1)
+    late, at_once = correlations.Correlations(*given), correlations.Correlations(*given)
+    residual = found.nothing.fit.residual
+    for _ in range(30):
+        noise = random.standard_normal(len(problem.y)) * random.choice([1e-3, 1.0])
+        residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
+        candidates = late.usable[random.random(late.usable.size) < random.choice([0.7, 1.0])]
+        level = random.choice([0.0, random.random()]) * np.abs(problem.x.T @ residual).max()
+        some = random.choice(candidates, random.integers(candidates.size + 1), replace=False)
+        wanted = correlations.Wanted(residual, level, np.sort(some) if random.random() < 0.3 else some[:0])
+        what, step = random.integers(4), (residual, level, random.choice([1.5, 2.1]) * level, candidates, p // 2)
+        answers = []
+        for known in (late, at_once):
+            if what == 0:
+                answers.append(known.strong(*step))
+            elif what == 1:
+                answers.append(known.possible(residual, candidates, np.empty_like(candidates), level))
+            elif what == 2:
+                (seen,) = known.see_all([wanted], candidates)
+                known.learn(residual, seen)
+                answers.append(seen.chosen)
+            else:
+                answers.append(known.see(wanted, candidates).chosen.copy())
+        at_once.arrays()
+        np.testing.assert_array_equal(*answers)
+    for one, other in zip(late.arrays().values(), at_once.arrays().values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    read = late.see(correlations.Wanted(residual, 0.0, late.usable[:0]), late.usable).values.copy()
+    cosines = read / (regression.norms[late.usable] * np.linalg.norm(residual))
+    np.testing.assert_allclose(late.arrays()["known_cosines"][late.usable], cosines, atol=1e-6)
 
 
 @settings(max_examples=40)

@@ -45,6 +45,7 @@ class Work(NamedTuple):
     shift: np.ndarray  # (k,)
     coefficients: np.ndarray  # (W,), to go back to
     residual: np.ndarray  # (n,), theirs
+    outcome: np.ndarray  # (2,), objective and gap
 
 
 def work_for(problem: Quadratic, rows: int) -> Work:
@@ -62,6 +63,7 @@ def work_for(problem: Quadratic, rows: int) -> Work:
         shift=np.empty(basis),
         coefficients=np.empty(coefficients),
         residual=np.empty(rows),
+        outcome=np.empty(2),
     )
 
 

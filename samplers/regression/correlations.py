@@ -37,7 +37,17 @@ from samplers.regression.vectors import inner, products
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
 _MOST = 1e25  # of a level, as a cosine
+_PAGE = 1 << 12  # bytes
 _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
+
+
+def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
+    """Arrays of so many numbers of each of these kinds, the largest first, in one piece of memory: of a large one the
+    kernel gives 2 MB at a time. To get 4 KB takes 2 microseconds, and longer if several threads do."""
+    ends = np.cumsum([count * np.dtype(kind).itemsize for kind in kinds])
+    memory = np.empty(ends[-1], np.uint8)
+    memory[::_PAGE] = 0
+    return [part.view(kind) for part, kind in zip(np.split(memory, ends[:-1]), kinds, strict=True)]
 
 
 class Seen(NamedTuple):
@@ -55,16 +65,25 @@ class Wanted(NamedTuple):
     always: np.ndarray  # int64, of these columns exactly
 
 
+class Look(NamedTuple):
+    """What was read for a residual."""
+
+    seen: Seen
+    number: int  # of the residual, which is kept
+    length: float  # of it
+
+
 class Correlations:
     """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
-    columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). columns_read: so far."""
+    columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, the columns,
+    int64, ascending, that are not 0 and have a penalty; `gains`, float32 (p,), to work with; `columns_read`, so far."""
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        # What is written to by several threads is before, by one: what is fresh takes them much longer to get.
-        self._known = Known(np.full(norms.size, NOTHING, np.uint8), np.full(norms.size, 0.0, np.float32))
-        self._chosen, self._values = np.empty(norms.size, np.int64), np.full(norms.size, 0.0)
-        self._limits = np.empty(norms.size, np.float32)
+        kinds = np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8
+        self._chosen, self._values, self._limits, self.gains, *known = side_by_side(norms.size, *kinds)
+        self._known = Known(*known)
+        self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
 
         def of_share(begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
             return l1[begin:end] if l1.size > 1 else l1, norms[begin:end]
@@ -78,19 +97,21 @@ class Correlations:
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[NOTHING] = norms.size
         self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
+        self.usable = features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
+        self._pending: Look | None = None  # a look at all of these that is counted, but not noted
         self.columns_read = 0
-
-    def allowed(self) -> np.ndarray:
-        """The columns, int64, ascending, that are not 0 and have a penalty."""
-        return self._features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
         """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on."""
         chosen = self._needed(wanted, candidates)
+        every = chosen.size == self.usable.size
+        if not every or self._square_of(wanted.residual) == 0:
+            self._catch_up()
         values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
         self.columns_read += chosen.size
-        self.learn(wanted.residual, Seen(chosen, values))
-        return Seen(chosen, values)
+        seen = Seen(self.usable if every else chosen, values)
+        self._enter(wanted.residual, seen)
+        return seen
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
         """Those for each of several residuals, columns being read once; one has still to be learned."""
@@ -129,6 +150,7 @@ class Correlations:
             limits = np.clip(np.array([level * self._scale, spare]) / length, -_MOST, _MOST).astype(np.float32)
         if least_bound(angles, self._counts) + limits[1] > limits[0]:
             return candidates
+        self._catch_up()
 
         def work(begin: int, end: int) -> tuple[int, int]:
             some = candidates[begin:end], *limits, block(), found[begin:end]
@@ -138,6 +160,9 @@ class Correlations:
 
     def _forget(self, columns: np.ndarray) -> None:
         """What is known of some columns, int64, of which none is there twice."""
+        if not columns.size:
+            return
+        self._catch_up()
         self._counts -= np.bincount(self._known.numbers[columns], minlength=_KEPT)
         self._counts[NOTHING] += columns.size
         self._known.numbers[columns], self._known.cosines[columns] = NOTHING, 0.0
@@ -156,16 +181,19 @@ class Correlations:
         found = self._above(residual, likely, candidates, np.empty_like(candidates), strong_level(level, before), 0.0)
         if found.size <= most:
             return found.copy()
+        self._catch_up()
         cosines = np.abs(likely.cosines[self._known.numbers[found]] * self._known.cosines[found])
         return largest(cosines / self._limits[found], found, most, self._features.team)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is known, flat, as `restore` takes it."""
+        self._catch_up()
         known = {f"known_{name}": array for name, array in self._known._asdict().items()}
         return known | {"residuals": self._residuals.reshape(-1), "squares": self._squares, "counts": self._counts}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Know what `arrays` was."""
+        self._pending = None
         for name, array in self.arrays().items():
             array[:] = arrays[name]
         self._last = np.empty(0)
@@ -192,23 +220,43 @@ class Correlations:
 
     def learn(self, residual: np.ndarray, seen: Seen) -> None:
         """Keep a residual and what was read for it, if need be in the place of the one that the fewest columns know."""
-        chosen, values = seen
+        self._enter(residual, seen)
+        self._catch_up()
+
+    def _enter(self, residual: np.ndarray, seen: Seen) -> None:
+        """The same, but what was read of all columns is noted when it is needed: often all are read again before."""
         square = self._square_of(residual)
         if square == 0:
             return
         number = 1 + int(np.argmin(self._counts[1:]))
-        if self._counts[number]:
-            forget(self._known, number)
-            self._counts[NOTHING] += self._counts[number]
-            self._counts[number] = 0
+        look = Look(seen, number, math.sqrt(square))
+        if seen.chosen.size == self.usable.size:
+            self._counts[1:], self._counts[NOTHING] = 0, self._norms.size - self.usable.size
+            self._pending = look
+        else:
+            self._catch_up()
+            if self._counts[number]:
+                forget(self._known, number)
+                self._counts[NOTHING] += self._counts[number]
+                self._counts[number] = 0
+            self._counts -= self._note(look)
+        self._counts[number] += seen.chosen.size
         self._residuals[number], self._squares[number] = residual, square
         self._multiply(number)
 
+    def _catch_up(self) -> None:
+        """Note what is pending."""
+        if self._pending:
+            self._note(self._pending)
+            self._pending = None
+
+    def _note(self, look: Look) -> np.ndarray:
+        """Note what was read; returns how many of the columns have known each residual: int64."""
+        (chosen, values), number, length = look
+
         def work(begin: int, end: int) -> np.ndarray:
             lost = np.zeros(_KEPT, np.int64)
-            learn(self._known, lost, chosen[begin:end], values[begin:end], number, math.sqrt(square), self._norms)
+            learn(self._known, lost, chosen[begin:end], values[begin:end], number, length, self._norms)
             return lost
 
-        for lost in self._features.team.share(chosen.size, work):
-            self._counts -= lost
-        self._counts[number] += chosen.size
+        return np.sum(self._features.team.share(chosen.size, work), axis=0)

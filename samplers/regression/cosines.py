@@ -28,8 +28,8 @@ MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits a
 class Known(NamedTuple):
     """What is known of p columns."""
 
-    numbers: np.ndarray  # uint8 (p,), of residuals
-    cosines: np.ndarray  # float32 (p,), with these
+    cosines: np.ndarray  # float32 (p,), with residuals
+    numbers: np.ndarray  # uint8 (p,), of these
 
 
 class Angles(NamedTuple):
@@ -195,7 +195,7 @@ def learn(known, lost, chosen, values, number, length, norms):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
         if is_run(some):
             run = slice(some[0], some[-1] + 1)
-            of_run = Known(known.numbers[run], known.cosines[run])
+            of_run = Known(known.cosines[run], known.numbers[run])
             count(of_run.numbers, lost)
             learn_run(of_run, found, number, length, norms[run])
         else:

@@ -9,7 +9,7 @@ from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of
-from samplers.regression.team import ALONE, Team
+from samplers.regression.team import ALONE, Team, meet
 
 _SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
 _SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
@@ -36,13 +36,21 @@ def approach(problem, every, coefficients, residual, work):
 
 
 @reordered_kernel
-def judge(problem, before, coefficients, residual, work):
-    """Go back to what had the objective `before` if it has become larger; returns objective and gap."""
+def improve(member, problem, before, size, steps, enough, coefficients, residual, work):
+    """Conjugate gradients of a round, on coefficients that had the objective `before`: they are gone back to if it has
+    become larger. Notes objective and gap."""
+    polish(member, problem, size, steps, enough, coefficients, residual, work)
+    meet(member)
     after = objective_of(problem, coefficients, residual)
     if after > before * (1.0 + _ROUNDING):  # as a coefficient was stopped at 0
-        copy(work.coefficients, coefficients)
-        copy(work.residual, residual)
-    return min(before, after), gap_of(problem, coefficients, residual)
+        meet(member)
+        if member.rank == 0:
+            copy(work.coefficients, coefficients)
+            copy(work.residual, residual)
+        meet(member)
+    gap = gap_of(member, problem, coefficients, residual, work.sums)
+    if member.rank == 0:
+        work.outcome[0], work.outcome[1] = min(before, after), gap
 
 
 def descend(
@@ -59,8 +67,8 @@ def descend(
     while stalled < _PATIENCE:
         before, size = approach(problem, every, coefficients, residual, work)
         at_work = team if size * each > _FEW else ALONE
-        at_work.run(polish, problem, size, int(steps), enough, coefficients, residual, work)
-        objective, gap = judge(problem, before, coefficients, residual, work)
+        at_work.run(improve, problem, before, size, int(steps), enough, coefficients, residual, work)
+        objective, gap = work.outcome.tolist()
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return

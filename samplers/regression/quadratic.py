@@ -20,6 +20,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
+from samplers.regression.team import agreed, own_chunks, summed
 
 _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
 
@@ -64,16 +65,23 @@ def objective_of(problem, coefficients, residual):
 
 
 @reordered_kernel
-def gap_of(problem, coefficients, residual):
-    """Between that and the objective of the dual point that the residual gives."""
-    l1, l2 = problem.l1, problem.l2
-    square, absolute, inner, steepest = squared(residual), 0.0, 0.0, 1.0
-    for j in range(coefficients.size):
-        b = coefficients[j]
-        slope = dot(problem.columns, j, residual) - l2[j] * b
-        steepest = max(steepest, abs(slope) / l1[j])
-        square += l2[j] * b * b
-        absolute += l1[j] * abs(b)
-        inner += slope * b
+def gap_of(member, problem, coefficients, residual, sums):
+    """Between that and the objective of the dual point that the residual gives. sums: float64 (4, CHUNKS), to work
+    with."""
+    l1, l2, count = problem.l1, problem.l2, coefficients.size
+    each, first, last = own_chunks(member, count)
+    for c in range(first, last):
+        ridge, absolute, inner, steepest = 0.0, 0.0, 0.0, 1.0
+        for j in range(c * each, min((c + 1) * each, count)):
+            b = coefficients[j]
+            slope = dot(problem.columns, j, residual) - l2[j] * b
+            steepest = max(steepest, abs(slope) / l1[j])
+            ridge += l2[j] * b * b
+            absolute += l1[j] * abs(b)
+            inner += slope * b
+        sums[0, c], sums[1, c], sums[2, c], sums[3, c] = ridge, absolute, inner, steepest
+    square, steepest = squared(residual) + agreed(member, sums[0], count), 1.0
+    for c in range(-(-count // max(each, 1))):
+        steepest = max(steepest, sums[3, c])
     scale = 1.0 / steepest
-    return 0.5 * (1.0 - scale) ** 2 * square + absolute - scale * inner
+    return 0.5 * (1.0 - scale) ** 2 * square + summed(sums[1], count) - scale * summed(sums[2], count)

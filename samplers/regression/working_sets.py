@@ -74,8 +74,7 @@ class Regression:
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
         self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
-        self.gains = np.empty(norms.size, np.float32)  # of the last look; what is fresh takes longer to get
-        self.usable = self.correlations.allowed()
+        self.gains, self.usable = self.correlations.gains, self.correlations.usable
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
@@ -205,8 +204,9 @@ class Attempt:
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
-        """The correlations that it wants to see."""
-        return Wanted(self.fit.residual, self.level, self.support)
+        """The correlations that it wants to see. Those of the support are needed for the ridge on it, if there is one;
+        else they are no larger than allowed if they are not read."""
+        return Wanted(self.fit.residual, self.level, self.support if self._costs.l2.any() else self.support[:0])
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
