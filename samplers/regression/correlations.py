@@ -76,12 +76,13 @@ class Look(NamedTuple):
 class Correlations:
     """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
     columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, the columns,
-    int64, ascending, that are not 0 and have a penalty; `gains`, float32 (p,), to work with; `columns_read`, so far."""
+    int64, ascending, that are not 0 and have a penalty; `columns_read`, so far; and to work with `gains`, float32
+    (p,), and `kept`, int64 (p,)."""
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        kinds = np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8
-        self._chosen, self._values, self._limits, self.gains, *known = side_by_side(norms.size, *kinds)
+        kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8
+        self.kept, self._chosen, self._values, self._limits, self.gains, *known = side_by_side(norms.size, *kinds)
         self._known = Known(*known)
         self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
 
@@ -178,7 +179,8 @@ class Correlations:
         if before > REACH * level:
             return np.empty(0, np.int64)
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
-        found = self._above(residual, likely, candidates, np.empty_like(candidates), strong_level(level, before), 0.0)
+        found = self._chosen[: candidates.size]
+        found = self._above(residual, likely, candidates, found, strong_level(level, before), 0.0)
         if found.size <= most:
             return found.copy()
         self._catch_up()

@@ -139,7 +139,8 @@ class RoundSolver:
         wanted = Wanted(fit.residual, level, support)
         seen = regression.correlations.see(wanted, regression.usable)
         l1, l2 = regression.penalty.at(level, support)
-        slopes, gains = slopes_of(seen.chosen, seen.values, support, l2 * values), regression.gains[: seen.chosen.size]
+        slopes = slopes_of(seen.chosen, seen.values, support, l2 * values)
+        gains = regression.correlations.gains[: seen.chosen.size]
         steepest = survey(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
         found = standing(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)

@@ -74,7 +74,7 @@ class Regression:
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
         self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
-        self.gains, self.usable = self.correlations.gains, self.correlations.usable
+        self.usable = self.correlations.usable
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
@@ -189,7 +189,7 @@ class Attempt:
     def look(self, seen: Seen) -> bool:
         """Find the gap to the best dual point so far; whether it is small enough."""
         regression, penalty = self.regression, self.regression.penalty
-        self._chosen, self._gains = seen.chosen, regression.gains[: seen.chosen.size]
+        self._chosen, self._gains = seen.chosen, regression.correlations.gains[: seen.chosen.size]
         slopes = slopes_of(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
 
         def work(begin: int, end: int) -> float:
@@ -214,10 +214,10 @@ class Attempt:
         if gap > 0.25 * self.screened:
             return
         all_of_them = self.candidates is self.regression.usable  # which other attempts begin with, too
-        self.screened, kept = gap, np.empty_like(self.candidates) if all_of_them else self.candidates
+        self.screened, known = gap, self.regression.correlations
         scale, radius = self.standing.scale, safe_radius(self.standing.gap, self.regression.loss.curvature)
-        possible = self.regression.correlations.possible
-        self.candidates = possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
+        kept = known.kept if all_of_them else self.candidates
+        self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
 
     def working_set(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
