@@ -19,14 +19,13 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.columns import dot, squared
 from samplers.regression.gram import Images, Rows, arrange, memory_for, multiply, subtract
 from samplers.regression.quadratic import Quadratic
-from samplers.regression.team import CHUNKS, agreed, meet, own_chunks, own_numbers, summed
+from samplers.regression.team import CHUNKS, agreed, greatest, meet, own_chunks, own_numbers, summed
 from samplers.regression.vectors import project
 
-_SMALL = 1e-6  # of the square of the first gradient: go no further down
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
 _NOISE = 1e-28  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
 # Rows of `Work.sums`: the last has others after it.
-_PRODUCT, _ALONG, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(7)
+_PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 
 
 class Work(NamedTuple):
@@ -35,10 +34,11 @@ class Work(NamedTuple):
 
     face: np.ndarray  # int64 (W,), the coefficients that are not 0
     gram: Rows | Images  # of the face
-    sums: np.ndarray  # (6 + k, CHUNKS), of chunks
+    sums: np.ndarray  # (9 + k, CHUNKS), of chunks
     values: np.ndarray  # (W,), of the face
     changes: np.ndarray  # (W,), of these, so far
     signs: np.ndarray  # (W,), of the face; 0 for what has come to 0
+    curvatures: np.ndarray  # (W,), of the face
     gradient: np.ndarray  # (W,), minus that, of the face
     direction: np.ndarray  # (W,), of the face
     change: np.ndarray  # (W,), of the face, what the gradient loses along the direction
@@ -57,6 +57,7 @@ def work_for(problem: Quadratic, rows: int) -> Work:
         values=np.empty(coefficients),
         changes=np.empty(coefficients),
         signs=np.empty(coefficients),
+        curvatures=np.empty(coefficients),
         gradient=np.empty(coefficients),
         direction=np.empty(coefficients),
         change=np.empty(coefficients),
@@ -75,18 +76,19 @@ def begin(member, problem, size, coefficients, residual, work):
         j = work.face[i]
         b, sign = coefficients[j], np.sign(coefficients[j])
         work.values[i], work.changes[i], work.signs[i], work.direction[i] = b, 0.0, sign, 0.0
+        work.curvatures[i] = problem.curvatures[j]
         work.gradient[i] = dot(problem.columns, j, residual) - problem.l2[j] * b - sign * problem.l1[j]
 
 
 @reordered_kernel
-def turn(member, problem, size, curvature, work):
+def turn(member, size, curvature, work):
     """Make the direction that of the preconditioned gradient, conjugate to the one before if `curvature`, that along
     it, is above 0; returns the inner product of gradient and preconditioned gradient."""
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         product = along = 0.0
         for i in range(c * each, min((c + 1) * each, size)):
-            steepest = work.gradient[i] / problem.curvatures[work.face[i]]
+            steepest = work.gradient[i] / work.curvatures[i]
             product += steepest * work.gradient[i]
             along += steepest * work.change[i]
         work.sums[_PRODUCT, c], work.sums[_ALONG, c] = product, along
@@ -94,10 +96,31 @@ def turn(member, problem, size, curvature, work):
     share = max(-summed(work.sums[_ALONG], size) / curvature, 0.0) if curvature > 0.0 else 0.0
     for c in range(first, last):
         for i in range(c * each, min((c + 1) * each, size)):
-            steepest = work.gradient[i] / problem.curvatures[work.face[i]]
+            steepest = work.gradient[i] / work.curvatures[i]
             work.direction[i] = steepest + share * abs(work.signs[i]) * work.direction[i]
     meet(member)
     return product
+
+
+@reordered_kernel
+def is_enough(member, problem, size, product, square, enough, work):
+    """Whether the gap, as far as the face tells, and the product, which is twice what could be gained if columns were
+    orthogonal, are that small. square: of the residual. What the ridge adds to the gap is of second order."""
+    if product > max(enough, _NOISE * size * square):
+        return False
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        steepest = inner = absolute = 0.0
+        for i in range(c * each, min((c + 1) * each, size)):
+            cost = problem.l1[work.face[i]]
+            steepest = max(steepest, work.gradient[i] * work.signs[i] / cost)
+            inner += work.gradient[i] * work.values[i]
+            absolute += cost * abs(work.values[i])
+        work.sums[_STEEPEST, c], work.sums[_INNER, c], work.sums[_ABSOLUTE, c] = steepest, inner, absolute
+    inner, absolute = agreed(member, work.sums[_INNER], size), summed(work.sums[_ABSOLUTE], size)
+    scale = 1.0 / (1.0 + greatest(work.sums[_STEEPEST], size))
+    gap = 0.5 * (1.0 - scale) ** 2 * square + (1.0 - scale) * absolute - scale * inner
+    return gap <= enough or product <= _NOISE * size * square
 
 
 @reordered_kernel
@@ -125,7 +148,7 @@ def find_change(member, problem, size, work):
         for i in range(begin, end):
             curvature += work.direction[i] * work.change[i]
             slope += work.direction[i] * work.gradient[i]
-            apart += work.direction[i] ** 2 * problem.curvatures[face[i]]
+            apart += work.direction[i] ** 2 * work.curvatures[i]
         work.sums[_CURVATURE, c], work.sums[_SLOPE, c], work.sums[_APART, c] = curvature, slope, apart
     curvature = agreed(member, work.sums[_CURVATURE], size)
     curvature = curvature if curvature > _SINGULAR * summed(work.sums[_APART], size) else 0.0
@@ -191,23 +214,24 @@ def finish(member, problem, size, coefficients, residual, work):
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
     """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date.
 
-    enough: of the squared preconditioned gradient, which is twice what could be gained if columns were orthogonal.
+    enough: of the gap, as far as the face tells.
     """
     begin(member, problem, size, coefficients, residual, work)
-    product = turn(member, problem, size, 0.0, work)
-    enough = max(_SMALL * product, _NOISE * size * squared(residual), enough)
-    if product <= enough:
+    square = squared(residual)
+    product = turn(member, size, 0.0, work)
+    if is_enough(member, problem, size, product, square, enough, work):
         return
     arrange(member, problem.columns, work.face[:size], work.gram)
     for k in range(steps):
         curvature, slope = find_change(member, problem, size, work)
         length = slope / curvature if curvature > 0.0 else first_stop(member, size, work)
         go(member, size, length, work)
-        product = turn(member, problem, size, curvature, work)
-        at_end = product <= enough or length == 0.0 or k + 1 == steps
-        if at_end and summed(work.sums[_LEFT], size) > 0.0:
+        product = turn(member, size, curvature, work)
+        done = is_enough(member, problem, size, product, square, enough, work)
+        if (done or length == 0.0 or k + 1 == steps) and summed(work.sums[_LEFT], size) > 0.0:
             put_to_zero(member, problem, size, work)
-            product = turn(member, problem, size, 0.0, work)
-        if product <= enough or length == 0.0:
+            product = turn(member, size, 0.0, work)
+            done = is_enough(member, problem, size, product, square, enough, work)
+        if done or length == 0.0:
             break
     finish(member, problem, size, coefficients, residual, work)

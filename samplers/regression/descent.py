@@ -14,8 +14,9 @@ from samplers.regression.team import ALONE, Team, meet
 _SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
 _SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
 _STEPS = 20  # of conjugate gradients in the first round, at most
-_MORE = 1.2  # times as many in each round after it
-_ENOUGH = 1e-5  # of the goal, which the first conjugate gradients may leave: more exact ones save a round later
+_MORE = 1.2  # times as many in each round after it,
+_MANY_MORE = 2.0  # if it has changed no signs: to begin anew loses what the directions have in common
+_ENOUGH = 0.3  # of the goal, as far as the face tells, which conjugate gradients may leave
 _ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 14  # entries of a face: not worth a second thread
 _PATIENCE = 5  # rounds that lower it by no more
@@ -23,16 +24,17 @@ _PATIENCE = 5  # rounds that lower it by no more
 
 @reordered_kernel
 def approach(problem, every, coefficients, residual, work):
-    """Coordinate descent of a round; coefficients and residual are kept to go back to. Returns the objective, and how
-    many coefficients are not 0: those are in work.face."""
+    """Coordinate descent of a round; coefficients and residual are kept to go back to. Returns the objective, how many
+    coefficients are not 0, which are in work.face, and how many of them the last sweep has given another sign."""
     sweep(problem, every, coefficients, residual, work.shift)
     for _ in range(_SWEEPS - 1):
         size = support(coefficients, work.face)
-        if sweep(problem, work.face[:size], coefficients, residual, work.shift) <= _SETTLED * size:
+        turned = sweep(problem, work.face[:size], coefficients, residual, work.shift)
+        if turned <= _SETTLED * size:
             break
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
-    return objective_of(problem, coefficients, residual), support(coefficients, work.face)
+    return objective_of(problem, coefficients, residual), support(coefficients, work.face), turned
 
 
 @reordered_kernel
@@ -65,7 +67,7 @@ def descend(
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
-        before, size = approach(problem, every, coefficients, residual, work)
+        before, size, turned = approach(problem, every, coefficients, residual, work)
         at_work = team if size * each > _FEW else ALONE
         at_work.run(improve, problem, before, size, int(steps), enough, coefficients, residual, work)
         objective, gap = work.outcome.tolist()
@@ -73,5 +75,5 @@ def descend(
         if objective - bound <= goal:
             return
         stalled = 0 if objective < best * (1.0 - _ROUNDING) else stalled + 1
-        enough = 0.0 if stalled else 0.1 * enough  # it was not: columns depend on each other
-        best, steps = min(objective, best), min(_MORE * steps, max(coefficients.size, _STEPS))
+        best, enough = min(objective, best), 0.0 if stalled else enough
+        steps = min((_MORE if turned else _MANY_MORE) * steps, max(coefficients.size, _STEPS))

@@ -20,7 +20,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
-from samplers.regression.team import agreed, own_chunks, summed
+from samplers.regression.team import agreed, greatest, own_chunks, summed
 
 _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
 
@@ -71,7 +71,7 @@ def gap_of(member, problem, coefficients, residual, sums):
     l1, l2, count = problem.l1, problem.l2, coefficients.size
     each, first, last = own_chunks(member, count)
     for c in range(first, last):
-        ridge, absolute, inner, steepest = 0.0, 0.0, 0.0, 1.0
+        ridge = absolute = inner = steepest = 0.0
         for j in range(c * each, min((c + 1) * each, count)):
             b = coefficients[j]
             slope = dot(problem.columns, j, residual) - l2[j] * b
@@ -80,8 +80,6 @@ def gap_of(member, problem, coefficients, residual, sums):
             absolute += l1[j] * abs(b)
             inner += slope * b
         sums[0, c], sums[1, c], sums[2, c], sums[3, c] = ridge, absolute, inner, steepest
-    square, steepest = squared(residual) + agreed(member, sums[0], count), 1.0
-    for c in range(-(-count // max(each, 1))):
-        steepest = max(steepest, sums[3, c])
-    scale = 1.0 / steepest
+    square = squared(residual) + agreed(member, sums[0], count)
+    scale = 1.0 / max(greatest(sums[3], count), 1.0)
     return 0.5 * (1.0 - scale) ** 2 * square + summed(sums[1], count) - scale * summed(sums[2], count)

@@ -175,6 +175,15 @@ def summed(sums, count):
 
 
 @reordered_kernel
+def greatest(found, count):
+    """The greatest of some numbers from 0 on, one of each chunk of so many."""
+    each, most = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
+    for c in range(-(-count // max(each, 1))):
+        most = max(most, found[c])
+    return most
+
+
+@reordered_kernel
 def agreed(member, sums, count):
     """The same when all have written those of their chunks; they are not to be written again before the next `meet`."""
     meet(member)
