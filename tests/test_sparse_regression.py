@@ -72,12 +72,11 @@ def test_coefficients_that_cancel_are_found_to_their_last_digits():
         assert violation(problem, model, level) < 1e-10
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to(seed):
-    """Or it would be told that it is not; that of the coefficients themselves is as small as their digits allow."""
     problem = cancelling(np.random.default_rng(seed).standard_normal(6) * [1, 0, 0, 0, 1, 0])
     for level, model in zip(*solve(problem, tolerance=1e-12), strict=True):
-        assert gap(problem, model, level) <= 1e-8 * null_loss(problem)
+        assert gap(problem, model, level) <= 1e-9 * null_loss(problem)
 
 
 def fit(peer: Any, *data: Any, **options: Any) -> None:
