@@ -23,7 +23,7 @@ from samplers.regression.team import CHUNKS, agreed, greatest, meet, own_chunks,
 from samplers.regression.vectors import project
 
 _SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
-_NOISE = 1e-28  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
+_NOISE = 1e-30  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
 # Rows of `Work.sums`: the last has others after it.
 _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 

@@ -100,16 +100,19 @@ class Logistic:
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         fit, curvatures = self._fit(fit.scores, fit.free)
-        objective, best, stalled = fit.loss + _penalty(part, coefficients), -math.inf, 0
+        objective = least = fit.loss + _penalty(part, coefficients)
+        best, residual, stalled = -math.inf, fit.residual, 0
         while True:
-            best = max(best, self._bound(part, coefficients, fit))
+            bound = self._bound(part, coefficients, fit)
+            best, residual = (bound, fit.residual) if bound > best else (best, residual)
             if objective - best <= goal or stalled == _PATIENCE:
-                return coefficients, fit
+                return coefficients, fit._replace(residual=residual)
             new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best))
-            before, start = objective, fit.free
+            start = fit.free
             coefficients, fit, curvatures = self._search(part, coefficients, fit, objective, new, free)
             objective = fit.loss + _penalty(part, coefficients)
-            stalled = 0 if objective < before * (1 - _EQUAL) else stalled + 1
+            stalled = 0 if objective < least * (1 - _EQUAL) else stalled + 1
+            least = min(objective, least)
             if stalled:  # what rounding took from b may be more than there is to gain
                 fit = fit._replace(residual=self.fit(reached, start).residual)
 
