@@ -21,7 +21,7 @@ from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.gram import arrange, memory_for, multiply, subtract
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
-from samplers.regression.team import ALONE, CHUNKS, Team
+from samplers.regression.team import ALONE, CHUNKS, Team, meet
 from samplers.regression.vectors import project
 
 
@@ -142,7 +142,9 @@ BY_COLUMNS, BY_ROWS = 0.0, 1.0  # a share of the rows that no column, or each, h
 
 @reordered_kernel
 def multiply_and_subtract(member, columns, face, memory, vector, found, residual):
-    arrange(member, columns, face, memory)
+    if member.rank == 0:
+        arrange(columns, face, memory)
+    meet(member)
     multiply(member, columns, face, memory, vector, found)
     subtract(member, columns, face, memory, vector, residual)
 

@@ -327,8 +327,7 @@ def count_entries(offsets, chosen, found):
 
 @reordered_kernel
 def gather_sparse(columns, chosen, places, offsets, rows, values):
-    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given; 1 is
-    there already if that is all there is."""
+    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given."""
     for i in range(chosen.size):
         ask(columns, chosen, i)
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
@@ -336,12 +335,14 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
         copy(columns.rows[begin:end], rows[first:last])
         if columns.values.size:
             copy(columns.values[begin:end], values[first:last])
+        else:
+            values[first:last] = 1.0
 
 
 def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
-    """Columns of so many entries, int64 (W,), all of them 1 so far."""
+    """Columns of so many entries, int64 (W,), to be written."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.ones(offsets[-1], kind))
+    return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind))
 
 
 def read_only(columns: SparseColumns) -> SparseColumns:

@@ -32,12 +32,13 @@ class Work(NamedTuple):
     """Working memory for W coefficients, n rows and k axes of a basis, float64 but for what is said. What is of the
     face is in its order."""
 
-    face: np.ndarray  # int64 (W,), the coefficients that are not 0
+    face: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
+    swept: np.ndarray  # int64 (W,), the coefficients that are not 0
     gram: Rows | Images  # of the face
     sums: np.ndarray  # (9 + k, CHUNKS), of chunks
     values: np.ndarray  # (W,), of the face
     changes: np.ndarray  # (W,), of these, so far
-    signs: np.ndarray  # (W,), of the face; 0 for what has come to 0
+    signs: np.ndarray  # (W,), of the face; 0 for what is, or has come to, 0
     curvatures: np.ndarray  # (W,), of the face
     gradient: np.ndarray  # (W,), minus that, of the face
     direction: np.ndarray  # (W,), of the face
@@ -45,13 +46,14 @@ class Work(NamedTuple):
     shift: np.ndarray  # (k,)
     coefficients: np.ndarray  # (W,), to go back to
     residual: np.ndarray  # (n,), theirs
-    outcome: np.ndarray  # (2,), objective and gap
+    outcome: np.ndarray  # (3,), objective, gap, and how many signs the last sweep has turned
 
 
 def work_for(problem: Quadratic, rows: int) -> Work:
     coefficients, basis = problem.l1.size, len(problem.basis)
     return Work(
         face=np.empty(coefficients, np.int64),
+        swept=np.empty(coefficients, np.int64),
         gram=memory_for(problem.columns, rows),
         sums=np.empty((_BASIS + basis, CHUNKS)),
         values=np.empty(coefficients),
@@ -64,7 +66,7 @@ def work_for(problem: Quadratic, rows: int) -> Work:
         shift=np.empty(basis),
         coefficients=np.empty(coefficients),
         residual=np.empty(rows),
-        outcome=np.empty(2),
+        outcome=np.empty(3),
     )
 
 
@@ -77,7 +79,8 @@ def begin(member, problem, size, coefficients, residual, work):
         b, sign = coefficients[j], np.sign(coefficients[j])
         work.values[i], work.changes[i], work.signs[i], work.direction[i] = b, 0.0, sign, 0.0
         work.curvatures[i] = problem.curvatures[j]
-        work.gradient[i] = dot(problem.columns, j, residual) - problem.l2[j] * b - sign * problem.l1[j]
+        gradient = dot(problem.columns, j, residual) - problem.l2[j] * b - sign * problem.l1[j]
+        work.gradient[i] = abs(sign) * gradient
 
 
 @reordered_kernel
@@ -214,14 +217,15 @@ def finish(member, problem, size, coefficients, residual, work):
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
     """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date.
 
-    enough: of the gap, as far as the face tells.
+    enough: of the gap, as far as the face tells. A larger team has arranged the face before.
     """
     begin(member, problem, size, coefficients, residual, work)
     square = squared(residual)
     product = turn(member, size, 0.0, work)
     if is_enough(member, problem, size, product, square, enough, work):
         return
-    arrange(member, problem.columns, work.face[:size], work.gram)
+    if member.size == 1:
+        arrange(problem.columns, work.face[:size], work.gram)
     for k in range(steps):
         curvature, slope = find_change(member, problem, size, work)
         length = slope / curvature if curvature > 0.0 else first_stop(member, size, work)

@@ -37,7 +37,6 @@ from samplers.regression.vectors import inner, products
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
 _MOST = 1e25  # of a level, as a cosine
-_PAGE = 1 << 12  # bytes
 _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
 
 
@@ -46,7 +45,6 @@ def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
     kernel gives 2 MB at a time. To get 4 KB takes 2 microseconds, and longer if several threads do."""
     ends = np.cumsum([count * np.dtype(kind).itemsize for kind in kinds])
     memory = np.empty(ends[-1], np.uint8)
-    memory[::_PAGE] = 0
     return [part.view(kind) for part, kind in zip(np.split(memory, ends[:-1]), kinds, strict=True)]
 
 

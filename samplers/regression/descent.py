@@ -8,6 +8,7 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
+from samplers.regression.gram import arrange
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of
 from samplers.regression.team import ALONE, Team, meet
 
@@ -24,23 +25,35 @@ _PATIENCE = 5  # rounds that lower it by no more
 
 @reordered_kernel
 def approach(problem, every, coefficients, residual, work):
-    """Coordinate descent of a round; coefficients and residual are kept to go back to. Returns the objective, how many
-    coefficients are not 0, which are in work.face, and how many of them the last sweep has given another sign."""
+    """The first sweep of a round; returns how many coefficients are not 0, which are in work.face."""
     sweep(problem, every, coefficients, residual, work.shift)
+    return support(coefficients, work.face)
+
+
+@reordered_kernel
+def settle(problem, coefficients, residual, work):
+    """The other sweeps of a round; coefficients and residual are kept to go back to. Notes the objective, and how many
+    coefficients the last sweep has given another sign."""
     for _ in range(_SWEEPS - 1):
-        size = support(coefficients, work.face)
-        turned = sweep(problem, work.face[:size], coefficients, residual, work.shift)
+        size = support(coefficients, work.swept)
+        turned = sweep(problem, work.swept[:size], coefficients, residual, work.shift)
         if turned <= _SETTLED * size:
             break
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
-    return objective_of(problem, coefficients, residual), support(coefficients, work.face), turned
+    work.outcome[0], work.outcome[2] = objective_of(problem, coefficients, residual), turned
 
 
 @reordered_kernel
-def improve(member, problem, before, size, steps, enough, coefficients, residual, work):
-    """Conjugate gradients of a round, on coefficients that had the objective `before`: they are gone back to if it has
-    become larger. Notes objective and gap."""
+def improve(member, problem, size, steps, enough, coefficients, residual, work):
+    """The rest of a round: sweeps, by one thread while another makes the face ready, and conjugate gradients. What
+    these come to is gone back from if the objective has become larger. Notes objective and gap."""
+    if member.rank == 0:
+        settle(problem, coefficients, residual, work)
+    elif member.rank == member.size - 1:
+        arrange(problem.columns, work.face[:size], work.gram)
+    meet(member)
+    before = work.outcome[0]
     polish(member, problem, size, steps, enough, coefficients, residual, work)
     meet(member)
     after = objective_of(problem, coefficients, residual)
@@ -67,10 +80,10 @@ def descend(
     every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
-        before, size, turned = approach(problem, every, coefficients, residual, work)
+        size = approach(problem, every, coefficients, residual, work)
         at_work = team if size * each > _FEW else ALONE
-        at_work.run(improve, problem, before, size, int(steps), enough, coefficients, residual, work)
-        objective, gap = work.outcome.tolist()
+        at_work.run(improve, problem, size, int(steps), enough, coefficients, residual, work)
+        objective, gap, turned = work.outcome.tolist()
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return

@@ -36,7 +36,6 @@ class Rows(NamedTuple):
     ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
     order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
     places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
-    cuts: np.ndarray  # int64 (P+1, W), where the entries of a part begin in each column
     spans: np.ndarray  # int64 (P, 2), the entries of a part
     columns: np.ndarray  # uint32 (N,), numbers in the face
     values: np.ndarray  # (N,), of the kind of the columns'
@@ -65,7 +64,6 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
         ends=np.empty((parts, count + 1), np.int64),
         order=np.empty(rows, np.uint32),
         places=np.empty(rows, np.uint32 if size < 1 << 32 else np.int64),
-        cuts=np.empty((parts + 1, count), np.int64),
         spans=np.empty((parts, 2), np.int64),
         columns=np.empty(size, np.uint32),
         values=np.empty(size, columns.values.dtype),
@@ -78,23 +76,9 @@ def _parts(most: int) -> int:
 
 
 @reordered_kernel
-def cut_columns(columns, face, part, rows):
-    """Note where a part's rows begin in each column of the face, and how many entries are before them."""
-    first, before = rows.bounds[part], 0
-    for i in range(face.size):
-        begin, end = columns.offsets[face[i]], columns.offsets[face[i] + 1]
-        some, low = columns.rows[begin:end], begin
-        if part > 0:
-            for k in range(some.size):  # without a branch that the processor could guess wrong
-                low += some[k] < first
-        rows.cuts[part, i] = low
-        before += low - begin
-    rows.spans[part, 0] = before
-
-
-@reordered_kernel
-def order_rows(part, longest, rows):
-    """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins."""
+def order_rows(part, begin, longest, rows):
+    """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins, the first of
+    them at `begin`; returns where the last one ends."""
     first, last, ends = rows.bounds[part], rows.bounds[part + 1], rows.ends[part]
     ends[:] = 0
     for r in range(first, last):
@@ -109,33 +93,26 @@ def order_rows(part, longest, rows):
         if length > 0:
             rows.order[ends[length]] = r
             ends[length] += 1
-    place = rows.spans[part, 0]
+    place = begin
     for k in range(first, ends[longest]):
         r = rows.order[k]
         length = rows.places[r]
         rows.places[r] = place
         place += length
-    rows.spans[part, 1] = place
+    rows.spans[part, 0], rows.spans[part, 1] = begin, place
+    return place
 
 
-def arrange_rows(member, columns, face, memory):
-    first_part, last_part = own_parts(member, len(memory.spans))
-    for part in range(first_part, last_part):
-        cut_columns(columns, face, part, memory)
-    if last_part == len(memory.spans):
-        for i in range(face.size):
-            memory.cuts[last_part, i] = columns.offsets[face[i] + 1]
-    meet(member)
-    begins, ends = memory.cuts[first_part], memory.cuts[last_part]
-    memory.places[memory.bounds[first_part] : memory.bounds[last_part]] = 0
+def arrange_rows(columns, face, memory):
+    memory.places[:] = 0
+    for j in face:
+        for k in range(columns.offsets[j], columns.offsets[j + 1]):
+            memory.places[columns.rows[k]] += 1
+    end = 0
+    for part in range(len(memory.spans)):
+        end = order_rows(part, end, face.size, memory)
     for i in range(face.size):
-        some = columns.rows[begins[i] : ends[i]]
-        for k in range(some.size):
-            memory.places[some[k]] += 1
-    for part in range(first_part, last_part):
-        order_rows(part, face.size, memory)
-    for i in range(face.size):
-        for k in range(begins[i], ends[i]):
+        for k in range(columns.offsets[face[i]], columns.offsets[face[i] + 1]):
             place = memory.places[columns.rows[k]]
             memory.columns[place], memory.values[place] = i, columns.values[k]
             memory.places[columns.rows[k]] = place + 1
@@ -187,14 +164,27 @@ def multiply_by_rows(member, columns, face, memory, vector, found):
     add_up(member, memory.products, memory.sums, *own_numbers(member, face.size), found)
 
 
+@reordered_kernel
+def subtract_part(part, rows, weights, residual):
+    """Subtract a part's rows times weights."""
+    (begin, end), length = rows.spans[part], 0
+    while begin < end:
+        length += 1
+        for at in range(rows.ends[part, length - 1], rows.ends[part, length]):
+            columns, values, along = rows.columns[begin : begin + length], rows.values[begin : begin + length], 0.0
+            for k in range(length):
+                along += values[k] * weights[columns[k]]
+            residual[rows.order[at]] -= along
+            begin += length
+
+
 def subtract_from_rows(member, columns, face, memory, weights, residual):
     first, last = own_parts(member, len(memory.spans))
-    for i in range(face.size):
-        for k in range(memory.cuts[first, i], memory.cuts[last, i]):
-            residual[columns.rows[k]] -= weights[i] * columns.values[k]
+    for part in range(first, last):
+        subtract_part(part, memory, weights, residual)
 
 
-def arrange_nothing(member, columns, face, memory):
+def arrange_nothing(columns, face, memory):
     pass
 
 
@@ -233,9 +223,9 @@ _WITH: dict[type, dict[str, Callable[..., Any]]] = {
 }
 
 
-def arrange(member, columns, face, memory):
-    """Begin with a face, int64 (m,), of columns."""
-    _WITH[type(memory)]["arrange"](member, columns, face, memory)
+def arrange(columns, face, memory):
+    """Begin with a face, int64 (m,), of columns, before any member multiplies."""
+    _WITH[type(memory)]["arrange"](columns, face, memory)
 
 
 def multiply(member, columns, face, memory, vector, found):
@@ -252,7 +242,7 @@ _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
 
 
 @overload(arrange, jit_options=_OPTIONS)
-def _(member, columns, face, memory):
+def _(columns, face, memory):
     return _WITH[memory.instance_class]["arrange"]
 
 

@@ -8,6 +8,7 @@ loop, for vectors and for what is left at its end, and where sums may be reorder
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -96,14 +97,19 @@ class Team:
         self._rests = self._next_rests if crowded else 0
 
     def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
-        """Have work(item) done for all of some items, by who comes to one first."""
-        left = iter(list(items))  # of a list, of which two threads never get the same one
+        """Have work(item) done for all of some items, by who comes to one first. The caller's thread begins with the
+        first and the next one with the last: what it writes is near to it when shares are worked on."""
+        left = deque(items)
 
-        def take() -> None:
-            for item in left:
+        def take(rank: int) -> None:
+            while True:
+                try:
+                    item = left.pop() if rank % 2 else left.popleft()
+                except IndexError:
+                    return
                 work(item)
 
-        self._each([()] * self.size, take)
+        self._each([(rank,) for rank in range(self.size)], take)
 
     def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
         """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
