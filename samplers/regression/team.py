@@ -118,7 +118,7 @@ class Team:
         return self._each(list(pairwise(bounds)), work)
 
     def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
-        if not self._helpers:
+        if len(arguments) == 1:
             return [work(*arguments[0])]
         before, used = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1]
         for helper, some in zip(used, arguments[1:], strict=True):
