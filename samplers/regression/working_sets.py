@@ -158,7 +158,8 @@ class Attempt:
 
     def go_on(self) -> None:
         """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
-        self.working, self.goal = self.working_set(), max(_INNER * self.gap, _ALMOST * self.target)
+        inner = _INNER * self.gap
+        self.working, self.goal = self.working_set(), inner if inner > self.target else _ALMOST * self.target
         self.screen(self.gap)  # not before: it may write over the columns that were seen
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
