@@ -52,7 +52,7 @@ CELLS = (
 _STEP = 0.3  # from one tolerance to the next
 _TRIED = 24
 _COMPILING = 600.0  # seconds
-_FIRST = 20  # levels that all is compiled for: some of a path, down to its end
+_SOME = 20  # levels that all is compiled for, all along a path
 
 
 class Contestant:
@@ -96,7 +96,7 @@ class Contestant:
     def calibrate(self, levels: np.ndarray, targets: np.ndarray, first: float) -> bool:
         """Look for the loosest tolerance with which it reaches the targets; whether there is one."""
         self.records, self.best, self.tolerance = [], math.inf, first
-        self.ask(levels[:: max(levels.size // _FIRST, 1)], first, _COMPILING)
+        self.ask(levels[:: max(levels.size // _SOME, 1)], first, _COMPILING)
         for _ in range(_TRIED):
             answer = self.ask(levels, self.tolerance, self.limit)
             if answer is None:
