@@ -315,6 +315,32 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         assert (np.abs(exact[others]) <= level * l1[others] - spare * regression.norms[others] + rounding).all()
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), threads=st.integers(1, 3), quantile=st.floats(0.0, 1.0))
+def test_threads_find_together_which_correlations_may_be_too_large(seed, threads, quantile):
+    """Numbers of columns are written elsewhere, or over those of the candidates."""
+    random = np.random.default_rng(seed)
+    x, y, residual = random.standard_normal((6, 5000)), *random.standard_normal((2, 6))
+    found = SparseRegression(features_of_matrix(np.asfortranarray(x), threads), y, intercept=False)
+    known, norms = found.regression.correlations, found.regression.norms
+    known.see(correlations.Wanted(y, 0.0, np.empty(0, np.int64)), found.regression.usable)
+    lengths = np.linalg.norm(y), np.linalg.norm(residual)
+    angles = np.arccos(np.abs(x.T @ y) / norms / lengths[0]) - np.arccos(abs(y @ residual) / np.prod(lengths))
+    most = np.cos(angles) * norms * lengths[1]
+    candidates = np.flatnonzero(random.random(5000) < random.choice([0.01, 0.3, 1.0]))
+    level = np.quantile(most[candidates], quantile)
+    expected = candidates[most[candidates] > level]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(team, "_FEW", 0)
+        possible = known.possible(residual, candidates, np.empty_like(candidates), level)
+        over = known.possible(residual, candidates, candidates, level)
+    assert np.isin(expected, possible).all()
+    if quantile > 0.4:  # less than most of them
+        assert (most[possible] > 0.9999 * level).all()
+        assert (np.diff(possible) > 0).all()
+    np.testing.assert_array_equal(over, possible)
+
+
 def test_columns_are_not_lost_beside_much_shorter_ones():
     x = np.random.default_rng(0).standard_normal((20, 3)) * [1e-25, 1, 1e25]
     found = solver(Problem(x, x[:, 2], "squared", {}))
@@ -424,6 +450,7 @@ def test_a_path_is_the_same_for_any_number_of_threads(genes, sparse, monkeypatch
     """Bit for bit, where all that threads share is shared."""
     for module, name in ((team, "_FEW"), (descent, "_FEW"), (features, "_LEAST")):
         monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(team, "_VECTORS", 64)
     x = scipy.sparse.csc_array(np.where(np.abs(genes.x) > 0.5, genes.x, 0.0)) if sparse else np.asfortranarray(genes.x)
     found = []
     for threads in (1, 2, 3):

@@ -21,6 +21,7 @@ from samplers.regression.cosines import (
     Known,
     block,
     bound,
+    choose,
     find_angles,
     forget,
     largest_limit,
@@ -31,12 +32,12 @@ from samplers.regression.cosines import (
 from samplers.regression.features import Features
 from samplers.regression.screening import strong_level
 from samplers.regression.selection import largest
-from samplers.regression.team import closed_up
 from samplers.regression.vectors import inner, products
 
 _KEPT = 24  # residuals, with none
 REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
 _MOST = 1e25  # of a level, as a cosine
+_MOST_OF_THEM = 2 / 3  # of some columns: it takes no longer to go on with all, whose numbers are written down already
 _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
 
 
@@ -79,8 +80,9 @@ class Correlations:
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
-        kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8
-        self.kept, self._chosen, self._values, self._limits, self.gains, *known = side_by_side(norms.size, *kinds)
+        kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8, np.bool_
+        memory = side_by_side(norms.size, *kinds)
+        self.kept, self._chosen, self._values, self._limits, self.gains, *known, self._above = memory
         self._known = Known(*known)
         self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
 
@@ -132,10 +134,11 @@ class Correlations:
         self, residual: np.ndarray, candidates: np.ndarray, found: np.ndarray, level: float, spare: float = 0.0
     ) -> np.ndarray:
         """Those of the candidates, int64 (m,), whose correlations c may, for what is known, be such that
-        |c| > level * l1 - spare * |x|. Written to `found`, int64 (m,), which may be `candidates`, unless it is all."""
-        return self._above(residual, self._angles(residual), candidates, found, level, spare)
+        |c| > level * l1 - spare * |x|; all candidates if that is most of them. Written to `found`, int64 (m,), which
+        may be `candidates`, unless it is all."""
+        return self._those_above(residual, self._angles(residual), candidates, found, level, spare)
 
-    def _above(
+    def _those_above(
         self,
         residual: np.ndarray,
         angles: Angles,
@@ -151,11 +154,24 @@ class Correlations:
             return candidates
         self._catch_up()
 
-        def work(begin: int, end: int) -> tuple[int, int]:
-            some = candidates[begin:end], *limits, block(), found[begin:end]
+        def look(begin: int, end: int) -> tuple[int, int]:
+            some = candidates[begin:end], *limits, block(), self._above[begin:end]
             return begin, bound(self._known, self._limits, angles, *some)
 
-        return closed_up(self._features.team.share(candidates.size, work), found)
+        def write(begin: int, end: int) -> None:
+            first, last = places[begin]
+            choose(candidates[begin:end], self._above[begin:end], found[first:last])
+
+        counts = self._features.team.share(candidates.size, look)
+        ends = np.cumsum([count for _, count in counts]).tolist()
+        if ends[-1] > _MOST_OF_THEM * candidates.size:
+            return candidates
+        places = {begin: (last - count, last) for (begin, count), last in zip(counts, ends, strict=True)}
+        if found is candidates:  # which another thread may still have to read
+            choose(candidates, self._above[: candidates.size], found[: ends[-1]])
+        else:
+            self._features.team.share(candidates.size, write)
+        return found[: ends[-1]]
 
     def _forget(self, columns: np.ndarray) -> None:
         """What is known of some columns, int64, of which none is there twice."""
@@ -178,7 +194,7 @@ class Correlations:
             return np.empty(0, np.int64)
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
         found = self._chosen[: candidates.size]
-        found = self._above(residual, likely, candidates, found, strong_level(level, before), 0.0)
+        found = self._those_above(residual, likely, candidates, found, strong_level(level, before), 0.0)
         if found.size <= most:
             return found.copy()
         self._catch_up()

@@ -94,11 +94,10 @@ class Block(NamedTuple):
     limits: np.ndarray
     of_angles: np.ndarray
     sines: np.ndarray
-    excess: np.ndarray
 
 
 def block() -> Block:
-    return Block(*np.empty((5, BLOCK), np.float32))
+    return Block(*np.empty((4, BLOCK), np.float32))
 
 
 @reordered_kernel
@@ -121,45 +120,63 @@ def look_up(numbers, angles, block):
 
 
 @reordered_kernel
-def exceed(cosines, limits, level, spare, block):
-    """Find by how much the largest cosines that some columns may have are too large; returns how many are."""
-    many = 0
+def exceed(cosines, limits, level, spare, block, above):
+    """Whether the largest cosines that some columns may have are too large; returns how many are."""
     for i in range(cosines.size):
         cosine = cosines[i]
         most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
-        block.excess[i] = most - level * limits[i] + spare
-        many += block.excess[i] > 0.0
-    return many
+        above[i] = most - level * limits[i] + spare > 0.0
+    return count_true(above)
 
 
 @reordered_kernel
-def bound(known, limits, angles, candidates, level, spare, block, chosen):
-    """Write to `chosen`, int64 (m,), which may be `candidates`, int64 (m,), those of the latter whose cosines may be
-    above level * limit - spare, float32; returns how many."""
+def count_true(flags):
+    count = np.int64(0)
+    for i in range(flags.size):
+        count += flags[i]
+    return count
+
+
+@reordered_kernel
+def bound(known, limits, angles, candidates, level, spare, block, above):
+    """Note in `above`, bool (m,), which of the candidates, int64 (m,), may have cosines above level * limit - spare,
+    float32; returns how many."""
     count = 0
     for begin in range(0, candidates.size, BLOCK):
-        some = candidates[begin : begin + BLOCK]
+        some, found = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
         size = some.size
         if is_run(some):
             run = slice(some[0], some[-1] + 1)
             look_up(known.numbers[run], angles, block)
-            many = exceed(known.cosines[run], limits[run], level, spare, block)
+            count += exceed(known.cosines[run], limits[run], level, spare, block, found)
         else:
             for i in range(size):
                 j = some[i]
                 number = known.numbers[j]
                 block.cosines[i], block.limits[i] = known.cosines[j], limits[j]
                 block.of_angles[i], block.sines[i] = angles.cosines[number], angles.sines[number]
-            many = exceed(block.cosines[:size], block.limits[:size], level, spare, block)
-        if many == size:
-            copy(some, chosen[count : count + size])
-        elif many > 0:
-            for i in range(size):  # all are written, and most written over: the processor guesses branches wrong
-                chosen[count] = some[i]
-                count += block.excess[i] > 0.0
-            count -= many
-        count += many
+            count += exceed(block.cosines[:size], block.limits[:size], level, spare, block, found)
     return count
+
+
+@reordered_kernel
+def choose(candidates, above, chosen):
+    """Write to `chosen`, int64 (l,), which may begin where the candidates do, those l of them, int64 (m,), for which
+    `above`, bool (m,), is true."""
+    count = 0
+    for begin in range(0, candidates.size, BLOCK):
+        some, flags = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
+        many = count_true(flags)
+        if many == some.size:
+            copy(some, chosen[count : count + many])
+        elif many > 0:
+            found, at = chosen[count : count + many], 0
+            for i in range(some.size):  # most are written over: the processor would guess a branch on each wrong
+                if at == many:
+                    break
+                found[at] = some[i]
+                at += flags[i]
+        count += many
 
 
 @reordered_kernel

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc.signals import counters_spec, have_reached
+from blocks.compiled import unmanaged_kernel
+from ooc.signals import counters_spec, have_reached, raise_to
 
 _HANDED, _DONE = range(2)  # counters
 
@@ -61,5 +62,12 @@ def _serve(
     while (task := tasks.get()) is not None:
         outcomes.put(outcome_of(*task))
         del task  # and what it refers to
-        counts[_DONE, 0] += 1
-        have_reached(counts, _HANDED, _HANDED + 1, int(counts[_DONE, 0]) + 1, looks)
+        tell_and_wait(counts, int(counts[_DONE, 0]) + 1, looks)
+
+
+@unmanaged_kernel
+def tell_and_wait(counts, done, looks):
+    """Say that so many things are done, and wait for the next. Not before the interpreter's lock is given back: who
+    waits for this takes it at once, and would have to sleep for it."""
+    raise_to(counts, _DONE, done)
+    have_reached(counts, _HANDED, _HANDED + 1, done + 1, looks)

@@ -134,16 +134,6 @@ class Team:
 ALONE = Team(1)
 
 
-def closed_up(found: Sequence[tuple[int, int]], array: np.ndarray) -> np.ndarray:
-    """An array to which shares have written so many numbers, (begin, count) each, without what is in between."""
-    size = found[0][1]
-    for begin, count in found[1:]:
-        if begin > size:
-            array[size : size + count] = array[begin : begin + count]
-        size += count
-    return array[:size]
-
-
 @reordered_kernel
 def meet(member):
     """Wait until all have come here as often; each then sees what the others have written before."""
