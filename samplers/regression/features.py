@@ -32,7 +32,7 @@ from samplers.regression.columns import (
 from samplers.regression.runs import BLOCK
 from samplers.regression.team import ALONE, Team
 
-_PIECES = 8  # of the columns of a block, for each thread: those of sparse designs differ in length
+_PIECES = 12  # of the columns of a block, for each thread: those of sparse designs differ in length
 _LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
 
 
@@ -118,13 +118,9 @@ class BlockFeatures:
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
         """How many entries, or cells, each of some columns has; int64."""
         sizes = np.full(chosen.size, self.rows)
-
-        def count(piece: Piece) -> None:
+        for piece in self._pieces(chosen, 1):
             if isinstance(piece.block, SparseColumns):
                 count_entries(piece.block.offsets, piece.columns, sizes[piece.place])
-
-        team, pieces = self._shared_out(chosen)
-        team.each(pieces, count)
         return sizes
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
