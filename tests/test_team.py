@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from samplers.regression.helper import Helper
-from samplers.regression.team import Team
+from samplers.regression.team import Member, Team, meet
 
 MANY = 1 << 20  # columns: worth a thread
 
@@ -71,6 +72,22 @@ def test_threads_end_with_their_team():
     del pair
     other.join(60)
     assert not other.is_alive()
+
+
+def test_a_thread_works_alone_for_some_time_if_others_wait_longer_than_they_work():
+    pair, sizes = Team(2), []
+
+    def work_or_wait(member: Member) -> None:
+        if member.rank == 0:
+            sizes.append(member.size)
+            time.sleep(0.02)
+        meet(member)
+
+    for _ in range(20):
+        pair.run(work_or_wait)
+    assert sizes[0] == 2
+    assert 1 in sizes
+    assert 2 in sizes[sizes.index(1) :]  # which have tried it again
 
 
 def test_what_a_thread_does_not_come_to_is_done_by_who_waits_for_it():

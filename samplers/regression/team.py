@@ -8,6 +8,7 @@ loop, for vectors and for what is left at its end, and where sums may be reorder
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -27,8 +28,7 @@ CHUNKS = 32  # at most, of a sum
 _LEAST = 8  # numbers in a chunk: a line of the cache
 _LOOKS = 20_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
 _LOOKS_FOR_WORK = 100_000  # the same for something to do
-_LONG = 4  # a wait in so many that are longer: threads do not run at the same time, as others use the processors
-_ASLEEP = 8  # longer waits that a run may begin with
+_CROWDED = 0.5  # of a run, that each thread but one waits: one alone takes no longer. Others use the processors
 _MOST_RESTS = 1 << 10
 _FEW = 1 << 15  # columns: not worth a thread
 _VECTORS = 1 << 10  # shares begin at multiples, so that all but the last one consist of whole vectors
@@ -37,6 +37,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 _compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _give_way: Any = types.ExternalFunction("sched_yield", types.int32()) if _compiled else os.sched_yield
+_read_clock: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+_MONOTONIC = time.CLOCK_MONOTONIC
 
 
 class Member(NamedTuple):
@@ -44,7 +46,7 @@ class Member(NamedTuple):
 
     rank: int
     size: int  # of the team
-    meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how often it has had to wait long
+    meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how long it has waited there, in ns
 
 
 def _cores_of_their_own(size: int) -> list[set[int]]:
@@ -89,10 +91,10 @@ class Team:
             self._rests -= 1
             kernel(*ALONE.members, *arguments)
             return
-        before = self._meetings.copy()
+        self._meetings[:, 1], began = 0, time.perf_counter_ns()
         self._each([(member, *arguments) for member in self.members], kernel)
-        met, waited = (self._meetings - before)[:, :2].sum(axis=0).tolist()
-        crowded = waited > _ASLEEP + met // _LONG
+        most = _CROWDED * (self.size - 1) * (time.perf_counter_ns() - began)
+        crowded = self._meetings[:, 1].sum() > most
         self._next_rests = min(2 * self._next_rests, _MOST_RESTS) if crowded else 1
         self._rests = self._next_rests if crowded else 0
 
@@ -134,6 +136,15 @@ class Team:
 ALONE = Team(1)
 
 
+def since_start(told):
+    """Nanoseconds since the machine started. told: int64 (2,), to work with."""
+    _read_clock(_MONOTONIC, told.ctypes.data)
+    return 1_000_000_000 * told[0] + told[1]
+
+
+nanoseconds: Any = reordered_kernel(since_start) if _compiled else lambda _: time.monotonic_ns()
+
+
 @reordered_kernel
 def meet(member):
     """Wait until all have come here as often; each then sees what the others have written before."""
@@ -141,9 +152,11 @@ def meet(member):
         often = member.meetings[member.rank, 0] + 1
         raise_to(member.meetings, member.rank, often)
         if not have_reached(member.meetings, 0, member.size, often, _LOOKS):
-            member.meetings[member.rank, 1] += 1
+            own = member.meetings[member.rank]
+            began = nanoseconds(own[2:4])
             while not have_reached(member.meetings, 0, member.size, often, 1):
                 _give_way()
+            own[1] += nanoseconds(own[2:4]) - began
 
 
 @reordered_kernel
