@@ -9,6 +9,10 @@ loosest of its tolerances that gets so far is looked for first; then all take tu
 scaled to a dual point, or of the dual point that the contestant has found (celer), if that is better; it is found in
 float64, whatever the contestant reckons with. Times are without loading and compilation. Problems drawn at random have
 a fifth of their size (50,000 x 1,000,000, and 463 x 500,000 if dense), unless --scale says otherwise.
+
+With several workers, as many processes of one worker solve the problem at once, too, before and after each turn: what
+they get done in the time of one alone is what the cores are worth at that moment. On a virtual machine two of them may
+be one that has two threads, or less.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ _STEP = 0.3  # from one tolerance to the next
 _TRIED = 24
 _COMPILING = 600.0  # seconds
 _SOME = 20  # levels that all is compiled for, all along a path
+_OWN = 0.9  # of the cores, which are then counted as all there
 
 
 class Contestant:
@@ -83,11 +88,16 @@ class Contestant:
 
     def ask(self, levels: np.ndarray, tolerance: float, limit: float) -> dict[str, Any] | None:
         """Its answer; None if it failed or took longer than `limit` seconds."""
+        self.begin(levels, tolerance)
+        return self.answer(limit)
+
+    def begin(self, levels: np.ndarray, tolerance: float) -> None:
         assert self._process.stdin
+        if self._process.poll() is None:
+            print(json.dumps({"levels": levels.tolist(), "tolerance": tolerance}), file=self._process.stdin, flush=True)
+
+    def answer(self, limit: float) -> dict[str, Any] | None:
         assert self._process.stdout
-        if self._process.poll() is not None:
-            return None
-        print(json.dumps({"levels": levels.tolist(), "tolerance": tolerance}), file=self._process.stdin, flush=True)
         if not select.select([self._process.stdout], [], [], limit)[0]:
             self._process.kill()
         line = self._process.stdout.readline()
@@ -130,17 +140,34 @@ class Cell:
             ours = [
                 stack.enter_context(Contestant("ooc", self.directory, workers, args.limit)) for workers in args.workers
             ]
+            most = ours[args.workers.index(max(args.workers))]
+            several = max(args.workers) if 1 in args.workers and len(ours) > 1 else 0
+            twins = [stack.enter_context(Contestant("ooc", self.directory, 1, args.limit)) for _ in range(several)]
             names = [name for name in PEERS[self.kind] if not args.peers or name in args.peers]
             peers = [stack.enter_context(Contestant(name, self.directory, 1, args.limit)) for name in names]
             reached = [
                 *(one for one in ours if one.calibrate(self.levels, targets, targets[0] / self.null_loss)),
                 *(one for one in peers if one.calibrate(self.levels, targets, tolerance / _STEP**4)),
             ]
+            for twin in twins:
+                twin.ask(self.levels, most.tolerance, _COMPILING)
+            at_once: list[float] = []
             for _ in range(args.rounds):
                 for contestant in reached:
+                    pair = twins if contestant is most else []
+                    around = [self._at_once(pair, contestant.tolerance)]
                     if answer := contestant.ask(self.levels, contestant.tolerance, contestant.limit):
                         contestant.records.append(answer)
-            return self._result(tolerance, ours, peers, args)
+                    around.append(self._at_once(pair, contestant.tolerance))
+                    at_once += [max(around)] * bool(pair)
+            return self._result(tolerance, ours, peers, args) | {"seconds_at_once": at_once}
+
+    def _at_once(self, several: list[Contestant], tolerance: float) -> float:
+        """Seconds that the slowest takes if several solve at the same time."""
+        for one in several:
+            one.begin(self.levels, tolerance)
+        answers = [one.answer(one.limit) for one in several]
+        return max((answer["seconds"] if answer else math.inf for answer in answers), default=0.0)
 
     def _result(
         self, tolerance: float, ours: list[Contestant], peers: list[Contestant], args: argparse.Namespace
@@ -161,7 +188,8 @@ class Cell:
 
 
 def compare(result: dict[str, Any]) -> dict[str, Any]:
-    """Ratios of times, for each clock: medians over the turns, of ooc to the best peer, and of one worker to more."""
+    """Ratios of times, for each clock: medians over the turns, of ooc to the best peer, and of one worker to more, also
+    of the turns only in which the cores were all there."""
     found: dict[str, Any] = {}
     for clock in CLOCKS:
         seconds: dict[str, list[float]] = result[clock]
@@ -174,7 +202,22 @@ def compare(result: dict[str, Any]) -> dict[str, Any]:
         for name, times in seconds.items():
             if name.startswith("ooc, "):
                 found[f"speedup_{clock} of {name}"] = _ratio(seconds["ooc"], times)
-    return found
+    return found | _with_all_cores(result["seconds"], result["seconds_at_once"])
+
+
+def _with_all_cores(seconds: dict[str, list[float]], at_once: list[float]) -> dict[str, Any]:
+    """What the cores were worth in each turn, and how much faster several workers were where that was all of them."""
+    name = max((name for name in seconds if name.startswith("ooc, ")), default="", key=_workers)
+    if not (name and at_once and "ooc" in seconds):
+        return {}
+    cores = [_workers(name) * alone / slowest for alone, slowest in zip(seconds["ooc"], at_once, strict=False)]
+    speedups = [one / more for one, more in zip(seconds["ooc"], seconds[name], strict=False)]
+    with_all = [ratio for ratio, worth in zip(speedups, cores, strict=False) if worth >= _OWN * _workers(name)]
+    return {"cores": cores, "speedups": speedups, "speedups_with_all_cores": with_all}
+
+
+def _workers(name: str) -> int:
+    return int(name.split()[1])
 
 
 def _ratio(one: list[float], other: list[float]) -> float:
@@ -189,6 +232,8 @@ def describe(results: list[dict[str, Any]]) -> Iterator[str]:
             for name, seconds in result["seconds"].items()
         ]
         times += [f"{name} gets to {share:.1e}" for name, share in result["not_reached"].items()]
+        if result.get("cores"):
+            times.append(_describe_speedup(result))
         rows.append(
             [
                 result["cell"],
@@ -202,6 +247,12 @@ def describe(results: list[dict[str, Any]]) -> Iterator[str]:
         )
         rows += [["", "", "", one, "", "", ""] for one in times[1:]]
     yield from table(rows)
+
+
+def _describe_speedup(result: dict[str, Any]) -> str:
+    every, some = result["speedups"], result["speedups_with_all_cores"]
+    told = f"{statistics.median(every):.2f} times as fast, on {statistics.median(result['cores']):.2f} cores"
+    return f"{told}; {statistics.median(some):.2f} in {len(some)} of {len(every)} turns with all" if some else told
 
 
 def options() -> argparse.Namespace:
