@@ -4,7 +4,7 @@ If a column is at the angle s of a residual, and that at the angle t of another,
 at most |cos s cos t| + |sin s sin t|.
 
 A look at what is known takes as long as memory does, of which several threads get no more than one: it is five bytes
-for a column, and four for its limit.
+for a column, four for its limit, and one for what comes of it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from samplers.regression.ring_moments import ring_moments
 from samplers.regression.sparse_regression import SparseRegression
 from samplers.regression.working_sets import AHEAD
 
-_OF_COLUMN = 116 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
+_OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
 _OF_ROW = 600  # and for each row
 _NEAR_LABELS = 5  # that are told
 

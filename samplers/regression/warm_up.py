@@ -12,8 +12,10 @@ from blocks.compiled import is_compiled, prepare
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.workers import Workers
+from ooc.signals import counters_spec
 from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns
 from samplers.regression.features import BlockFeatures
+from samplers.regression.helper import tell_and_wait
 from samplers.regression.path_solver import PathFit
 from samplers.regression.read_ahead import touch
 from samplers.regression.sparse_regression import SparseRegression
@@ -55,6 +57,7 @@ def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
     for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
         _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None)
     touch(block[1].reshape(-1).view(np.uint8))
+    tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)  # which no thread does here, as there is but one
     if weighted:
         weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
 
