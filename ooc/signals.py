@@ -6,12 +6,13 @@ has seen the counter. Waiting is done in short spells: in between, the caller ca
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from blocks.compiled import unmanaged_kernel
@@ -19,6 +20,7 @@ from ooc.shared import ArraySpec
 
 _LINE = 8  # numbers in a line of the cache: two counters in one would slow each other down
 _WORD = 8  # bytes
+_ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def counters_spec(count: int) -> ArraySpec:
@@ -48,6 +50,17 @@ def _release(typing_context: Any, counters: Any, index: Any, value: Any) -> Any:
     return types.void(counters, types.intp, types.int64), generate
 
 
+@intrinsic
+def _rest(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if _ON_X86:  # tens of nanoseconds; others know no such instruction that does anything
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def _read(counters: np.ndarray, index: int) -> int:
     return int(counters[index, 0])
 
@@ -59,6 +72,8 @@ def _write(counters: np.ndarray, index: int, value: int) -> None:
 _compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _value: Any = _acquire if _compiled else _read
 _set: Any = _release if _compiled else _write
+# Leave the core to its other thread, which may be the one that is waited for, until the next look.
+_relax: Any = _rest if _compiled else lambda: None
 
 
 @unmanaged_kernel
@@ -75,4 +90,5 @@ def have_reached(counters, first, last, value, looks):
             looks -= 1
             if looks <= 0:
                 return False
+            _relax()
     return True

@@ -20,7 +20,7 @@ PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of sche
 COUNTERS = "rounds.counters"  # of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; stop
 _PARAMETERS, _COUNTS, _SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "sums", "changes"))
 _TREES = ("rounds.tree_priorities", "rounds.tree_parameters")
-_LOOKS = 100_000  # at counters, some 30 microseconds, before somebody else may have the processor
+_LOOKS = 1_500  # at counters, some 30 microseconds, before somebody else may have the processor
 
 
 class Shape(NamedTuple):

@@ -26,8 +26,8 @@ from samplers.regression.helper import Helper, outcome_of
 
 CHUNKS = 32  # at most, of a sum
 _LEAST = 8  # numbers in a chunk: a line of the cache
-_LOOKS = 20_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
-_LOOKS_FOR_WORK = 100_000  # the same for something to do
+_LOOKS = 1_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
+_LOOKS_FOR_WORK = 50_000  # the same for something to do, a millisecond: to be woken takes a tenth of that
 _CROWDED = 0.5  # of a run, that each thread but one waits: one alone takes no longer. Others use the processors
 _MOST_RESTS = 1 << 10
 _FEW = 1 << 15  # columns: not worth a thread
