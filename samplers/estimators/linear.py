@@ -15,6 +15,7 @@ from samplers.estimators.tables import SparseRows, Table, is_path, read_table
 from samplers.regression.columns import combine
 from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.team import Team
 from samplers.regression.working_sets import Solution
 
 
@@ -125,7 +126,7 @@ class LinearEstimator(Estimator):
 def _of_design(design: Design, threads: int) -> BlockFeatures:
     """The columns of a dataset, which stay mapped; missing values are the means of their columns."""
     blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-    return BlockFeatures(blocks, design.rows, threads)
+    return BlockFeatures(blocks, design.rows, Team(threads))
 
 
 def _features(X: Any, table: Table, threads: int) -> BlockFeatures:

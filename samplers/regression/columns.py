@@ -319,6 +319,13 @@ def copy(source, target):
 
 
 @reordered_kernel
+def count_up(first, found):
+    """found[i] = first + i. found: int64 (m,)."""
+    for i in range(found.size):
+        found[i] = first + i
+
+
+@reordered_kernel
 def count_entries(offsets, chosen, found):
     """found[i] = how many entries column chosen[i] has. offsets: int64 (W+1,). found: int64 (m,)."""
     for i in range(chosen.size):

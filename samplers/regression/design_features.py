@@ -27,6 +27,7 @@ from samplers.regression.columns import (
 from samplers.regression.features import BlockFeatures, Piece, block_columns
 from samplers.regression.read_ahead import ReadAhead
 from samplers.regression.sparse_regression import Moments
+from samplers.regression.team import Team
 
 _LONG = 0.5  # of all entries: after a pass over more, the next begins with what was read last
 _COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
@@ -42,7 +43,7 @@ class DesignFeatures(BlockFeatures):
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self._read_ahead = ReadAhead(blocks, self._bytes * sum(map(entries, blocks)))
-        super().__init__(_with_offsets(blocks), design.manifest["rows"], threads)
+        super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads))
         self._room, self._keeps = room, keeps and not design.dense
         self._backwards = True  # a design whose checksums were looked at has been read to its end
         self._copies = _COPIES + (not design.dense) + scaled

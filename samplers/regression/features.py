@@ -22,6 +22,7 @@ from samplers.regression.columns import (
     correlate,
     correlate_all,
     count_entries,
+    count_up,
     entries,
     gather_dense,
     gather_sparse,
@@ -69,13 +70,13 @@ class Piece(NamedTuple):
 class BlockFeatures:
     """`Features` of which one block of columns comes after the other."""
 
-    def __init__(self, blocks: Sequence[Columns], rows: int, threads: int = 1) -> None:
-        self._blocks, self.rows = blocks, rows
+    def __init__(self, blocks: Sequence[Columns], rows: int, team: Team = ALONE) -> None:
+        self._blocks, self.rows, self.team = blocks, rows, team
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
-        self.team = Team(threads)
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
-        self.every = np.arange(self.count)
+        self.every = np.empty(self.count, np.int64)
+        team.share(self.count, lambda begin, end: count_up(begin, self.every[begin:end]))
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         found = np.empty(chosen.size) if found is None else found
@@ -159,20 +160,23 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
 def features_of_matrix(matrix: Any, threads: int = 1) -> BlockFeatures:
     """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
     a sparse matrix of scipy of format csc."""
+    team = Team(threads)
     if not isinstance(matrix, np.ndarray):
-        return BlockFeatures([_sparse(matrix)], matrix.shape[0], threads)
+        return BlockFeatures([_sparse(matrix, team)], matrix.shape[0], team)
     values = np.ascontiguousarray(matrix.T)
     block: Columns = DenseColumns(values)
     if values.dtype == np.int8:
         none = np.zeros(len(values) + 1, np.int64)
         block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
-    return BlockFeatures([block], matrix.shape[0], threads)
+    return BlockFeatures([block], matrix.shape[0], team)
 
 
-def _sparse(matrix: Any) -> SparseColumns:
+def _sparse(matrix: Any, team: Team) -> SparseColumns:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = matrix.data if matrix.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
     rows = matrix.indices.view(np.uint32) if matrix.indices.itemsize == 4 else matrix.indices.astype(np.uint32)
-    return SparseColumns(matrix.indptr.astype(np.int64), rows, values)
+    offsets = np.empty(matrix.indptr.size, np.int64)
+    team.share(offsets.size, lambda begin, end: np.copyto(offsets[begin:end], matrix.indptr[begin:end]))
+    return SparseColumns(offsets, rows, values)

@@ -63,7 +63,7 @@ def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
 
 
 def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | None) -> None:
-    features = BlockFeatures([columns], y.size, 1)
+    features = BlockFeatures([columns], y.size)
     regression = SparseRegression(features, y, loss, weights=weights, factors=np.array([1.0, 1, 0]))
     fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
     fit.begin(float(levels[0]))
