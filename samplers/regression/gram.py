@@ -37,8 +37,7 @@ class Rows(NamedTuple):
     order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
     places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
     spans: np.ndarray  # int64 (P, 2), the entries of a part
-    columns: np.ndarray  # uint32 (N,), numbers in the face
-    values: np.ndarray  # (N,), of the kind of the columns'
+    entries: np.ndarray  # (N,), a record: column, uint32, its number in the face, and value, of the columns' kind
 
 
 class Images(NamedTuple):
@@ -65,8 +64,7 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
         order=np.empty(rows, np.uint32),
         places=np.empty(rows, np.uint32 if size < 1 << 32 else np.int64),
         spans=np.empty((parts, 2), np.int64),
-        columns=np.empty(size, np.uint32),
-        values=np.empty(size, columns.values.dtype),
+        entries=np.empty(size, [("column", np.uint32), ("value", columns.values.dtype)]),
     )
 
 
@@ -76,10 +74,13 @@ def _parts(most: int) -> int:
 
 
 @reordered_kernel
-def order_rows(part, begin, longest, rows):
+def order_rows(part, begin, rows):
     """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins, the first of
     them at `begin`; returns where the last one ends."""
-    first, last, ends = rows.bounds[part], rows.bounds[part + 1], rows.ends[part]
+    first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
+    for r in range(first, last):
+        longest = max(longest, rows.places[r])  # a few entries, where the face may have thousands of columns
+    ends = rows.ends[part, : longest + 1]
     ends[:] = 0
     for r in range(first, last):
         ends[rows.places[r]] += 1
@@ -110,11 +111,11 @@ def arrange_rows(columns, face, memory):
             memory.places[columns.rows[k]] += 1
     end = 0
     for part in range(len(memory.spans)):
-        end = order_rows(part, end, face.size, memory)
+        end = order_rows(part, end, memory)
     for i in range(face.size):
         for k in range(columns.offsets[face[i]], columns.offsets[face[i] + 1]):
             place = memory.places[columns.rows[k]]
-            memory.columns[place], memory.values[place] = i, columns.values[k]
+            memory.entries[place]["column"], memory.entries[place]["value"] = i, columns.values[k]
             memory.places[columns.rows[k]] = place + 1
 
 
@@ -122,11 +123,11 @@ def arrange_rows(columns, face, memory):
 def multiply_rows(length, count, begin, rows, vector, found):
     """The products of so many rows of one length."""
     for _ in range(count):
-        columns, values, along = rows.columns[begin : begin + length], rows.values[begin : begin + length], 0.0
+        row, along = rows.entries[begin : begin + length], 0.0
         for k in range(length):
-            along += values[k] * vector[columns[k]]
+            along += row[k]["value"] * vector[row[k]["column"]]
         for k in range(length):
-            found[columns[k]] += values[k] * along
+            found[row[k]["column"]] += row[k]["value"] * along
         begin += length
 
 
@@ -171,9 +172,9 @@ def subtract_part(part, rows, weights, residual):
     while begin < end:
         length += 1
         for at in range(rows.ends[part, length - 1], rows.ends[part, length]):
-            columns, values, along = rows.columns[begin : begin + length], rows.values[begin : begin + length], 0.0
+            row, along = rows.entries[begin : begin + length], 0.0
             for k in range(length):
-                along += values[k] * weights[columns[k]]
+                along += row[k]["value"] * weights[row[k]["column"]]
             residual[rows.order[at]] -= along
             begin += length
 

@@ -33,6 +33,7 @@ class Part(NamedTuple):
     """Some of the columns, and their penalties sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2."""
 
     columns: SparseColumns | DenseColumns
+    norms: np.ndarray  # float64 (W,), of them (rows times roots of weights), without what free columns explain of them
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
     team: Team = ALONE  # that works on them

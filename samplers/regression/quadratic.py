@@ -36,14 +36,24 @@ class Quadratic(NamedTuple):
     l2: np.ndarray  # (W,)
 
 
-def quadratic(columns: SparseColumns | DenseColumns, basis: np.ndarray, l1: np.ndarray, l2: np.ndarray) -> Quadratic:
-    """The problem on all of some columns; for the other arguments see `Quadratic`."""
-    every = np.arange(l1.size)
-    along, curvatures = np.empty((len(basis), l1.size)), np.empty(l1.size)
+def quadratic(
+    columns: SparseColumns | DenseColumns,
+    basis: np.ndarray,
+    l1: np.ndarray,
+    l2: np.ndarray,
+    norms: np.ndarray | None = None,
+) -> Quadratic:
+    """The problem on all of some columns; for the other arguments see `Quadratic`. norms: float64 (W,), of the
+    projected columns, if they are known."""
+    every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
     for vector, found in zip(basis, along, strict=True):
         correlate(columns, every, vector, found)
-    squares(columns, every, np.empty(0), curvatures)
-    curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
+    if norms is None:
+        curvatures = np.empty(l1.size)
+        squares(columns, every, np.empty(0), curvatures)
+        curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
+    else:
+        curvatures = norms**2
     curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 whatever this is
     return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
 

@@ -41,7 +41,8 @@ class Squared:
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
         found, residual = coefficients.copy(), fit.residual.copy()
-        descend(quadratic(columns, self._free.basis, part.l1, part.l2), found, residual, goal, part.team)
+        problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms)
+        descend(problem, found, residual, goal, part.team)
         scores = np.empty(residual.size)
         combine(part.columns, np.arange(found.size), found, scores)
         return found, self.fit(scores, fit.free)

@@ -46,8 +46,8 @@ class Penalty(NamedTuple):
 
     def at(self, level: float, columns: np.ndarray) -> Penalty:
         """Of some columns, int64 (m,), at a level, float64 (m,)."""
-        l1, l2 = (np.full(columns.size, cost[0]) if cost.size == 1 else cost[columns] for cost in self)
-        return Penalty(level * l1, level * l2)
+        every = (np.full(columns.size, level * cost[0]) if cost.size == 1 else level * cost[columns] for cost in self)
+        return Penalty(*every)
 
 
 class Solution(NamedTuple):
@@ -177,7 +177,7 @@ class Attempt:
         if self.working.size:
             working, features = self.working, self.regression.features
             costs = self.regression.penalty.at(self.level, working)
-            part = Part(features.gather(working), *costs, features.team)
+            part = Part(features.gather(working), self.regression.norms[working], *costs, features.team)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)
@@ -185,7 +185,7 @@ class Attempt:
             found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
             kept = np.flatnonzero(found)
             self.support, self.values = working[kept], found[kept]
-            self._costs = Penalty(*(cost[kept] for cost in costs))
+            self._costs = self.regression.penalty.at(self.level, self.support)
 
     def look(self, seen: Seen) -> bool:
         """Find the gap to the best dual point so far; whether it is small enough."""
