@@ -55,6 +55,7 @@ CELLS = (
 )
 _STEP = 0.3  # from one tolerance to the next
 _TRIED = 24
+_STUCK, _BETTER = 5, 0.9  # of these without a gap that much smaller: it would need more digits than it reckons with
 _COMPILING = 600.0  # seconds
 _SOME = 20  # levels that all is compiled for, all along a path
 _OWN = 0.9  # of the cores, which are then counted as all there
@@ -107,15 +108,18 @@ class Contestant:
         """Look for the loosest tolerance with which it reaches the targets; whether there is one."""
         self.records, self.best, self.tolerance = [], math.inf, first
         self.ask(levels[:: max(levels.size // _SOME, 1)], first, _COMPILING)
+        stuck = 0
         for _ in range(_TRIED):
             answer = self.ask(levels, self.tolerance, self.limit)
             if answer is None:
-                return False
-            self.best = min(self.best, max(np.array(answer["gaps"]) / targets))
-            if self.best <= 1:
-                return True
+                break
+            gap = max(np.array(answer["gaps"]) / targets)
+            stuck = 0 if gap < _BETTER * self.best else stuck + 1
+            self.best = min(self.best, gap)
+            if self.best <= 1 or stuck == _STUCK:
+                break
             self.tolerance *= _STEP
-        return False
+        return self.best <= 1
 
 
 class Cell:
