@@ -51,9 +51,9 @@ def _release(typing_context: Any, counters: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _rest(typing_context: Any) -> Any:
+def _pause(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if _ON_X86:  # tens of nanoseconds; others know no such instruction that does anything
+        if _ON_X86:  # some tens of nanoseconds; elsewhere one look follows the other at once
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()
@@ -73,7 +73,7 @@ _compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _value: Any = _acquire if _compiled else _read
 _set: Any = _release if _compiled else _write
 # Leave the core to its other thread, which may be the one that is waited for, until the next look.
-_relax: Any = _rest if _compiled else lambda: None
+_relax: Any = _pause if _compiled else lambda: None
 
 
 @unmanaged_kernel

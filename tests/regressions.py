@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
-from samplers.regression.sparse_regression import Model
+from blocks.errors import RequestError
+from samplers.regression.features import features_of_matrix
+from samplers.regression.sparse_regression import Model, SparseRegression
 
 
 class Problem(NamedTuple):
@@ -36,6 +39,18 @@ class Problem(NamedTuple):
             scales = np.sqrt(np.average((self.x - mean) ** 2, axis=0, weights=self.weights))
             scales[scales <= 1e-5 * np.sqrt(np.average(self.x**2, axis=0, weights=self.weights))] = 0  # it is constant
         return share * factors * scales, (1 - share) * factors * scales**2
+
+
+def solver(problem: Problem, **held) -> SparseRegression:
+    """The solver of a problem; assumes that there is something to explain."""
+    x = held.pop("x", np.asfortranarray(problem.x))
+    try:
+        found = SparseRegression(features_of_matrix(x, **held), problem.y, problem.loss, **problem.options)
+        assert found.largest > 0
+        return found
+    except RequestError as error:
+        assume("explain" not in error.what)
+        raise
 
 
 def scores(problem: Problem, model: Model) -> np.ndarray:
