@@ -167,10 +167,8 @@ class Workers:
                 break
             if number == worker:
                 break
-        raise WorkerDied(
-            f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; "
-            f"it was at {self._asked[worker][0] if self._asked[worker] else 'nothing'}"
-        )
+        at = f"it was at {self._asked[worker][0]}" if self._asked[worker] else "it had nothing to do"
+        raise WorkerDied(f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; {at}")
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
         """Deal messages that each have a `number`; returns the answers in the order of these. done: called for each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
+from blocks.workers import WorkerDied
 from ooc.cells import RESIDENT, Resident
 from ooc.plan import make_plan
 from ooc.shared import SharedArrays
@@ -243,6 +245,16 @@ def test_an_error_in_a_worker_stops_the_run_and_leaves_nobody(dataset, tmp_path,
     assert leftovers(run.path) == []
     with pytest.raises(WorkFailed, match="slice 2 is cursed"):  # not locked, not damaged: the same again
         train(run, plan(1, buffers), quiet=True)
+
+
+@pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
+def test_a_dead_worker_is_named_with_the_unit_that_it_was_told_to_work_on(dataset, tmp_path, buffers):
+    with open_engine(new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS), plan(2, buffers)) as engine:
+        engine.start()
+        os.kill(engine.pids[2], signal.SIGKILL)
+        with pytest.raises(WorkerDied, match=r"worker 1 of 2 .* killed by SIGKILL; it was at unit \d+, stage 0"):
+            engine.step()
+    assert children() == []
 
 
 def test_state_damaged_while_the_engine_runs_stops_it(dataset, tmp_path):

@@ -197,7 +197,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, exp
     assert "WorkerDied: worker 1 of 2" in told
     assert f"process {victim.pid}" in told
     assert "killed by SIGKILL" in told
-    assert "it was at unit " in told
+    assert "it was at unit " in told or "it had nothing to do" in told  # the latter while a generation is committed
     assert leftovers(run.path) == []
     train(run, plan(1, STREAMED - buffers), quiet=True)
     check_finished(run.path, expected)
