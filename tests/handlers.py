@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -108,6 +110,17 @@ class Failing(TwoPhase):
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         if job.unit == 2 and job.stream[0] == 1:
             raise ValueError("slice 2 is cursed")
+        return super().sample_words(job, slice_, key)
+
+
+class Stalling(TwoPhase):
+    """One worker stays at slice 2 of the fourth iteration for ever, if told a file to write its process to."""
+
+    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+        if job.unit == 2 and job.stream[0] == 3 and (path := os.environ.get("STALLED")):
+            with contextlib.suppress(FileExistsError), Path(path).open("x", encoding="ascii", buffering=1) as file:
+                file.write(f"{os.getpid()}\n")
+                signal.pause()
         return super().sample_words(job, slice_, key)
 
 
