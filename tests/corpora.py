@@ -27,7 +27,7 @@ from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
 from ooc.switches import Switches
 from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
-from samplers.lda.groups import Prior
+from samplers.lda.groups import Prior, symmetric_prior, weighted_prior
 from samplers.lda.two_phase import COUNT, TOTAL, Totals
 from samplers.topics.model import Model
 
@@ -47,8 +47,10 @@ def make_totals(summary: np.ndarray) -> Totals:
 
 
 def make_prior(topics: int, weights: np.ndarray) -> Prior:
-    """The prior with float64 (K,) or (1,) weights, as a program of K topics makes it."""
-    return Prior(topics, float(weights.sum()) * topics / weights.size, weights, *alias_table(weights))
+    """A prior for the tests of kernels: float64 (K,) weights, or (1,) for a symmetric one."""
+    if weights.size == 1:
+        return symmetric_prior(topics, float(weights[0]))
+    return weighted_prior(weights, *alias_table(weights))
 
 
 def random_documents(

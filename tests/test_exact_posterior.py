@@ -161,8 +161,7 @@ def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, ba
                     draw += np.uint64(rows.size * proposals)
                     for row in np.flatnonzero(judged_in == judged_in[i]):
                         totals.topics[np.int64(state[row, 0])]["count"] += 1
-                    weights = priors[1 - side].weights
-                    new = two_phase.accept_token(state, i, weights, totals.topics, totals.topics, key, draw)
+                    new = two_phase.accept_token(state, i, priors[1 - side], totals.topics, totals.topics, key, draw)
                     draw += np.uint64(proposals)
                     totals.topics["count"][:] = 0
                     summary[state[i, 0]] -= 1

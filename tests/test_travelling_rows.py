@@ -152,7 +152,7 @@ def test_tokens_walk_as_those_of_one_machine_do(seed, proposals):
     counted["count"] = counts
     draw, expected = 0, {}
     for row in np.flatnonzero(part.word_of == 0).tolist():
-        walk = part.state, row, prior.weights, totals.topics, counted, stream_key(seed), np.uint64(draw), rows.SPARE
+        walk = part.state, row, prior, totals.topics, counted, stream_key(seed), np.uint64(draw), rows.SPARE
         expected[row] = two_phase.accept_token(*walk)
         draw += proposals
     part.sample(prior, summary, stream_key(seed))

@@ -106,7 +106,7 @@ def test_the_kernel_accepts_what_the_equation_accepts(data, topics, tokens, step
     counts = np.bincount(state[:, 0], minlength=topics)
     summary = counts + rng.integers(0, 20, topics) + 0.5
     key, draw = stream_key(seed), data.draw(st.integers(0, 1000))
-    new = accept(state, prior[:1] if same else prior, summary, key, draw)
+    new = accept(state, make_prior(topics, prior[:1] if same else prior), summary, key, draw)
     for i, (counted, *proposals) in enumerate(state.tolist()):
         current = counted
         for m, proposed in enumerate(proposals):
@@ -186,7 +186,7 @@ def test_draw_then_accept_moves_as_the_matrix_says(counted):
     observed = np.zeros(3)
     for n in range(draws):
         state = np.array([word, [proposed[0, 1 + n], 0, 0, 0]], np.uint16).T.copy()
-        new = accept(state, beta[:1], summary, stream_key(9, counted, n))
+        new = accept(state, make_prior(beta.size, beta[:1]), summary, stream_key(9, counted, n))
         observed[new[0]] += 1
     proposal = (document_others + alpha) / (document_others + alpha).sum()
     assert not alarmed(observed, transition(word_others, beta, summary - own, proposal)[counted])
@@ -215,7 +215,7 @@ def test_a_group_is_counted_moved_and_cleared(tokens, more, steps, topics, large
     changes = rng.choice([-32_767, 0, 32_767], topics)
     totals.topics["change"] = changes
     counted = totals.large if large else totals.topics
-    new = accept(before[group], prior.weights, summary, stream_key(seed))
+    new = accept(before[group], prior, summary, stream_key(seed))
     topics_of_group = np.zeros(tokens, np.uint32)
     known = (prior, totals.topics, totals.changes, counted, stream_key(seed), np.uint64(0))
     changed = two_phase.sample_group(state, 3, rows - 3, topics_of_group, *known)
@@ -289,7 +289,7 @@ def test_a_word_too_frequent_to_gather_moves_as_one_that_is_gathered(tokens, ste
     rng = np.random.default_rng(seed)
     state = rng.integers(0, min(topics, 6), (tokens, 1 + steps)).astype(np.uint32)
     prior = make_prior(topics, np.array([0.1]))
-    new = accept(state, prior.weights, np.bincount(state[:, 0], minlength=topics) + 2.5, stream_key(seed), 40)
+    new = accept(state, prior, np.bincount(state[:, 0], minlength=topics) + 2.5, stream_key(seed), 40)
     before = state[:, 0].copy()
     moved, changed = frequent_word(state, prior, stream_key(seed))
     assert state[:, 0].tolist() == new

@@ -24,17 +24,34 @@ from ooc.streams import uniform
 
 
 class Prior(NamedTuple):
-    """The prior of the topics in a group: alpha for a document, beta for a word.
+    """The prior of the topics in a group: alpha for a document, beta for a word. Made by `symmetric_prior` or
+    `weighted_prior`, which fill all fields; kernels ask `symmetric`, never the size of an array.
 
-    topics: K. total: sum of the weights of all topics. weights: float64 (K,), or (1,) where all topics have the same.
-    cut, alias: alias table of the weights, float64 and uint32 (K,), or (1,) where all topics have the same.
+    symmetric: whether all topics have the same weight. topics: K. total: sum of the weights of all topics.
+    weights: float64 (K,), or (1,) if symmetric. cut, alias: alias table of the weights, float64 and uint32 (K,); not
+    read, and of size 1, if symmetric.
     """
 
+    symmetric: bool
     topics: int
     total: float
     weights: np.ndarray
     cut: np.ndarray
     alias: np.ndarray
+
+
+def symmetric_prior(topics: int, weight: float) -> Prior:
+    """Prior of `topics` topics that all have the same weight."""
+    return Prior(True, topics, topics * weight, np.full(1, weight), np.ones(1), np.zeros(1, np.uint32))
+
+
+def weighted_prior(weights: np.ndarray, cut: np.ndarray, alias: np.ndarray) -> Prior:
+    """Prior with a weight for each topic.
+
+    weights: float64 (K,). cut, alias: what `alias_table(weights)` returned; passed in, since a table of a million
+    topics is made once an iteration and not for each part.
+    """
+    return Prior(False, weights.size, float(weights.sum()), weights, cut, alias)
 
 
 class Scratch(NamedTuple):
@@ -52,11 +69,17 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def draw_prior(topics, cut, alias, u):
+def draw_prior(prior, u):
     """The topic that a uniform number draws from a prior, see Prior."""
-    x = u * topics
-    k = min(int(x), topics - 1)
-    return k if cut.size == 1 or x - k < cut[k] else np.int64(alias[k])
+    x = u * prior.topics
+    k = min(int(x), prior.topics - 1)
+    return k if prior.symmetric or x - k < prior.cut[k] else np.int64(prior.alias[k])
+
+
+@inlined
+def prior_weight(prior, topic):
+    """The weight of a topic in a prior, see Prior."""
+    return prior.weights[0 if prior.symmetric else topic]
 
 
 @kernel
@@ -125,7 +148,7 @@ def group_likelihood(state, where, counts, prior):
     for row in where:
         k = np.int64(state[row, 0])
         if counts[k]:
-            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            weight = prior_weight(prior, k)
             likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
             nonzeros += 1
             counts[k] = 0
@@ -138,7 +161,7 @@ def dense_likelihood(counts, prior):
     likelihood, nonzeros = 0.0, 0
     for k in range(counts.size):
         if counts[k]:
-            weight = prior.weights[0 if prior.weights.size == 1 else k]
+            weight = prior_weight(prior, k)
             likelihood += math.lgamma(counts[k] + weight) - math.lgamma(weight)
             nonzeros += 1
             counts[k] = 0

@@ -198,5 +198,5 @@ def draw_document(token_topics, document, token, prior, u):
         other = document[0] + int(x)
         topic = np.int64(token_topics[other + (other >= token)])
     else:
-        topic = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+        topic = draw_prior(prior, (x - others) / prior.total)
     return topic

@@ -90,7 +90,6 @@ class Lda(StaticProgram):
             "topic_counts": ArraySpec((self.topics,), "int64"),
             "summary": ArraySpec((self.topics,), "float64"),
             "alpha": ArraySpec((size,), "float64"),
-            "alpha_total": ArraySpec((1,), "float64"),
             "alpha_cut": ArraySpec((size,), "float64"),
             "alpha_alias": ArraySpec((size,), "uint32"),
             "beta": ArraySpec((1,), "float64"),
@@ -119,14 +118,15 @@ class Lda(StaticProgram):
         return False
 
     def document_prior(self, shared: Arrays) -> groups.Prior:
-        """The prior of the topics in a document."""
-        total = float(shared["alpha_total"][0])
-        return groups.Prior(self.topics, total, shared["alpha"], shared["alpha_cut"], shared["alpha_alias"])
+        """The prior of the topics in a document: alpha."""
+        alpha = shared["alpha"]
+        if alpha.size == 1:
+            return groups.symmetric_prior(self.topics, float(alpha[0]))
+        return groups.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
 
     def word_prior(self, shared: Arrays) -> groups.Prior:
-        """The prior of the topics of a word; all have the same weight, so no alias table is read."""
-        beta = shared["beta"]
-        return groups.Prior(self.topics, self.topics * float(beta[0]), beta, shared["alpha_cut"], shared["alpha_alias"])
+        """The prior of the topics of a word: beta, the same for all topics."""
+        return groups.symmetric_prior(self.topics, float(shared["beta"][0]))
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
@@ -229,7 +229,6 @@ class Lda(StaticProgram):
 
     def _refresh_priors(self, shared: Arrays) -> None:
         alpha = shared["alpha"]
-        shared["alpha_total"][:] = alpha.sum() * (self.topics / alpha.size)
         shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(alpha)
 
     def _refresh_summary(self, shared: Arrays) -> None:
@@ -301,7 +300,7 @@ class Lda(StaticProgram):
         tokens, mass = int(shared["topic_counts"].sum()), self.dataset.vocabulary_size * float(shared["beta"][0])
         topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
         word_part = sums["words"] + topics
-        priors = {"alpha_sum": float(shared["alpha_total"][0]), "beta": float(shared["beta"][0])}
+        priors = {"alpha_sum": self.document_prior(shared).total, "beta": float(shared["beta"][0])}
         return {
             "log_likelihood_per_token": (sums["documents"] + word_part) / tokens,
             "doc_log_likelihood_per_token": sums["documents"] / tokens,

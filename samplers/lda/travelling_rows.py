@@ -22,7 +22,7 @@ from numba.cpython.unsafe import numbers
 
 from blocks.compiled import inlined, inlined_kernel, kernel, unmanaged_kernel
 from ooc.streams import bits, uniform
-from samplers.lda.groups import draw_prior, word_tokens
+from samplers.lda.groups import draw_prior, prior_weight, word_tokens
 from samplers.lda.rows import add_tokens, clear_row, nonzeros
 from samplers.lda.two_phase import accept_token, move_token
 from samplers.lda.word_tables import choose_entry, fill_table, topic_of
@@ -196,7 +196,7 @@ def walk_run(rows, prior, totals, counted, key, draw):
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1 - SPARE)
     for i in range(rows.shape[0]):
-        topic = accept_token(rows, i, prior.weights, totals.topics, counted, key, draw, SPARE)
+        topic = accept_token(rows, i, prior, totals.topics, counted, key, draw, SPARE)
         draw += proposals
         changed += move_token(totals.topics, totals.changes, rows[i, 0], topic)
         rows[i, 1] = topic
@@ -249,7 +249,7 @@ def draw_run(rows, size, work, tokens, spread, prior, key, draw):
         for m in range(1, rows.shape[1] - SPARE):
             x = uniform(key, draw) * (others + prior.total)
             if x >= others:
-                topic = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+                topic = draw_prior(prior, (x - others) / prior.total)
             else:
                 stream, again = bits(key, draw), np.uint64(0)
                 topic = draw_token(work, size, tokens, spread, x * stretch, bits(stream, again))
@@ -344,14 +344,15 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 def rows_likelihood(data, words, prior):
     """The word part of the joint log-likelihood but for its topics' terms, and the topics of each word, summed, of so
     many rows."""
-    from_prior = math.lgamma(prior.weights[0])
+    weight = prior_weight(prior, 0)  # a word's prior is symmetric
+    from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
     for _ in range(words):
         end = at + SIZE_BYTES + read_size(data, at)
         at += SIZE_BYTES
         while at < end:
             _step, count, at = read_entry(data, at)
-            likelihood += math.lgamma(count + prior.weights[0]) - from_prior
+            likelihood += math.lgamma(count + weight) - from_prior
             nonzeros += 1
     return likelihood, nonzeros
 

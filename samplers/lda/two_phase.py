@@ -32,7 +32,7 @@ from blocks.alias import alias_table
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from ooc.hints import prefetch
 from ooc.streams import bits, uniform
-from samplers.lda.groups import draw_prior, gather_word, word_tokens
+from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
 
 # What a worker knows of a topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
 # the start of the phase; the change of n_k by this worker; the tokens of the current group at its start, 0 between
@@ -67,19 +67,18 @@ _ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so 
 def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
     """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
 
-    prior: float64 (K,) or (1,). totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
+    prior: Prior. totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
     start. key, draw: random stream, and the first draw of it. spare: columns of `state` after the proposals.
     """
-    one = prior.size == 1
     start = np.int64(state[row, 0])
     current = start
     # The token itself was counted under `start`: that topic's counts lose one, whatever the topic is by now.
-    weight = np.int64(counted[start]["count"]) - 1 + prior[0 if one else start]
+    weight = np.int64(counted[start]["count"]) - 1 + prior_weight(prior, start)
     share = totals[start]["summary"] - 1.0
     for m in range(state.shape[1] - 1 - spare):
         proposed = np.int64(state[row, 1 + m])
         own = 1 if proposed == start else 0
-        proposed_weight = np.int64(counted[proposed]["count"]) - own + prior[0 if one else proposed]
+        proposed_weight = np.int64(counted[proposed]["count"]) - own + prior_weight(prior, proposed)
         proposed_share = totals[proposed]["summary"] - own
         u = uniform(key, draw + np.uint64(m))
         if u * (weight * proposed_share) < proposed_weight * share:
@@ -98,7 +97,6 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
     others = topics.size - 1
     mass = others + prior.total
     rate = prior.topics / prior.total
-    one = prior.cut.size == 1
     for i in range(topics.size):
         row = np.uint64(base + rows[i])
         counted[np.int64(state[row, 0])]["count"] = 0
@@ -109,7 +107,7 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
             j = np.uint64(min(int(x), others))
             y = (x - others) * rate
             k = min(int(y), prior.topics - 1)
-            if not one and y - k >= prior.cut[max(k, 0)]:
+            if not prior.symmetric and y - k >= prior.cut[max(k, 0)]:
                 k = np.int64(prior.alias[k])
             state[row, 1 + m] = np.int64(topics[np.uint64(others) if j == np.uint64(i) else j]) if x < others else k
 
@@ -165,7 +163,7 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
         row = np.uint64(base + rows[i])
         first = draw + np.uint64(i * proposals)
-        topics[i] = accept_token(state, row, prior.weights, totals, counted, key, first, spare)
+        topics[i] = accept_token(state, row, prior, totals, counted, key, first, spare)
         changed += move_token(totals, changes, state[row, 0], topics[i])
     draw_group(state, base, rows, topics, prior, counted, key, draw + np.uint64(topics.size * proposals), spare)
     return changed
@@ -231,7 +229,7 @@ def accept_run(rows, prior, totals, counts, found, size, key, draw):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
             _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.topics)
             _prefetch_totals(rows, i + _TOTALS_AHEAD, totals.large)
-        topic = accept_token(rows, i, prior.weights, totals.topics, totals.large, key, draw)
+        topic = accept_token(rows, i, prior, totals.topics, totals.large, key, draw)
         draw += proposals
         changed += move_token(totals.topics, totals.changes, rows[i, 0], topic)
         if counts[topic] == 0:
@@ -273,7 +271,7 @@ def draw_run(rows, columns, counts, others, prior, counted, key, draw):
         for m in range(1, rows.shape[1]):
             x = uniform(key, draw) * (others + prior.total)
             if x >= others:
-                rows[i, m] = draw_prior(prior.topics, prior.cut, prior.alias, (x - others) / prior.total)
+                rows[i, m] = draw_prior(prior, (x - others) / prior.total)
             else:
                 topic = draw_other(columns, counts, own, x / others)
                 again = np.uint64(0)

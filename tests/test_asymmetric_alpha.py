@@ -1,0 +1,69 @@
+"""Trainings with a symmetric and an asymmetric alpha, from the command or the ring's own entry, against known shares.
+
+Where every document is one word, every word occurs once and beta is large, words say next to nothing about topics:
+the posterior share of a topic is alpha_k / sum(alpha).
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from corpora import names_of_words
+from rings import on_ring
+
+from blocks import write_corpus
+from blocks.shards.splitting import make_shards
+from samplers.lda.ring_training import train_lda_on_ring
+from samplers.topics.model import Model
+
+DOCUMENTS, BETA, ITERATIONS = 2_000, 100.0, 100
+ASYMMETRIC, SYMMETRIC = [0.5, 0.5, 1.0, 2.0], [0.5]
+SAMPLERS = ["two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"]
+UPDATES = [(sampler, "delayed") for sampler in SAMPLERS] + [
+    (sampler, update) for sampler in ("gibbs", "lightlda") for update in ("data-parallel", "rotation", "immediate")
+]
+
+
+def assert_shares(counts: np.ndarray, alpha: list[float]) -> None:
+    """Tokens of the topics within 5 standard deviations of what alpha says."""
+    expected = np.broadcast_to(alpha, 4) / np.broadcast_to(alpha, 4).sum()
+    deviations = np.sqrt(expected * (1 - expected) / DOCUMENTS)
+    assert abs(counts.sum() - DOCUMENTS) <= 4  # averages of several states are rounded
+    assert (np.abs(counts / DOCUMENTS - expected) < 5 * deviations).all(), counts / DOCUMENTS
+
+
+@pytest.fixture(scope="module")
+def ones(tmp_path_factory):
+    """Text of one word a line."""
+    path = tmp_path_factory.mktemp("ones") / "ones.txt"
+    path.write_text("".join(f"{name}\n" for name in names_of_words(DOCUMENTS)))
+    return path
+
+
+@pytest.mark.parametrize("alpha", [ASYMMETRIC, SYMMETRIC], ids=["asymmetric", "symmetric"])
+@pytest.mark.parametrize(("sampler", "update"), UPDATES)
+def test_topics_have_the_shares_of_alpha(tmp_path, ooc, ones, sampler, update, alpha):
+    assert ooc("ingest", "text", ones, "data", "--lines", "--stop-words", "none").returncode == 0
+    chosen = ["--sampler", sampler, *(["--update", update] if sampler != "two-phase" else [])]
+    priors = ["--alpha", ",".join(map(str, alpha)), "--beta", BETA]
+    size = ["--topics", 4, "--iterations", ITERATIONS, "--workers", 1]
+    done = ooc("train", "lda", "data", "run", *size, *priors, *chosen)
+    assert done.returncode == 0, done.stderr
+    counts = [topic["tokens"] for topic in json.loads(ooc("topics", "run", "--json").stdout)]  # largest first
+    assert_shares(np.array(counts), sorted(alpha, reverse=True))
+
+
+@pytest.mark.parametrize("sampler", ["two-phase", "gibbs", "lightlda", "sparse-gibbs"])
+def test_topics_have_the_shares_of_alpha_on_a_ring(tmp_path, sampler):
+    words = np.arange(DOCUMENTS, dtype=np.uint32)
+    write_corpus(tmp_path / "whole", np.arange(DOCUMENTS + 1), words, names_of_words(DOCUMENTS), slices=4)
+    paths = [shard.path for shard in make_shards(tmp_path / "whole", str(tmp_path / "shards"), 2, workers=1)]
+    options = {"topics": 4, "alpha": ASYMMETRIC, "beta": BETA, "iterations": ITERATIONS, "sampler": sampler}
+
+    def train(ring):
+        train_lda_on_ring(paths[ring.rank], tmp_path / f"run-{ring.rank}", ring, workers=1, quiet=True, **options)
+
+    on_ring(2, train)
+    assert_shares(Model(tmp_path / "run-0" / "model").topic_counts, ASYMMETRIC)
