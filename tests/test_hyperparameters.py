@@ -139,7 +139,7 @@ def test_a_chain_takes_the_priors_of_its_counts(dataset):
         alpha, beta = chain.shared["alpha"].copy(), chain.shared["beta"].copy()
         np.testing.assert_array_equal(alpha, fit_prior(np.full(5, 0.3), 5, observed(documents)))
         np.testing.assert_allclose(beta, fit_prior(np.array([0.05]), 200, observed_symmetric(words)))
-        assert chain.shared["alpha_total"][0] == pytest.approx(alpha.sum())
+        assert chain.program.document_prior(chain.shared).total == pytest.approx(alpha.sum())
         chain.adapt(4)
         assert np.array_equal(alpha, chain.shared["alpha"])
         told = chain.objective()
