@@ -140,3 +140,12 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
 def test_what_cannot_be_is_refused(estimator: Any, y: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         estimator.fit(X, y)
+
+
+@pytest.mark.parametrize(("positives", "C"), [(1, 3e4), (1, 1e6), (3, 1e6)])
+def test_a_weak_penalty_on_few_positives_ends(positives, C):
+    """Newton's method for the intercept stops where its step no longer changes anything: it went on for ever."""
+    X, y = np.random.default_rng(1).standard_normal((80, 30)), np.arange(80) < positives
+    model = LogisticRegression(C=C).fit(X, y)
+    assert 0 <= model.dual_gap_ <= 1e-6 * model.null_loss_
+    assert (model.predict(X) == y).all()

@@ -23,6 +23,7 @@ _INEXACT = 0.2  # of the gap: that of the least squares problem of a step
 _ARMIJO = 1e-4  # of the decrease that the slope promises: a step must bring as much
 _HALVINGS = 40  # of a step, at most
 _ROUNDING = 1e-12  # of the loss: the step of Newton's method that promises less is the last
+_NEWTON_STEPS = 100  # for the columns without a penalty, at most: ten are many
 _EQUAL = 1e-14  # of the objective: rounding
 _PATIENCE = 5  # steps that lower the objective by no more
 
@@ -74,8 +75,7 @@ class Logistic:
         residual has to be orthogonal to U."""
         residual, curvatures = np.empty(scores.size), np.empty(scores.size)
         loss = self._derivatives(scores, free, residual, curvatures)
-        promise = math.inf if free.size else 0.0
-        while promise > _ROUNDING * loss:
+        for _ in range(_NEWTON_STEPS if free.size else 0):
             roots = np.sqrt(curvatures)
             step = orthonormal(self._columns * roots).coefficients(self._target(residual, roots))
             promise, before = inner(products(self.free, residual), step), loss
@@ -84,7 +84,10 @@ class Logistic:
                 if loss <= before * (1 + _EQUAL):
                     break
                 step *= 0.5
+            stays = np.array_equal(free + step, free)
             free = free + step
+            if stays or promise <= _ROUNDING * loss:
+                break
         return Fit(scores, free, residual, loss), curvatures
 
     def _derivatives(self, scores: np.ndarray, free: np.ndarray, residual: np.ndarray, curvatures: np.ndarray) -> float:
