@@ -190,9 +190,15 @@ def remove_leftovers(directory: Path, name: str | None = None) -> list[Removed]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Publish a small JSON file (the commit point of whatever it describes)."""
+    """Publish a small JSON file (the commit point of whatever it describes), with a checksum of its content."""
     with publish(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        whole = {**content, "checksum": _content_checksum(content)}
+        beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def _content_checksum(content: dict[str, Any]) -> str:
+    """XXH3-128 of the canonical JSON text, as hex; arrays may be tuples."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def no_such_file(path: Path) -> RequestError:
@@ -204,9 +210,10 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
-    """Read a JSON file written by `write_json`, which holds the schema version under "schema".
+    """Read the content of a JSON file written by `write_json`, which holds the schema version under "schema".
 
-    Raises RequestError if it is not there or of another schema, WorkFailed if it is damaged.
+    Files of versions that wrote no checksum are read, too. Raises RequestError if the file is not there or of another
+    schema, WorkFailed if it is damaged.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -214,13 +221,18 @@ def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
         if not path.parent.exists():
             raise no_such_file(path.parent) from None
         raise RequestError(f"{path.parent} is not {what}: it has no {path.name}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error
     found = content.get("schema") if isinstance(content, dict) else None
     if found != schema:
         raise RequestError(
             f"{path} has schema version {found}; this version of ooc reads {schema}",
             "Use the version of ooc that wrote it, or make it again.",
+        )
+    noted = content.pop("checksum", None)
+    if noted is not None and noted != _content_checksum(content):
+        raise WorkFailed(
+            f"{path} is damaged: its checksum does not match", "Restore it from a copy, or make it again."
         )
     return content
 

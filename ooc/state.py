@@ -322,7 +322,7 @@ class Generations:
     def _publish(self, entries: list[dict[str, Any]]) -> None:
         before = entries[1] if len(entries) > 1 else None
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
-        write_json(self.directory / "manifest.json", {**manifest, "checksum": _checksum(manifest)})
+        write_json(self.directory / "manifest.json", manifest)
         self._entries = entries
 
     def _next(self) -> int:
@@ -344,13 +344,4 @@ def committed(directory: Path) -> list[dict[str, Any]]:
     if not (directory / "manifest.json").exists():
         return []
     manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
-    if manifest.pop("checksum", None) != _checksum(manifest):
-        raise WorkFailed(
-            f"{directory / 'manifest.json'} is damaged: its checksum does not match",
-            "Restore it from a copy, or train again from the start.",
-        )
     return [entry for entry in (manifest["newest"], manifest["before"]) if entry]
-
-
-def _checksum(manifest: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())

@@ -68,7 +68,9 @@ def make(directory: Path) -> None:
         assert done.returncode == 0, done.stderr
         (directory / name).write_text(done.stdout)
     for config in directory.glob("*/config.json"):
-        config.write_text(config.read_text().replace(str(directory), PLACE))
+        content = json.loads(config.read_text().replace(str(directory), PLACE))
+        content.pop("checksum", None)  # of the path that was there
+        config.write_text(json.dumps(content))
 
 
 def ooc(directory: Path, command: str) -> subprocess.CompletedProcess[str]:

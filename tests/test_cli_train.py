@@ -318,6 +318,28 @@ def test_what_a_newer_version_wrote_is_refused_and_left_alone(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("file", "before", "after", "command"),
+    [
+        ("run/config.json", '"seed": 0', '"seed": 1', "resume run --iterations 40"),
+        ("run/model/model.json", '"beta": 0.05', '"beta": 0.06', "topics run"),
+        ("corpus/manifest.json", '"tokens": 4500', '"tokens": 4501', "resume run --iterations 40"),
+    ],
+)
+def test_a_changed_number_in_a_json_file_is_found(
+    corpus: Path, tmp_path: Path, ooc: Ooc, file: str, before: str, after: str, command: str
+) -> None:
+    """By `verify`, and by a command that would go on with the other number."""
+    assert train(ooc).returncode == 0
+    text = (tmp_path / file).read_text()
+    assert before in text
+    (tmp_path / file).write_text(text.replace(before, after, 1))
+    for reader in (f"verify {file.partition('/')[0]}", command):
+        done = ooc(*reader.split())
+        assert done.returncode == 1, reader
+        assert f"{file} is damaged: its checksum does not match" in done.stderr
+
+
 def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     assert train(ooc).returncode == 0
     for pattern in ("model/words.h5", "state/*.cells"):

@@ -104,6 +104,7 @@ def test_a_resume_refuses_other_held_out_documents(trained, tmp_path):
     config = json.loads((trained / "config.json").read_text())
     other = tiny_dataset(tmp_path / "other", [[1, 2]], 200)
     config["settings"]["held_out"]["path"] = str(other.path)
+    del config["checksum"]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     with pytest.raises(RequestError, match="is not the held-out dataset"):
