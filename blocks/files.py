@@ -209,11 +209,11 @@ def no_such_file(path: Path) -> RequestError:
     return RequestError(what, f"Did you mean {path.parent / close[0]}?" if close else "Check the name.")
 
 
-def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
+def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> dict[str, Any]:
     """Read the content of a JSON file written by `write_json`, which holds the schema version under "schema".
 
-    Files of versions that wrote no checksum are read, too. Raises RequestError if the file is not there or of another
-    schema, WorkFailed if it is damaged.
+    sealed: whether every version wrote a checksum; otherwise a file without one is read, too. Raises RequestError if
+    the file is not there or of another schema, WorkFailed if it is damaged.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -230,10 +230,8 @@ def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
             "Use the version of ooc that wrote it, or make it again.",
         )
     noted = content.pop("checksum", None)
-    if noted is not None and noted != _content_checksum(content):
-        raise WorkFailed(
-            f"{path} is damaged: its checksum does not match", "Restore it from a copy, or make it again."
-        )
+    if (sealed or noted is not None) and noted != _content_checksum(content):
+        raise WorkFailed(f"{path} is damaged: its checksum does not match", "Restore it from a copy, or make it again.")
     return content
 
 

@@ -1,6 +1,7 @@
 """Generations: complete, numbered, committed versions of a run's state on disk.
 
     state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
+    state/000007.json     the same of one generation: where the manifest is lost, the two newest of these stand in
     state/000007.cells    local state after a header, tile by tile (see Layout), then the tiles' checksums
     state/000007.h5       the program's primary shared arrays
 
@@ -15,7 +16,9 @@ import json
 import math
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
 
 SCHEMA = 1
+MANIFEST = "manifest.json"
+MOST_NUMBERS = 1 << 16  # of a row of local state
 GENERATIONS = 3  # on the disk at most, while the third replaces the first
 
 
@@ -223,16 +228,24 @@ class Cursor:
 
 
 class Generations:
-    """The state directory of a run."""
+    """The state directory of a run. Opening it only reads; `to_write` is for a training. Attributes: `directory`;
+    `warnings`, about generations that were given up."""
 
     def __init__(self, directory: Path, dataset: Store, layout: Layout) -> None:
         self.directory = directory
         self._dataset = dataset
         self._layout = layout
-        directory.mkdir(exist_ok=True)
+        self.warnings: list[str] = []  # of generations that were given up
         self._spare: Path | None = None  # cells that are out of date
         self._entries = committed(directory)
+
+    @classmethod
+    def to_write(cls, directory: Path, dataset: Store, layout: Layout) -> Generations:
+        """Open a state directory, made if it is not there, and delete what was not committed."""
+        with disk_errors(directory):
+            directory.mkdir(exist_ok=True)
         remove_uncommitted(directory)
+        return cls(directory, dataset, layout)
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -247,9 +260,9 @@ class Generations:
         """Those of all generations that are kept, the newest first."""
         return [Cursor(**entry["cursor"]) for entry in self._entries]
 
-    def open(self) -> CellFile:
-        """The cells of the newest generation; raises WorkFailed if its table of checksums is damaged."""
-        entry = self._entries[0]
+    def open(self, number: int = 0) -> CellFile:
+        """The cells of a generation, 0 for the newest; raises WorkFailed if its table of checksums is damaged."""
+        entry = self._entries[number]
         path = self._cells(entry["generation"])
         if not path.exists():
             raise WorkFailed(f"{path} is missing")
@@ -268,17 +281,30 @@ class Generations:
             **self._layout.local._asdict(),
         }
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The primary arrays of the newest generation, flat."""
-        entry = self._entries[0]["arrays"]
+    def arrays(self, number: int = 0) -> dict[str, np.ndarray]:
+        """The primary arrays of a generation, 0 for the newest, flat."""
+        entry = self._entries[number]["arrays"]
         if problem := check_file(self.directory / entry["file"], entry):
             raise WorkFailed(f"damaged: {problem}")
         return map_arrays(self.directory / entry["file"], entry["arrays"])
 
-    def check(self) -> None:
-        """Read the newest generation whole; raises WorkFailed if anything in it is damaged."""
-        self.arrays()
-        cells = self.open()
+    def problems(self) -> Iterator[str]:
+        """Read everything there is; yields what is damaged."""
+        for name in [MANIFEST, *(f"{entry['generation']:06}.json" for entry in self._entries)]:
+            try:
+                read_json(self.directory / name, what="the state of a run", schema=SCHEMA, sealed=True)
+            except OocError as error:
+                yield error.what
+        for number in range(len(self._entries)):
+            try:
+                self.check(number)
+            except OocError as error:
+                yield error.what
+
+    def check(self, number: int = 0) -> None:
+        """Read a generation whole, 0 for the newest; raises WorkFailed if anything in it is damaged."""
+        self.arrays(number)
+        cells = self.open(number)
         tile_bytes = self._layout.tile_rows * self._layout.row_bytes
         tile = np.frombuffer(mmap.mmap(-1, max(int(tile_bytes.max()), mmap.PAGESIZE)), np.uint8)
         try:
@@ -291,6 +317,8 @@ class Generations:
         """Give up the newest generation, which is damaged, for the one before; raises WorkFailed if there is none."""
         if len(self._entries) < 2:
             raise WorkFailed(error.what, "No other generation is left: train again from the start.") from error
+        self.warnings.append(f"{error.what}; going on from the generation before")
+        print(f"warning: {self.warnings[-1]}", file=sys.stderr)
         self._publish(self._entries[1:])
         remove_uncommitted(self.directory)
 
@@ -314,6 +342,8 @@ class Generations:
         entry = write_arrays(self.directory, f"{generation:06}.h5", arrays)
         sync_directory(self.directory)
         newest = {"generation": generation, "cursor": asdict(cursor), "cells": table, "arrays": entry}
+        described = {"schema": SCHEMA, "dataset": self._dataset.identity, **newest}
+        write_json(self.directory / f"{generation:06}.json", described)
         for outdated in self._entries[1:]:
             self._spare = self._cells(outdated["generation"])
         self._publish([newest, *self._entries[:1]])
@@ -322,11 +352,32 @@ class Generations:
     def _publish(self, entries: list[dict[str, Any]]) -> None:
         before = entries[1] if len(entries) > 1 else None
         manifest = {"schema": SCHEMA, "dataset": self._dataset.identity, "newest": entries[0], "before": before}
-        write_json(self.directory / "manifest.json", manifest)
+        write_json(self.directory / MANIFEST, manifest)
         self._entries = entries
 
     def _next(self) -> int:
         return self._entries[0]["generation"] + 1 if self._entries else 1
+
+
+def committed_local_state(directory: Path) -> LocalState | None:
+    """What the cells of the newest generation hold, by their header; None if nothing was committed yet.
+
+    So that a state can be read without its program. Raises WorkFailed if the header is damaged.
+    """
+    entries = committed(directory)
+    if not entries:
+        return None
+    path = directory / f"{entries[0]['generation']:06}.cells"
+    with disk_errors(path), path.open("rb") as file:
+        text = file.read(PAGE)
+    try:
+        header = json.loads(text)
+        local = LocalState(str(np.dtype(header["dtype"])), int(header["width"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkFailed(f"{path} is damaged: its header cannot be read") from error
+    if np.dtype(local.dtype).kind not in "uif" or not 0 <= local.width <= MOST_NUMBERS:
+        raise WorkFailed(f"{path} is damaged: its header says {local.width} x {local.dtype} for each row")
+    return local
 
 
 def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
@@ -339,9 +390,33 @@ def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Remo
 def committed(directory: Path) -> list[dict[str, Any]]:
     """The entries of the newest generation and of the one before, in a state directory.
 
-    Raises WorkFailed if the manifest is damaged, RequestError if another version of ooc wrote it.
+    Raises WorkFailed if they cannot be told, RequestError if another version of ooc wrote them.
     """
-    if not (directory / "manifest.json").exists():
-        return []
-    manifest = read_json(directory / "manifest.json", what="the state of a run", schema=SCHEMA)
+    path = directory / MANIFEST
+    try:
+        manifest = read_json(path, what="the state of a run", schema=SCHEMA, sealed=True) if path.exists() else None
+    except WorkFailed:
+        if found := _described(directory):
+            return found
+        raise
+    if manifest is None:
+        return _described(directory)
     return [entry for entry in (manifest["newest"], manifest["before"]) if entry]
+
+
+def _described(directory: Path) -> list[dict[str, Any]]:
+    """The entries of the two newest generations by their own descriptions; none if nothing was committed yet.
+
+    Raises WorkFailed if there are generations without any: files of a version that did not write them.
+    """
+    entries = []
+    for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
+        with suppress(WorkFailed):
+            entry = read_json(path, what="a generation of a run", schema=SCHEMA, sealed=True)
+            entries.append({name: entry[name] for name in ("generation", "cursor", "cells", "arrays")})
+    if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
+        raise WorkFailed(
+            f"{directory / MANIFEST} is missing, which says which generation counts",
+            "Restore it from a copy, or train again from the start.",
+        )
+    return entries[:2]

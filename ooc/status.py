@@ -8,7 +8,7 @@ from typing import Any
 from blocks.errors import OocError
 from blocks.kinds import open_any
 from ooc.run import Run
-from ooc.state import Generations, layout_of
+from ooc.state import Generations, committed_local_state, layout_of
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -43,17 +43,15 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def run_problems(run: Run) -> Iterator[str]:
-    """What is wrong with the newest generation of a run, if anything."""
+    """What is wrong with the generations of a run, if anything. Only reads; no program is built."""
     if run.config["state_removed"]:
         return
     try:
-        dataset = run.dataset(open_any)
-        layout = layout_of(dataset, run.spec.build(dataset).local_state())
-        with run.locked():
-            generations = Generations(run.scratch / "state", dataset, layout)
-            if generations:
-                generations.check()
-            else:
-                yield f"{run.path}: nothing was committed yet"
+        dataset, state = run.dataset(open_any), run.scratch / "state"
+        local = committed_local_state(state)
+        if local is None:
+            yield f"{run.path}: nothing was committed yet"
+        else:
+            yield from Generations(state, dataset, layout_of(dataset, local)).problems()
     except OocError as error:
         yield error.what

@@ -106,13 +106,16 @@ def train(
     dataset = run.dataset(open_rows)
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
-        begins = dataset, run.spec, Generations(run.scratch / "state", dataset, layout), plan
+        generations = Generations.to_write(run.scratch / "state", dataset, layout)
+        begins = dataset, run.spec, generations, plan
         with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
             if not _start(engine, stop, quiet=quiet):
                 raise Interrupted(
                     f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
                     f"Begin again with: ooc resume {run.path}",
                 )
+            for warning in generations.warnings:
+                run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
             training = Training(run, engine, dataset, observer, callback, budget=plan.budget, quiet=quiet)
             reason = training.iterate(stop)

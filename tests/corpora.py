@@ -235,7 +235,8 @@ def open_engine(run: Run, chosen: Plan, switches: Switches = Switches()) -> Stat
     """The engine of a run, for tests that walk step by step; use as a context manager."""
     dataset = run.dataset(Dataset)
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-    return StaticEngine(dataset, run.spec, Generations(run.scratch / "state", dataset, layout), chosen, switches)
+    generations = Generations.to_write(run.scratch / "state", dataset, layout)
+    return StaticEngine(dataset, run.spec, generations, chosen, switches)
 
 
 RESUME = """
@@ -284,7 +285,7 @@ def leftovers(run: Path) -> list[Path]:
     expected = {"config.json", "state", "metrics.jsonl", "log.txt", "model", "lock"}
     manifest = json.loads((run / "state" / "manifest.json").read_text())
     kept = {f"{entry['generation']:06}" for entry in (manifest["newest"], manifest["before"]) if entry}
-    state = {f"{generation}.{kind}" for generation in kept for kind in ("cells", "h5")} | {"manifest.json"}
+    state = {f"{generation}.{kind}" for generation in kept for kind in ("cells", "h5", "json")} | {"manifest.json"}
     return [
         *(file for file in run.rglob("*") if ".partial-" in file.name),
         *(file for file in run.iterdir() if file.name not in expected),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from corpora import program_spec, tiny_dataset, tree
+from corpora import model_bytes, program_spec, tiny_dataset, tree
 
 from blocks import Dataset
 from ooc.run import create_run
@@ -338,6 +339,24 @@ def test_a_changed_number_in_a_json_file_is_found(
         done = ooc(*reader.split())
         assert done.returncode == 1, reader
         assert f"{file} is damaged: its checksum does not match" in done.stderr
+
+
+def test_a_lost_manifest_of_the_state_costs_nothing(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
+    """`verify` tells and leaves every file alone; `resume` goes on from what the generations say of themselves."""
+    assert train(ooc).returncode == 0
+    assert ooc("resume", "run", "--iterations", 40).returncode == 0
+    expected = model_bytes(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    assert train(ooc).returncode == 0
+    (tmp_path / "run" / "state" / "manifest.json").unlink()
+    before = tree(tmp_path)
+    told = ooc("verify", "run")
+    assert told.returncode == 1
+    assert "it has no manifest.json" in told.stderr
+    assert tree(tmp_path) == before
+    assert ooc("resume", "run", "--iterations", 40).returncode == 0
+    assert model_bytes(tmp_path / "run") == expected
+    assert ooc("verify", "run").returncode == 0
 
 
 def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:

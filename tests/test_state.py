@@ -24,13 +24,14 @@ from ooc.state import CellFile, Cursor, Generations, Layout
 from ooc.training import train
 
 ITERATIONS = 6
+KINDS = "cells", "h5", "json"
 
 
 @contextmanager
 def generations_of(dataset: Dataset, local: LocalState) -> Iterator[tuple[Generations, Layout]]:
     layout = Layout(dataset.index.cells, local)
     with tempfile.TemporaryDirectory() as directory:
-        yield Generations(Path(directory) / "state", dataset, layout), layout
+        yield Generations.to_write(Path(directory) / "state", dataset, layout), layout
 
 
 def pages(layout: Layout, rows: int) -> np.ndarray:
@@ -137,7 +138,7 @@ def test_tiles_take_pages_of_their_own_and_stripes_all_blocks(corpus, kept):
 def grid(tmp_path) -> tuple[Generations, Layout, Dataset]:
     dataset = small_dataset(tmp_path / "dataset", documents=60)
     layout = Layout(dataset.index.cells, LocalState("uint16", 2))
-    return Generations(tmp_path / "state", dataset, layout), layout, dataset
+    return Generations.to_write(tmp_path / "state", dataset, layout), layout, dataset
 
 
 def names_of(generations: Generations) -> list[str]:
@@ -151,9 +152,9 @@ def test_two_generations_are_kept_and_the_cells_of_a_third_are_written_over(grid
         commit(generations, layout, number)
         files.append((generations.directory / f"{number:06}.cells").stat().st_ino)
     assert files == [*files[:3], *files[:3]]
-    kept = ["000005.cells", "000005.h5", "000006.cells", "000006.h5", "manifest.json"]
+    kept = [f"00000{number}.{kind}" for number in (5, 6) for kind in ("cells", "h5", "json")] + ["manifest.json"]
     assert names_of(generations) == ["000004.cells", *kept]
-    assert names_of(Generations(generations.directory, dataset, layout)) == kept
+    assert names_of(Generations.to_write(generations.directory, dataset, layout)) == kept
 
 
 @pytest.mark.parametrize("earlier", [1, 4])
@@ -163,7 +164,7 @@ def test_what_was_not_committed_does_not_count(grid, progress, earlier):
     generations, layout, dataset = grid
     for number in range(1, earlier + 1):
         before = commit(generations, layout, number)
-    left = [f"{number:06}.{kind}" for number in range(max(earlier - 1, 1), earlier + 1) for kind in ("cells", "h5")]
+    left = [f"{number:06}.{kind}" for number in range(max(earlier - 1, 1), earlier + 1) for kind in KINDS]
     cells = generations.create()
     if progress != "created":
         write(cells, layout, before + 1)
@@ -173,7 +174,7 @@ def test_what_was_not_committed_does_not_count(grid, progress, earlier):
     if progress == "manifest not renamed":
         (generations.directory / ".manifest.json.partial-0123abcd").write_text("{}")
     cells.close()
-    again = Generations(generations.directory, dataset, layout)
+    again = Generations.to_write(generations.directory, dataset, layout)
     assert np.array_equal(read(again.open(), layout), before)
     assert names_of(again) == [*left, "manifest.json"]
     after = commit(again, layout, 9)
@@ -192,7 +193,7 @@ def committed(tmp_path_factory) -> tuple[Path, Dataset, Layout]:
     directory = tmp_path_factory.mktemp("committed")
     dataset = small_dataset(directory / "dataset", documents=5)
     layout = Layout(dataset.index.cells, LocalState("uint16", 2))
-    commit(Generations(directory / "state", dataset, layout), layout, 3)
+    commit(Generations.to_write(directory / "state", dataset, layout), layout, 3)
     return directory / "state", dataset, layout
 
 
@@ -204,10 +205,14 @@ def test_any_flipped_bit_is_found(committed, data):
     file = data.draw(st.sampled_from(sorted(directory.iterdir())))
     bit = data.draw(st.integers(0, 8 * file.stat().st_size - 1))
     flip(file, bit)
-    with pytest.raises((WorkFailed, RequestError), match=r"damaged|schema version"):
-        Generations(directory, dataset, layout).check()
+    try:
+        problems = list(Generations(directory, dataset, layout).problems())
+    except (WorkFailed, RequestError) as error:
+        problems = [error.what]
     flip(file, bit)
-    Generations(directory, dataset, layout).check()
+    assert problems
+    assert all("damaged" in problem or "schema version" in problem for problem in problems)
+    assert list(Generations(directory, dataset, layout).problems()) == []
 
 
 @pytest.mark.parametrize("name", ["000001.cells", "000001.h5", "manifest.json"])
@@ -221,7 +226,7 @@ def test_a_file_cut_short_is_found(grid, name, left):
     if name == "manifest.json" and left == -1:
         return  # only the newline at its end is gone
     with pytest.raises(WorkFailed, match="damaged"):
-        Generations(generations.directory, dataset, layout).check()
+        raise WorkFailed("\n".join(Generations(generations.directory, dataset, layout).problems()))
 
 
 def test_a_state_of_another_schema_is_refused(grid):

@@ -39,7 +39,8 @@ class StochasticEngine(StaticEngine):
         self._directory = tempfile.TemporaryDirectory(prefix="ooc-")
         try:
             layout = layout_of(dataset, program.local_state())
-            super().__init__(dataset, spec, Generations(Path(self._directory.name) / "state", dataset, layout), plan)
+            generations = Generations.to_write(Path(self._directory.name) / "state", dataset, layout)
+            super().__init__(dataset, spec, generations, plan)
             self.start()
         except BaseException:
             self._directory.cleanup()

@@ -48,7 +48,7 @@ class PathTraining:
     ) -> None:
         self._run, self._program, self._design, self._quiet = run, program, program.design, quiet
         layout = layout_of(self._design, program.local_state())
-        self._generations = Generations(run.scratch / "state", self._design, layout)
+        self._generations = Generations.to_write(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
         self._sent, self._held = self._ring.bytes_summed, Held()
@@ -64,6 +64,8 @@ class PathTraining:
         run.keep_metrics(self.cursor.iteration)
         lines = run.metrics()
         self._told = lines[-1] if lines else {"elapsed_s": 0.0, "samples_processed": 0, "bytes_read": 0}
+        for warning in self._generations.warnings:
+            run.log(warning)
         run.log(f"at value {self.cursor.iteration} of lambda; {plan.told()}")
 
     def _gather(self, value: Any) -> list[Any]:

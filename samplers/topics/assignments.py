@@ -11,7 +11,7 @@ import numpy as np
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from ooc.run import Run
-from ooc.state import CellFile, Generations, Layout
+from ooc.state import CellFile, Generations, Layout, committed_local_state
 
 
 class Assignments(NamedTuple):
@@ -29,12 +29,13 @@ def read_assignments(path: Path) -> Assignments:
     is no state."""
     run = Run(path)
     dataset = run.dataset(Dataset)
-    program = run.spec.build(dataset)
-    layout = Layout(dataset.index.cells, program.local_state())
+    state = run.scratch / "state"
+    local = committed_local_state(state)
+    if local is None:
+        raise RequestError(f"{path}: nothing was committed yet", f"Train it with: ooc resume {path}")
+    layout = Layout(dataset.index.cells, local)
     with run.locked():
-        generations = Generations(run.scratch / "state", dataset, layout)
-        if not generations:
-            raise RequestError(f"{path}: nothing was committed yet", f"Train it with: ooc resume {path}")
+        generations = Generations(state, dataset, layout)
         alpha, beta = (np.array(generations.arrays()[name]) for name in ("alpha", "beta"))
         cells = generations.open()
         try:

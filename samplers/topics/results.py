@@ -32,9 +32,9 @@ def verify_chains(path: Path) -> Report:
 
 
 def verify_run(run: Run) -> Report:
-    """Read the newest generation of a run and its model again."""
+    """Read the generations of a run and its model again. Writes nothing."""
     problems = list(run_problems(run))
-    remedies = ["`ooc resume` goes on from the generation before, to the same result."] if problems else []
+    remedies = ["`ooc resume` goes on from the newest generation that is whole, if there is one."] if problems else []
     files = [file for file in run.path.rglob("*") if file.is_file()]
     if (run.path / "model").exists():
         of_model = list(open_any_model(run.path / "model").problems())
