@@ -344,6 +344,10 @@ def train_softmax(
 def resume(
     run: RunPath,
     iterations: Annotated[int | None, typer.Option(help="Train to this many in all [default: as planned].")] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="Your own program, if the run is one of it: its code is imported."),
+    ] = None,
     transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
@@ -366,6 +370,7 @@ def resume(
             max_time=here.limit(max_time),
             quiet=quiet or here.quiet,
             ring=here.ring,
+            program=program,
         )
     if here.is_first:
         tell(here.place(run), last, as_json=json)

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -51,10 +52,14 @@ _begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS 
 
 
 class Run:
-    """A run directory that exists. Attributes: `path`, `config`."""
+    """A run directory that exists. Attributes: `path`, `config`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    program: "module:Class" of a user's own program, if the caller trusts it: a run may come from a stranger, so what
+    its configuration names is only built if it is a program of ooc or this one.
+    """
+
+    def __init__(self, path: Path, program: str | None = None) -> None:
+        self.path, self._trusted = path, program
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA)
 
     @property
@@ -84,7 +89,22 @@ class Run:
 
     @property
     def spec(self) -> ProgramSpec:
-        return ProgramSpec(self.config["program"], self.config["options"])
+        """The program and its options. Raises RequestError if it is a user's and was not named by the caller."""
+        spec = ProgramSpec(self.config["program"], self.config["options"])
+        if spec.target != self._trusted and not spec.is_known:
+            raise RequestError(
+                f"{self.path} names {spec.target}, a program that is not part of ooc",
+                f"If you trust its code, name it, too: ooc resume {self.path} --program {spec.target}",
+            )
+        return spec
+
+    def warn_of_changed_program(self) -> None:
+        """Tell, on standard error and in log.txt, if the file of a user's program is another one than at the start."""
+        noted = self.config.get("program_source")
+        if noted is not None and noted != self.spec.source_checksum():
+            warning = f"the file of {self.config['program']} is not the one that {self.path} was started with"
+            print(f"warning: {warning}", file=sys.stderr)
+            self.log(warning)
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
         """The dataset of the run, `opened` as its kind; raises RequestError if another one lies in its place now."""
@@ -255,7 +275,7 @@ def create_run(
         length = {"iterations": iterations, "evaluate_every": evaluate_every}
         write_json(directory / CONFIG, run_config(dataset, spec, **length, settings=settings or {}, scratch=place))
         note_beginning(directory)
-    return Run(path)
+    return Run(path, spec.target)
 
 
 def run_config(
@@ -272,6 +292,7 @@ def run_config(
         "schema": SCHEMA,
         "version": version("ooc"),
         "program": spec.target,
+        "program_source": spec.source_checksum(),
         "options": spec.options,
         "dataset": dataset_entry(dataset),
         "iterations": iterations,

@@ -105,6 +105,7 @@ def train(
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
     dataset = run.dataset(open_rows)
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
+        run.warn_of_changed_program()
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
         generations = Generations.to_write(run.scratch / "state", dataset, layout)
         begins = dataset, run.spec, generations, plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import prepare
+from blocks.errors import RequestError
+from blocks.files import checksum
 from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
@@ -27,15 +30,36 @@ OVERLAPPING = -1  # stages, see `Phase.overlaps`
 STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it had parts to do, see `still_seconds`
 
 
+PROGRAMS = "samplers.programs"  # the module that has the models' programs by name
+
+
 class ProgramSpec(NamedTuple):
     """How to build a program in any process: "module:Class", for models "samplers.programs:NAME", and JSON options."""
 
     target: str
     options: dict[str, Any]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the program is part of ooc, and not code of a user."""
+        return self.target in importlib.import_module(PROGRAMS).TARGETS
+
     def build(self, dataset: Store) -> Program:
-        module, name = self.target.split(":")
-        return getattr(importlib.import_module(module), name)(dataset, **self.options)
+        """Import the program and make one for a dataset. Raises RequestError if it is not there."""
+        module, _, name = self.target.partition(":")
+        try:
+            program = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise RequestError(
+                f"program {self.target} cannot be imported: {error}",
+                "The directory of its module has to be on PYTHONPATH.",
+            ) from error
+        return program(dataset, **self.options)
+
+    def source_checksum(self) -> str | None:
+        """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
+        found = None if self.is_known else importlib.util.find_spec(self.target.partition(":")[0])
+        return checksum(Path(found.origin)) if found and found.origin and Path(found.origin).is_file() else None
 
 
 class Attachment(NamedTuple):

@@ -37,6 +37,10 @@ _PLACES = {
 }
 
 
+TARGETS = frozenset([*(f"{__name__}:{name}" for name in _PLACES), *_PLACES.values()])
+"""What runs may name without their user's word; the classes are what older runs named."""
+
+
 def target(name: str) -> str:
     """What a `ProgramSpec` of the program so named has."""
     return f"{__name__}:{name}"

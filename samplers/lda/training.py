@@ -164,9 +164,11 @@ def resume(
     quiet: bool = False,
     callback: Callback | None = None,
     ring: Ring | None = None,
+    program: str | None = None,
 ) -> dict[str, Any]:
     """Go on with a run of any program, also with other workers, another budget, or more iterations.
 
+    program: "module:Class" of a user's own program, see `Run`.
     ring: of machines that go on together, each with its own run. Returns the last line of its metrics, as what began it
     does.
     """
@@ -183,7 +185,7 @@ def resume(
             ),
             max_time,
         )
-    run = Run(path)
+    run = Run(path, program)
     check_ring(run, ring)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
     if is_regression(run):
@@ -194,9 +196,9 @@ def resume(
         )
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_rows)
-    program = run.spec.build(dataset)
+    built = run.spec.build(dataset)
     first = ring is None or ring.rank == 0
-    evaluators = first and isinstance(program, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
+    evaluators = first and isinstance(built, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
     check_dataset(dataset)
     if iterations is not None:
@@ -204,7 +206,7 @@ def resume(
         run.set_iterations(iterations)
     if ring:
         check_same(ring, run)
-    observer = _observer(run, program, plan, first=first)
+    observer = _observer(run, built, plan, first=first)
     return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
 
 
