@@ -15,18 +15,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from blocks.errors import RequestError, WorkFailed
+from blocks.errors import OocError, RequestError
 from blocks.files import (
     Removed,
     disk_errors,
@@ -38,6 +37,7 @@ from blocks.files import (
     write_json,
 )
 from blocks.store import Store
+from ooc.scratch import STATE, new_scratch, note_place, owned, remove_scratch, require_owned
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
 
@@ -47,6 +47,7 @@ SCHEMA = 1
 CONFIG = "config.json"
 CHAINS = "chains.json"  # in a directory of several runs of one model
 OPTIONS = "options.toml"
+_NAMES = (CONFIG, OPTIONS, STATE, SLICES, "metrics.jsonl", "log.txt", "model", "lock")
 
 _begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
 
@@ -60,27 +61,29 @@ class Run:
 
     def __init__(self, path: Path, program: str | None = None) -> None:
         self.path, self._trusted = path, program
+        for name in _NAMES:
+            if (path / name).is_symlink():
+                raise RequestError(
+                    f"{path / name} is a symbolic link, which may lead anywhere", "Put what it leads to in its place."
+                )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA)
 
     @property
     def scratch(self) -> Path:
-        """Where state/ and slices/ are: the run directory itself, or one on another disk; see `check_state`."""
-        self.check_state()
-        return Path(self.config["scratch"] or self.path)
+        """Where state/ and slices/ are: the run directory itself, or one on another disk that the run owns.
 
-    def check_state(self) -> None:
-        """Raise RequestError if the state was removed on request, WorkFailed if the disk that it is on is gone."""
+        Raises RequestError if the state was removed on request or is another run's, WorkFailed if its disk is gone.
+        """
         if self.config["state_removed"]:
             raise RequestError(
                 f"the state of {self.path} was removed with `ooc clean --state`",
                 "Its model is whole; to go further, train a new run.",
             )
-        place = self.config["scratch"]
-        if place and not Path(place).exists():
-            raise WorkFailed(
-                f"{place}, the --scratch of {self.path}, is gone, and what was trained with it",
-                "Mount it again, or train again with --overwrite.",
-            )
+        if not self.config["scratch"]:
+            return self.path
+        place = Path(self.config["scratch"])
+        require_owned(place, self.path, self.config.get("id"))
+        return place
 
     def set_finished(self) -> None:
         """Note that what was planned is done and its model published."""
@@ -119,16 +122,21 @@ class Run:
         self.config["finished"] = False
         write_json(self.path / CONFIG, self.config)
 
-    def locked(self) -> AbstractContextManager[list[Removed]]:
+    @contextmanager
+    def locked(self) -> Iterator[list[Removed]]:
         """Hold the run's lock, see `locked`."""
-        return locked(self.path)
+        with locked(self.path) as removed:
+            for place in _scratches(self.path):
+                note_place(place, self.path, self.config["id"])
+            yield removed
 
     def remove_state(self) -> list[Removed]:
         """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""
-        places = [self.path / "state", *_scratches(self.path)]
+        places, state = _scratches(self.path), self.path / STATE
         self.config["state_removed"] = True
         write_json(self.path / CONFIG, self.config)
-        return [remove(place) for place in places if place.exists()]
+        removed = [remove(state)] if state.exists() else []
+        return removed + [gone for place in places for gone in remove_scratch(place)]
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
@@ -199,28 +207,14 @@ def locked(path: Path) -> Iterator[list[Removed]]:
 
 
 def _scratches(path: Path) -> list[Path]:
-    """The directories on other disks that belong to a run, or to several chains."""
+    """The directories on other disks that a run, or several chains, own."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
-        with suppress(ValueError, KeyError):  # damaged: whoever reads it to use it will say so
-            places.append(json.loads(file.read_text(encoding="utf-8"))["scratch"])
-    return [Path(place) for place in places if place]
-
-
-@contextmanager
-def new_scratch(parent: Path | None) -> Iterator[str | None]:
-    """A directory for the state of a run below `parent`, None if there is none; it goes if what follows fails."""
-    if parent is None:
-        yield None
-        return
-    place = parent.resolve() / f"ooc-{uuid.uuid4().hex[:12]}"
-    with disk_errors(parent):
-        place.mkdir(parents=True)
-    try:
-        yield str(place)
-    except BaseException:
-        shutil.rmtree(place)
-        raise
+        with suppress(OocError):  # damaged: whoever reads it to use it will say so
+            config = Run(file.parent).config
+            if config["scratch"] and owned(Path(config["scratch"]), file.parent, config.get("id")):
+                places.append(Path(config["scratch"]))
+    return places
 
 
 @contextmanager
@@ -266,14 +260,15 @@ def create_run(
     settings: JSON values that the observer of the training needs to go on. scratch: a directory, of another disk, in
     which the state of the run gets a directory of its own; None keeps it in the run.
     """
-    path = Path(path)
+    path, identity = Path(path), uuid.uuid4().hex
     with (
         replacing(path, overwrite=overwrite),
-        new_scratch(scratch) as place,
+        new_scratch(scratch, path, identity) as place,
         publish_directory(path, overwrite=True) as directory,
     ):
         length = {"iterations": iterations, "evaluate_every": evaluate_every}
-        write_json(directory / CONFIG, run_config(dataset, spec, **length, settings=settings or {}, scratch=place))
+        config = run_config(dataset, spec, identity, **length, settings=settings or {}, scratch=place)
+        write_json(directory / CONFIG, config)
         note_beginning(directory)
     return Run(path, spec.target)
 
@@ -281,15 +276,17 @@ def create_run(
 def run_config(
     dataset: Store,
     spec: ProgramSpec,
+    identity: str,
     *,
     iterations: int,
     evaluate_every: int,
     settings: dict[str, Any],
     scratch: str | None,
 ) -> dict[str, Any]:
-    """The configuration of a new run."""
+    """The configuration of a new run. identity: of this run and its copies, of no other."""
     return {
         "schema": SCHEMA,
+        "id": identity,
         "version": version("ooc"),
         "program": spec.target,
         "program_source": spec.source_checksum(),
@@ -322,4 +319,4 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
         old = _scratches(path)
         yield
         for place in old:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_scratch(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from blocks.errors import OocError
@@ -14,7 +15,10 @@ from ooc.state import Generations, committed_local_state, layout_of
 def describe_run(run: Run) -> dict[str, Any]:
     """The facts of a run; JSON types only."""
     metrics, state_removed = run.metrics(), run.config["state_removed"]
-    places = {run.path} if state_removed else {run.path, run.scratch}
+    places = [run.path]
+    if run.config["scratch"] and not state_removed:
+        with suppress(OocError):  # `verify` tells of a scratch directory that is gone, or another run's
+            places.append(run.scratch)
     return {
         "path": str(run.path),
         "kind": "run",

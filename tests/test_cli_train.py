@@ -388,7 +388,7 @@ def test_state_on_another_disk(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     assert (tmp_path / "run" / "model" / "words.h5").read_bytes() == elsewhere
     chains = ("--chains", 2, "--evaluate-every", 3, "--scratch", "fast", "--overwrite")
     assert train(ooc, *chains).returncode == 0
-    assert sorted(path.name for place in fast.iterdir() for path in place.iterdir()) == ["state", "state"]
+    assert [sorted(path.name for path in place.iterdir()) for place in fast.iterdir()] == [["owner.json", "state"]] * 2
     assert train(ooc, "--scratch", "fast", "--overwrite").returncode == 0
     (place,) = fast.iterdir()
     place.rename(tmp_path / "unmounted")

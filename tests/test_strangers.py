@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,3 +76,57 @@ def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, mo
     gone = ooc("resume", "own", "--program", "mine:Own", "--iterations", 6)
     assert gone.returncode == 2
     assert "program mine:Own cannot be imported: No module named 'mine'" in gone.stderr
+
+
+def test_only_what_a_run_owns_is_deleted(run: Path, ooc: Ooc) -> None:
+    """A configuration that names somebody's directory as its --scratch, with names that a state has."""
+    victim = run.parent / "victim"
+    for name in ("state/000001.cells", "state/thesis.txt", "slices/arrays", "photo"):
+        (victim / name).parent.mkdir(parents=True, exist_ok=True)
+        (victim / name).write_text("mine")
+    change(run / "config.json", scratch=str(victim))
+    before = tree(victim)
+    for command in (
+        "verify run",
+        "info run",
+        "resume run --iterations 6",
+        "clean run --state",
+        "clean .",
+        "train lda corpus run --topics 2 --iterations 2 --workers 1 --overwrite",
+    ):
+        assert "Traceback" not in ooc(*command.split()).stderr
+        assert tree(victim) == before
+
+
+def test_a_copied_run_leaves_the_state_of_the_first_alone(run: Path, ooc: Ooc) -> None:
+    """`cp -r` of a run with --scratch; a moved one takes its state along."""
+    place, size = run.parent, "--topics 2 --iterations 4 --workers 1 --sampler two-phase --scratch fast --overwrite"
+    assert ooc("train", "lda", "corpus", "run", *size.split()).returncode == 0
+    shutil.copytree(run, place / "copy")
+    before = tree(place / "fast")
+    for command in ("resume copy --iterations 6", "verify copy"):
+        refused = ooc(*command.split())
+        assert refused.returncode in (1, 2)
+        assert f"copy is a copy of {run.resolve()}, which owns the state in" in refused.stderr
+    assert ooc("topics", "copy").returncode == 0
+    assert ooc("info", "copy").returncode == 0
+    assert ooc("clean", "copy", "--state").returncode == 0
+    assert tree(place / "fast") == before
+    run.rename(place / "moved")
+    assert ooc("verify", "moved").returncode == 0
+    assert ooc("resume", "moved", "--iterations", 6).returncode == 0
+    shutil.copytree(place / "moved", place / "again")
+    assert f"again is a copy of {place.resolve()}/moved" in ooc("verify", "again").stderr
+
+
+@pytest.mark.parametrize("name", ["lock", "log.txt", "metrics.jsonl", "state", "model", "config.json"])
+def test_no_link_is_followed_out_of_a_run(run: Path, ooc: Ooc, name: str) -> None:
+    place = run.parent
+    shutil.move(run / name, place / "outside")
+    (run / name).symlink_to(place / "outside")
+    before = tree(place)
+    for command in ("resume run --iterations 6", "verify run", "clean run --state"):
+        refused = ooc(*command.split())
+        assert refused.returncode == 2
+        assert f"run/{name} is a symbolic link" in refused.stderr
+    assert tree(place) == before

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,8 @@ import numpy as np
 from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError
 from blocks.files import publish_directory, read_json, write_json
-from ooc.run import CHAINS, CONFIG, Run, locked, new_scratch, note_beginning, replacing, run_config
+from ooc.run import CHAINS, CONFIG, Run, locked, note_beginning, replacing, run_config
+from ooc.scratch import new_scratch
 from ooc.worker import ProgramSpec
 from samplers.lda.convergence import evaluations, measure
 
@@ -70,13 +72,16 @@ def create_chains(
     """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `ooc.run`."""
     with ExitStack() as stack:
         stack.enter_context(replacing(path, overwrite=overwrite))
-        places = [stack.enter_context(new_scratch(scratch)) for _ in range(chains)]
+        ids = [uuid.uuid4().hex for _ in range(chains)]
+        names = [path / f"chain-{number + 1}" for number in range(chains)]
+        places = [stack.enter_context(new_scratch(scratch, *each)) for each in zip(names, ids, strict=True)]
         directory = stack.enter_context(publish_directory(path, overwrite=True))
         for number in range(chains):
             seeded = ProgramSpec(spec.target, {**spec.options, "seed": spec.options["seed"] + number})
             chain = directory / f"chain-{number + 1}"
             chain.mkdir()
-            write_json(chain / CONFIG, run_config(dataset, seeded, scratch=places[number], **configured))
+            config = run_config(dataset, seeded, ids[number], scratch=places[number], **configured)
+            write_json(chain / CONFIG, config)
         _write(directory, chains, configured["iterations"])
         note_beginning(directory)
 

@@ -1,0 +1,88 @@
+"""The directory on another disk that holds the state of one run (`--scratch`): whose it is, and what of it may go.
+
+    owner.json   the id of the run and where it is
+    state/, slices/
+
+A configuration may come from a stranger, and a copied run names the directory of the run that it was copied from. So a
+directory is used, and what is in it deleted, only where its owner is the run that names it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from blocks.errors import OocError, RequestError, WorkFailed
+from blocks.files import Removed, disk_errors, read_json, remove, write_json
+from ooc.slices import SLICES
+
+SCHEMA = 1
+OWNER = "owner.json"
+STATE = "state"
+
+
+@contextmanager
+def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str | None]:
+    """Make a directory below `parent` for the state of a run, of that id, which will be at `run`.
+
+    Yields its path, or None if there is no parent; it goes if what follows fails.
+    """
+    if parent is None:
+        yield None
+        return
+    place = parent.resolve() / f"ooc-{uuid.uuid4().hex[:12]}"
+    with disk_errors(parent):
+        place.mkdir(parents=True)
+    try:
+        note_place(place, run, identity)
+        yield str(place)
+    except BaseException:
+        shutil.rmtree(place)
+        raise
+
+
+def require_owned(place: Path, run: Path, identity: str | None) -> None:
+    """Raise RequestError unless a run, of that id and at that path, owns a scratch directory; WorkFailed if it is gone.
+
+    A run that was moved takes its directory along: where it was there is nothing any more.
+    """
+    if not place.exists():
+        raise WorkFailed(
+            f"{place}, the --scratch of {run}, is gone, and what was trained with it",
+            "Mount it again, or train again with --overwrite.",
+        )
+    owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA)
+    if owner["id"] != identity:
+        raise RequestError(
+            f"{place}, the --scratch of {run}, belongs to another run, {owner['run']}", "Train again with --overwrite."
+        )
+    if owner["run"] != str(run.resolve()) and Path(owner["run"]).exists():
+        raise RequestError(
+            f"{run} is a copy of {owner['run']}, which owns the state in {place}",
+            "Go on with that run; the model of the copy is whole if it has one.",
+        )
+
+
+def owned(place: Path, run: Path, identity: str | None) -> bool:
+    """Whether a run owns a scratch directory, see `require_owned`."""
+    with suppress(OocError):
+        require_owned(place, run, identity)
+        return True
+    return False
+
+
+def note_place(place: Path, run: Path, identity: str) -> None:
+    """Write into a scratch directory where its run is now, in case that it was moved."""
+    with disk_errors(place):
+        write_json(place / OWNER, {"schema": SCHEMA, "id": identity, "run": str(run.resolve())})
+
+
+def remove_scratch(place: Path) -> list[Removed]:
+    """Delete what a run keeps in its scratch directory, and the directory if nothing else is in it."""
+    removed = [remove(place / name) for name in (STATE, SLICES, OWNER) if (place / name).exists()]
+    with suppress(OSError):
+        place.rmdir()
+    return removed
