@@ -196,6 +196,33 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
+def _require_inside(directory: Path, content: Any) -> None:
+    """Raise WorkFailed if a "file" that JSON content names, however deep, is not a plain relative path in a directory.
+
+    Content may come from a stranger: what it names is read, mapped and, by `verify --repair`, written over.
+    """
+    if isinstance(content, list):
+        for each in content:
+            _require_inside(directory, each)
+    elif isinstance(content, dict):
+        name = content.get("file")
+        if name is not None:
+            plain = isinstance(name, str) and name and "\0" not in name and not Path(name).is_absolute()
+            if not plain or ".." in Path(name).parts or leads_out(directory, name):
+                raise WorkFailed(
+                    f"{directory} names {name!r} as a file of its own, which is not a path inside it",
+                    "Get it again from where it was made.",
+                )
+        for each in content.values():
+            _require_inside(directory, each)
+
+
+def leads_out(directory: Path, name: str) -> bool:
+    """Whether a path inside a directory leads out of it by symbolic links."""
+    whole = os.path.realpath(directory)
+    return os.path.commonpath([whole, os.path.realpath(directory / name)]) != whole
+
+
 def _content_checksum(content: dict[str, Any]) -> str:
     """XXH3-128 of the canonical JSON text, as hex; arrays may be tuples."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
@@ -213,7 +240,7 @@ def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> di
     """Read the content of a JSON file written by `write_json`, which holds the schema version under "schema".
 
     sealed: whether every version wrote a checksum; otherwise a file without one is read, too. Raises RequestError if
-    the file is not there or of another schema, WorkFailed if it is damaged.
+    the file is not there or of another schema, WorkFailed if it is damaged or names files outside its directory.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -232,6 +259,7 @@ def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> di
     noted = content.pop("checksum", None)
     if (sealed or noted is not None) and noted != _content_checksum(content):
         raise WorkFailed(f"{path} is damaged: its checksum does not match", "Restore it from a copy, or make it again.")
+    _require_inside(path.parent, content)
     return content
 
 

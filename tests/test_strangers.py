@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -130,3 +130,36 @@ def test_no_link_is_followed_out_of_a_run(run: Path, ooc: Ooc, name: str) -> Non
         assert refused.returncode == 2
         assert f"run/{name} is a symbolic link" in refused.stderr
     assert tree(place) == before
+
+
+def files_of(content: object) -> Iterator[dict]:
+    """Every entry of a manifest that names a file."""
+    if isinstance(content, dict):
+        if "file" in content:
+            yield content
+        content = list(content.values())
+    if isinstance(content, list):
+        for each in content:
+            yield from files_of(each)
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../victim", "blocks/../../victim", "linked/victim", "", 7, ["x"]])
+def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: object) -> None:
+    """Whatever entry of a dataset's, a model's or a state's manifest has the name."""
+    place = run.parent
+    (place / "victim").write_text("mine")
+    for manifest in (place / "corpus" / "manifest.json", run / "model" / "model.json"):
+        (manifest.parent / "linked").symlink_to(place)
+        whole = json.loads(manifest.read_text())
+        for number in range(len(list(files_of(whole)))):
+            content = json.loads(manifest.read_text())
+            list(files_of(content))[number]["file"] = name
+            change(manifest, **content)
+            before = tree(place)
+            for command in ("verify corpus --repair", "verify run", "topics run", "resume run --iterations 6"):
+                if (manifest.parent.name == "model") == (command in ("verify run", "topics run")):
+                    refused = ooc(*command.split())
+                    assert refused.returncode == 1, (number, command, refused.stderr)
+                    assert f"names {name!r} as a file of its own" in refused.stderr
+            assert tree(place) == before
+            manifest.write_text(json.dumps(whole))
