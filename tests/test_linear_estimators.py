@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 from sklearn import linear_model
+from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -149,3 +150,30 @@ def test_a_weak_penalty_on_few_positives_ends(positives, C):
     model = LogisticRegression(C=C).fit(X, y)
     assert 0 <= model.dual_gap_ <= 1e-6 * model.null_loss_
     assert (model.predict(X) == y).all()
+
+
+@pytest.mark.parametrize(("C", "l1_ratio"), [(1e4, 1.0), (1e5, 1.0), (1e6, 0.5), (1e6, 0.25), (1e6, 1.0)])
+def test_collinear_columns_with_a_weak_penalty(C, l1_ratio):
+    """make_classification has 2 columns that are sums of others; the optimum is that of scikit-learn's own solver."""
+    X, y = make_classification(500, random_state=0)
+    model = LogisticRegression(C=C, l1_ratio=l1_ratio).fit(X, y)
+    # With so weak a penalty the optimum differs from the one without by less than the penalty of any coefficients.
+    free = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(X, y)
+    scores = model.decision_function(X), free.decision_function(X)
+    losses = [np.logaddexp(0, np.where(y, -z, z)).sum() for z in scores]
+    assert model.dual_gap_ <= 1e-6 * model.null_loss_
+    assert losses[0] <= losses[1] + np.abs(free.coef_).sum() * max(1, np.abs(free.coef_).max()) / C + 1e-6 * 346.6
+
+
+def test_a_polynomial_of_degree_15():
+    """Columns that are nearly sums of others: the KKT conditions hold, in float64 products of numpy."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 300)
+    X, y = np.stack([x**k for k in range(1, 16)], axis=1), np.sin(3 * x) + 0.1 * rng.standard_normal(300)
+    model = Lasso(alpha=1e-7).fit(X, y)
+    residual = y - model.predict(X)
+    slopes = X.T @ residual / 300
+    active = model.coef_ != 0
+    assert np.allclose(slopes[active], 1e-7 * np.sign(model.coef_[active]), atol=1e-10)
+    assert (np.abs(slopes[~active]) <= 1.001e-7).all()
+    assert model.dual_gap_ <= 1e-6 * model.null_loss_

@@ -1,10 +1,14 @@
-"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their face."""
+"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their face.
+
+Where a few rounds do not do, and the face is small, Newton's method takes the place of conjugate gradients.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from blocks.compiled import reordered_kernel
+from samplers.regression.active_set import memory_for, minimise_active
 from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
@@ -20,7 +24,10 @@ _MANY_MORE = 2.0  # if it has changed no signs: to begin anew loses what the dir
 _ENOUGH = 0.3  # of the goal, as far as the face tells, which conjugate gradients may leave
 _ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 14  # entries of a face: not worth a second thread
-_PATIENCE = 5  # rounds that lower it by no more
+_PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
+_EASY = 4  # rounds before Newton's method
+_AFFORDABLE = 1 << 29  # products of entries and coefficients of a face that is small
+_PROGRESS = 0.9  # of the gap
 
 
 @reordered_kernel
@@ -68,6 +75,21 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
         work.outcome[0], work.outcome[1] = min(before, after), gap
 
 
+@reordered_kernel
+def improve_exactly(member, problem, size, coefficients, residual, work, active):
+    """The rest of a round by one thread: Newton's method on the face, of so many. Notes objective and gap."""
+    copy(coefficients, work.coefficients)
+    copy(residual, work.residual)
+    before = objective_of(problem, coefficients, residual)
+    minimise_active(problem, work.face[:size], coefficients, residual, active)
+    after = objective_of(problem, coefficients, residual)
+    if after > before * (1.0 + _ROUNDING):
+        copy(work.coefficients, coefficients)
+        copy(work.residual, residual)
+    gap = gap_of(member, problem, coefficients, residual, work.sums)
+    work.outcome[0], work.outcome[1], work.outcome[2] = min(before, after), gap, 0.0
+
+
 def descend(
     problem: Quadratic, coefficients: np.ndarray, residual: np.ndarray, goal: float, team: Team = ALONE
 ) -> None:
@@ -77,16 +99,21 @@ def descend(
     """
     work: Work = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)
-    every, bound, best, stalled = np.arange(coefficients.size), -np.inf, np.inf, 0
+    every, bound, best, least, stalled, rounds = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
     while stalled < _PATIENCE:
         size = approach(problem, every, coefficients, residual, work)
-        at_work = team if size * each > _FEW else ALONE
-        at_work.run(improve, problem, size, int(steps), enough, coefficients, residual, work)
+        rounds += 1
+        if rounds > _EASY and size * size * (each + len(problem.basis) * residual.size) < _AFFORDABLE:
+            ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
+        else:
+            at_work = team if size * each > _FEW else ALONE
+            at_work.run(improve, problem, size, int(steps), enough, coefficients, residual, work)
         objective, gap, turned = work.outcome.tolist()
         bound = max(bound, objective - gap)
         if objective - bound <= goal:
             return
-        stalled = 0 if objective < best * (1.0 - _ROUNDING) else stalled + 1
+        better = objective < best * (1.0 - _ROUNDING) or gap < _PROGRESS * least
+        stalled, least = 0 if better else stalled + 1, min(gap, least)
         best, enough = min(objective, best), 0.0 if stalled else enough
         steps = min((_MORE if turned else _MANY_MORE) * steps, max(coefficients.size, _STEPS))

@@ -13,12 +13,18 @@ from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, Sp
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.workers import Workers
 from ooc.signals import counters_spec
-from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns
+from samplers.regression.active_set import memory_for
+from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns, scaled
+from samplers.regression.conjugate_gradients import work_for
+from samplers.regression.descent import improve_exactly
 from samplers.regression.features import BlockFeatures
 from samplers.regression.helper import tell_and_wait
 from samplers.regression.path_solver import PathFit
+from samplers.regression.quadratic import quadratic
 from samplers.regression.read_ahead import touch
 from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.team import ALONE
+from samplers.regression.working_sets import Regression
 
 _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
@@ -69,6 +75,18 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     fit.begin(float(levels[0]))
     while fit.attempt:
         levels = levels[len(fit.step(levels)) :]
+    _solve_exactly(regression.regression, loss)
+
+
+def _solve_exactly(regression: Regression, loss: str) -> None:
+    """Run what only hard problems come to: Newton's method on the active set."""
+    columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
+    if loss == "logistic" or regression.loss.roots is not None:
+        columns = scaled(columns, np.ones(rows))
+    problem = quadratic(columns, np.zeros((1, rows)), np.ones(2), np.zeros(2))
+    work = work_for(problem, rows)
+    work.face[:] = np.arange(2)
+    ALONE.run(improve_exactly, problem, 2, np.ones(2), np.ones(rows), work, memory_for(2, rows))
 
 
 def _block(form: str) -> SparseBlock | DenseBlock:
