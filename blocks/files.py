@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import glob
@@ -20,6 +21,8 @@ import xxhash
 from blocks.errors import RequestError, WorkFailed
 
 _CHUNK = 8 << 20  # bytes hashed at a time
+_HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
+_renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
 
 
@@ -89,28 +92,81 @@ def publish(path: Path) -> Iterator[Path]:
     """Write beside `path`, then flush, rename and make the rename durable; nothing is left when it fails.
 
     Yields the temporary path to write to, an empty file whose lock is held, so that no other process takes it for a
-    leftover.
+    leftover. What is at `path` when this begins is replaced; raises RequestError if something else is there at the end.
     """
-    beside = temporary_name(path)
+    beside, seen = temporary_name(path), _seen(path)
     try:
         with disk_errors(path), beside.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield beside
             os.fsync(file.fileno())
-            beside.replace(path)
+            _put_in_place(beside, path, seen)
             _settle(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _seen(path: Path) -> tuple[int, int] | None:
+    """What is at a path: its device and inode, None if nothing is."""
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> None:
+    """Rename to `path` if there is what was seen there; what it replaces is then at `beside`, or gone if it is a file.
+
+    In one step, whenever the process or the power ends. Raises RequestError if something else is there by now.
+    """
+    if _seen(path) == seen:
+        if seen is None:
+            try:
+                _rename(beside, path, _NO_REPLACE)
+                return
+            except FileExistsError:
+                pass
+        elif path.is_dir() and not path.is_symlink():
+            _rename(beside, path, _EXCHANGE)
+            return
+        else:
+            beside.replace(path)
+            return
+    raise RequestError(
+        f"{path} was made by another program while this one worked, and is left as it is", "Choose another name."
+    )
+
+
+def _rename(old: Path, new: Path, flag: int) -> None:
+    """renameat2 of Linux; in several steps where the file system has no such flags."""
+    if _renameat2 and _renameat2(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flag) == 0:
+        return
+    number = ctypes.get_errno() if _renameat2 else errno.ENOSYS
+    if number not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(number, os.strerror(number), str(new))
+    if flag == _EXCHANGE:
+        aside = temporary_name(new)
+        new.rename(aside)
+        old.rename(new)
+        aside.rename(old)
+    elif os.path.lexists(new):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
+    else:
+        old.rename(new)
 
 
 @contextmanager
 def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Fill a directory beside `path`, then rename it; nothing is left under `path` when it fails.
 
-    Every file put in it must have been published or synced by its writer. What killed attempts at it left is removed.
-    Raises RequestError when `path` exists and `overwrite` is not set.
+    All files in it are made durable first. What killed attempts at it left is removed. Raises RequestError when `path`
+    exists and `overwrite` is not set or ooc has not made it, and when something else is there at the end.
     """
     require_new(path, overwrite=overwrite)
+    seen = _seen(path)
+    if seen and not _is_ours(path):
+        raise RequestError(f"{path} was not made by ooc, so it is not replaced", "Choose another name, or remove it.")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, path.name)
@@ -119,21 +175,42 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         with disk_errors(path), locked(beside):
             yield beside
-            sync_directory(beside)
-            old = temporary_name(path) if path.exists() else None
-            if old:
-                path.rename(old)
-            beside.rename(path)
+            _sync_tree(beside)
+            _put_in_place(beside, path, seen)
             _settle(path)
-            if old:
-                shutil.rmtree(old)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def _sync_tree(directory: Path) -> None:
+    """Make all that is in a directory durable; what is already costs nothing."""
+    for place, _, names in os.walk(directory):
+        for name in names:
+            descriptor = os.open(Path(place, name), os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(Path(place))
+
+
+_MARKS = {"manifest.json": "kind", "model.json": "kind", "config.json": "program", "chains.json": "chains"}
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a directory may be replaced: a dataset, shards, a run, a model, what is in a run, or empty."""
+    for place in (path, path / "shard-0", path.parent):
+        for name, key in _MARKS.items():
+            with suppress(OSError, ValueError):
+                content = json.loads((place / name).read_bytes())
+                if isinstance(content, dict) and {"schema", key} <= content.keys():
+                    return True
+    return path.is_dir() and not any(path.iterdir())
+
+
 def require_new(path: Path, *, overwrite: bool = False) -> None:
     """Refuse to write over something that exists unless that was asked for."""
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise RequestError(f"{path} exists already", "Choose another name, or replace it with --overwrite.")
 
 
@@ -159,8 +236,8 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
                 "Choose a directory on a local one, such as ext4, XFS or APFS.",
             ) from error
-        if error.errno is None:
-            raise
+        if error.errno is None:  # of a library that wrote less than it should have
+            raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
 
 

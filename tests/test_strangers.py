@@ -163,3 +163,43 @@ def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: obje
                     assert f"names {name!r} as a file of its own" in refused.stderr
             assert tree(place) == before
             manifest.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize("made", ["directory", "file", "dataset"])
+def test_what_was_made_meanwhile_is_not_replaced(tmp_path: Path, ooc: Ooc, made: str) -> None:
+    """Somebody makes OUT while an ingestion waits for its standard input: theirs stays, and it fails."""
+    command = [sys.executable, "-m", "cli", "ingest", "text", "-", "out", "--lines"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"apple pear\n")
+        process.stdin.flush()
+        while not list(tmp_path.glob(".out.partial-*")):
+            assert process.poll() is None
+        if made == "directory":
+            (tmp_path / "out").mkdir()
+            (tmp_path / "out" / "thesis.txt").write_text("mine")
+        elif made == "file":
+            (tmp_path / "out").write_text("mine")
+        else:
+            (tmp_path / "other.txt").write_text("plum\n")
+            assert ooc("ingest", "text", "other.txt", "out", "--lines").returncode == 0
+        before = tree(tmp_path / "out") if made != "file" else {}
+        message = process.communicate(b"plum\n")[1].decode()
+    assert process.returncode == 2, message
+    assert "out was made by another program while this one worked, and is left as it is" in message
+    assert (tree(tmp_path / "out") == before) if made != "file" else (tmp_path / "out").read_text() == "mine"
+    assert not list(tmp_path.glob(".out.partial-*"))
+
+
+def test_only_what_ooc_made_is_replaced(tmp_path: Path, ooc: Ooc) -> None:
+    (tmp_path / "texts.txt").write_text("apple pear\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    (tmp_path / "out" / "manifest.json").write_text('{"name": "an app"}')
+    for command in ("text texts.txt out --lines", "synthetic out --documents 9 --vocabulary 5 --topics 2"):
+        refused = ooc("ingest", *command.split(), "--overwrite")
+        assert refused.returncode == 2
+        assert "out was not made by ooc, so it is not replaced" in refused.stderr
+        assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
