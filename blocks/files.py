@@ -182,6 +182,19 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+@contextmanager
+def scratch_directory(path: Path) -> Iterator[Path]:
+    """A directory beside `path` for what it takes to make that, gone at the end; a killed process's is a leftover."""
+    beside = temporary_name(path)
+    with disk_errors(path):
+        beside.mkdir()
+        try:
+            with locked(beside):
+                yield beside
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
 def _sync_tree(directory: Path) -> None:
     """Make all that is in a directory durable; what is already costs nothing."""
     for place, _, names in os.walk(directory):

@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 
 from blocks.errors import OocError, WorkFailed
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end; SIGHUP: no terminal
 _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
@@ -230,7 +231,7 @@ def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[
     """A fresh interpreter that will fork workers, and the connection that tells it which."""
     ours, theirs = socket.socketpair()
     # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "blocks.workers", str(theirs.fileno())],

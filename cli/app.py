@@ -96,7 +96,7 @@ def commands() -> Any:
 
 def run() -> NoReturn:
     """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +54,7 @@ def infer(
     Example: ooc infer run new mixtures.csv --top 3
     """
     from blocks.corpus.dataset import Dataset
-    from blocks.files import disk_errors, require_new
+    from blocks.files import require_new, scratch_directory
     from blocks.workers import cores
     from samplers.models import open_model
     from samplers.topics import inference
@@ -64,9 +63,9 @@ def infer(
     check_format(out)
     require_new(out, overwrite=overwrite)
     dataset = Dataset(data)
-    with disk_errors(out), tempfile.TemporaryDirectory(prefix=".infer-", dir=out.absolute().parent) as scratch:
+    with scratch_directory(out) as scratch:
         result = inference.infer(
-            open_model(run), dataset, Path(scratch), workers=workers or cores(), top=top, quiet=console.quiet
+            open_model(run), dataset, scratch, workers=workers or cores(), top=top, quiet=console.quiet
         )
         write_mixtures(out, result, dataset.document_names())
     if json:
@@ -164,16 +163,19 @@ def import_(
         typer.Argument(help="The file of MALLET's --output-state, or of the `save` of gensim's or tomotopy's model."),
     ],
     out: Annotated[Path, typer.Argument(help="The model: a directory to be made, to be used as a run is.")],
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Read a pickle, as gensim's models are: it can run any code.")
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Read a topic model of another program. A model of gensim is a pickle: it can do anything when it is read.
+    """Read a topic model of another program.
 
     Example: ooc import mallet state.gz model
     """
     from samplers.interchange.formats import import_model
 
-    model = import_model(format, source, out, overwrite=overwrite)
+    model = import_model(format, source, out, overwrite=overwrite, trust_pickle=trust_pickle)
     facts = {"topics": model.topics, "words": model.vocabulary_size, "documents": model.documents.offsets.size - 1}
     if json:
         print_json({"path": str(out), **facts})

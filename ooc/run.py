@@ -144,10 +144,20 @@ class Run:
             file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')} {message}\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; one that a crash tore is left out."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        """The lines of metrics.jsonl; one that a crash tore is left out, one that is damaged, too, which is told."""
+        path, found = self.path / "metrics.jsonl", []
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                continue
+            try:
+                values = json.loads(line)
+                if not isinstance(values, dict) or not isinstance(values["iteration"], int):
+                    raise ValueError
+                found.append(values)
+            except (ValueError, KeyError, RecursionError):
+                print(f"warning: {path}, line {number}, is damaged and left out", file=sys.stderr)
+        return found
 
     def keep_metrics(self, iterations: int) -> None:
         """Drop the lines of iterations that were not committed; they will be done again."""
@@ -161,10 +171,11 @@ class Run:
             file.write(json.dumps(line) + "\n")
 
     def sync_metrics(self) -> None:
-        """Make the metrics durable."""
-        path = self.path / "metrics.jsonl"
-        with disk_errors(path), path.open("ab") as file:
-            os.fsync(file.fileno())
+        """Make the metrics and the log durable."""
+        for name in ("metrics.jsonl", "log.txt"):
+            path = self.path / name
+            with disk_errors(path), path.open("ab") as file:
+                os.fsync(file.fileno())
 
 
 def dataset_entry(dataset: Store) -> dict[str, str]:

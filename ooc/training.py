@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from blocks.errors import Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.kinds import open_rows
 from blocks.store import Store
+from blocks.workers import ENDING
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
@@ -100,7 +102,7 @@ def train(
     ring: of machines that train it together, each with a run of its own over its shard; the first writes the model.
     max_time: seconds after which to stop as if interrupted. callback: called after each iteration; what it returns, if
     true, makes this iteration the last. Returns the last line of the metrics.
-    Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
+    Raises Interrupted, with everything committed, after SIGINT, SIGTERM, SIGHUP or max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
     dataset = run.dataset(open_rows)
@@ -310,18 +312,23 @@ def resumable(run: Run) -> Iterator[None]:
 
 @contextmanager
 def noted_signals(stop: Stop) -> Iterator[None]:
-    """Note SIGINT and SIGTERM in `stop`; a second one ends the process as usual. Only the main thread gets signals."""
+    """Note SIGINT, SIGTERM and SIGHUP (a terminal that is gone) in `stop`; a second one ends the process as usual.
+
+    Only the main thread gets signals. One that is ignored, as SIGHUP under nohup, stays so.
+    """
 
     def note(number: int, frame: FrameType | None) -> None:
         if stop.signals:
             handler = before[signal.Signals(number)]
             (handler if callable(handler) else signal.default_int_handler)(number, frame)
         stop.signals.append(number)
+        if number == signal.SIGHUP and os.isatty(2):  # nothing can be written to a terminal that is gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in heard}
     try:
         yield

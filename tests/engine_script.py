@@ -1,6 +1,7 @@
 """Trains or resumes a run in a process of its own, for tests that kill it.
 
-Arguments: run, workers, buffers (0: all in memory), whether slices lie in a file (0 or 1), seconds between commits.
+Arguments: run, workers, buffers (0: all in memory), whether slices lie in a file (0 or 1), seconds between commits, and
+the program of the run if it is not one of ooc.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from ooc import training
 from ooc.run import Run
 
 if __name__ == "__main__":
-    path, workers, buffers, mapped, checkpoint_s = sys.argv[1:]
+    path, workers, buffers, mapped, checkpoint_s, *program = sys.argv[1:]
     training.CHECKPOINT_S, training.CHECKPOINT_SHARE = float(checkpoint_s), 1.0
     try:
-        training.train(Run(Path(path)), plan(int(workers), int(buffers), mapped=mapped == "1"), quiet=True)
+        training.train(Run(Path(path), *program), plan(int(workers), int(buffers), mapped=mapped == "1"), quiet=True)
     except OocError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

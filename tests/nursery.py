@@ -200,7 +200,7 @@ def _become(request: Request, descriptors: list[int]) -> int:
         return _guard(request.arguments)
     sys.path[:] = request.path
     os.environ.update(workers._ONE_THREAD)
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_BLOCK, workers.ENDING)
     workers._template(Connection(int(request.arguments[0])))
     return 0
 

@@ -151,7 +151,9 @@ def test_gensim_has_the_same_topics_and_gives_them_back(run: Path, tmp_path: Pat
     bag = found.id2word.doc2bow(["wört1", "wört1", "wört2", "unheard-of"])
     assert bag == [(1, 2), (2, 1)]
     assert sum(share for _, share in found.get_document_topics(bag, minimum_probability=0)) == pytest.approx(1)
-    again = import_model("gensim", tmp_path / "out", tmp_path / "again")
+    with pytest.raises(RequestError, match="is a pickle, and reading one can run any code"):
+        import_model("gensim", tmp_path / "out", tmp_path / "again")
+    again = import_model("gensim", tmp_path / "out", tmp_path / "again", trust_pickle=True)
     assert again.alpha.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert again.beta == pytest.approx(0.02)
     np.testing.assert_allclose(counts(again)["words"], counts(model)["words"], atol=1e-4)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -203,3 +205,31 @@ def test_only_what_ooc_made_is_replaced(tmp_path: Path, ooc: Ooc) -> None:
         assert refused.returncode == 2
         assert "out was not made by ooc, so it is not replaced" in refused.stderr
         assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
+
+
+class Evil:
+    """What a pickle can do."""
+
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch PWNED",)
+
+
+def test_no_pickle_is_read_unless_it_is_trusted(tmp_path: Path, ooc: Ooc) -> None:
+    (tmp_path / "lda.model").write_bytes(pickle.dumps(Evil()))
+    refused = ooc("import", "gensim", "lda.model", "model")
+    assert refused.returncode == 2
+    assert "add --trust-pickle" in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lda.model"]
+
+
+@pytest.mark.parametrize("line", ["{", '"x"', '{"iteration": "one"}', "\xff", "[" * 100_000])
+def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc, line: str) -> None:
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text().splitlines()
+    lines[1] = line
+    metrics.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    for command in ("info run", "resume run --iterations 6"):
+        done = ooc(*command.split())
+        assert done.returncode == 0, done.stderr
+        assert "run/metrics.jsonl, line 2, is damaged and left out" in done.stderr
+    assert len(metrics.read_text().splitlines()) == 5

@@ -68,9 +68,10 @@ class Training:
         mapped: bool = False,
         checkpoint_s: float = 0.0,
         environment: dict[str, str] | None = None,
+        program: tuple[str, ...] = (),
     ) -> None:
         self.run = run
-        arguments = map(str, (SCRIPT, run, workers, buffers, int(mapped), checkpoint_s))
+        arguments = map(str, (SCRIPT, run, workers, buffers, int(mapped), checkpoint_s, *program))
         self.process = subprocess.Popen(
             [sys.executable, "-W", "error", *arguments],
             stderr=subprocess.PIPE,
@@ -190,8 +191,9 @@ def test_two_hundred_kills_change_nothing(corpus, expected, tmp_path, number):
 def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, expected, tmp_path, buffers):
     """One is, at a slice of the fourth iteration."""
     stalled = tmp_path / "stalled"
-    run = new_run(tmp_path / "run", corpus, ProgramSpec("handlers:Stalling", SPEC.options), ITERATIONS)
-    killed = Training(run.path, 2, buffers, environment={"STALLED": str(stalled)})
+    stalling = "handlers:Stalling"
+    run = new_run(tmp_path / "run", corpus, ProgramSpec(stalling, SPEC.options), ITERATIONS)
+    killed = Training(run.path, 2, buffers, environment={"STALLED": str(stalled)}, program=(stalling,))
     until(lambda: stalled.exists() and stalled.read_text(), "a worker stalls")
     killed.note_tree()
     victim = int(stalled.read_text())
@@ -224,6 +226,7 @@ def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     [
         (signal.SIGINT, RESIDENT, True),
         (signal.SIGTERM, STREAMED, False),
+        (signal.SIGHUP, STREAMED, True),
         pytest.param(signal.SIGTERM, STREAMED, True, marks=pytest.mark.long),
         pytest.param(signal.SIGTERM, RESIDENT, False, marks=pytest.mark.long),
     ],

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
+from blocks.workers import ENDING
 from ooc.launch.guard import ALIVE, END, STOP
 from ooc.launch.hosts import Host
 from ooc.launch.remote import Remote, Ssh, end_all, pack
@@ -214,8 +215,8 @@ class Launcher:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop all ranks, a second one at once."""
-        heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+        """SIGINT, SIGTERM and SIGHUP stop all ranks, a second one at once."""
+        heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
         before = {each: signal.signal(each, lambda *_: self._events.put((None, "signal", None))) for each in heard}
         try:
             yield

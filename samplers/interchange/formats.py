@@ -76,14 +76,19 @@ def _tokens(run: Path) -> Assignments | None:
     return read_assignments(run) if (run / CONFIG).exists() else None
 
 
-def import_model(name: str, source: Path, out: Path, *, overwrite: bool = False) -> TopicModel:
-    """Make a model directory of another program's model. Raises RequestError."""
+def import_model(
+    name: str, source: Path, out: Path, *, overwrite: bool = False, trust_pickle: bool = False
+) -> TopicModel:
+    """Make a model directory of another program's model. Raises RequestError.
+
+    trust_pickle: read a pickle, as gensim's models are, which can run any code.
+    """
     read = _named(IMPORTS, name)
     if out.exists() and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(
             f"{out} exists" if not overwrite else f"{out} is no model, so it is not replaced", "Choose another name."
         )
-    model = read(source)
+    model = read_gensim(source, trust_pickle=trust_pickle) if name == "gensim" else read(source)
     with publish_directory(out, overwrite=overwrite) as directory:
         write_topic_model(directory, model)
     return model

@@ -54,8 +54,14 @@ def write_gensim(model: TopicModel, directory: Path) -> None:
     to_gensim(model).save(str(directory / MODEL))
 
 
-def read_gensim(path: Path) -> TopicModel:
-    """The topics of an `LdaModel` that was saved: a pickle, that can do anything when it is read."""
+def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
+    """The topics of an `LdaModel` that was saved. Raises RequestError unless its pickle is trusted: reading one can run
+    any code."""
+    if not trust_pickle:
+        raise RequestError(
+            f"{path}: a model that gensim saved is a pickle, and reading one can run any code",
+            "If you trust whoever made it, add --trust-pickle.",
+        )
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
         raise RequestError(f"{file} does not exist", "Give the file that LdaModel.save was given.")
