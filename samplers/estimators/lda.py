@@ -37,8 +37,8 @@ class LatentDirichletAllocation(RunEstimator):
 
     n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
     `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
-    priors, 0 for none. evaluate_every: iterations between values of the likelihood. stop_words: of texts: "english",
-    None, a file of them, or a list. The others are those of `samplers.estimators.by_run.RunEstimator`.
+    priors (docs/training.md has their bounds), 0 for none. evaluate_every: iterations between values of the likelihood.
+    stop_words: of texts: "english", None, a file of them, or a list. The others are those of `samplers.estimators.by_run.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
     word; topic_word_, the same as probabilities; doc_topic_ float64 (D, K), the mixtures of the documents of the
