@@ -165,9 +165,9 @@ def export(
 ) -> None:
     """Write a model for other programs.
 
-    Words and documents are in their original order. With --format mixtures, OUT is a table of the documents that the
-    model was trained on, with their names, numbers of tokens and trained topic mixtures: .npz, .csv, .jsonl or .parquet.
-    `ooc infer` finds the mixtures of new documents.
+    Words and documents are in their original order. With --format mixtures, OUT is a table (.npz, .csv, .jsonl or
+    .parquet) of the documents that the model was trained on: names, numbers of tokens and trained topic mixtures. `ooc
+    infer` finds the mixtures of new documents.
 
     Examples: ooc export run model --format gensim
 
