@@ -317,8 +317,10 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     latest = made.get("appended", [made])[-1]
     if latest["skipped"]:
         print(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}", file=sys.stderr)
-    if unknown := latest["dropped"].get("unknown", {}).get("tokens"):
-        print(f"dropped {unknown:,} tokens whose words the vocabulary lacks", file=sys.stderr)
+    dropped = {why: latest["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}
+    if dropped["unknown"]:
+        besides = f", besides {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
+        print(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}", file=sys.stderr)
     _tell(datasets, shards, started, as_json=as_json)
 
 

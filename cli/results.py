@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from cli.console import Json, Overwrite, Workers, print_json
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
 
+Top = Annotated[int | None, typer.Option(min=1, help="Of mixtures: only the largest topics of each document.")]
+
 _ERRORS = {  # of ratings, or not, as they are told
     True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
     False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
@@ -21,7 +24,9 @@ _ERRORS = {  # of ratings, or not, as they are told
 def topics(
     run: RunPath,
     top: Annotated[int, typer.Option(min=1, help="Words of each topic.")] = 10,
-    documents: Annotated[int, typer.Option(min=0, help="Documents of each topic.")] = 0,
+    documents: Annotated[
+        int, typer.Option(min=0, help="Documents of each topic, by its share in their trained mixtures.")
+    ] = 0,
     largest: Annotated[int | None, typer.Option(min=1, help="Only this many topics, the largest.")] = None,
     json: Json = False,
 ) -> None:
@@ -41,37 +46,49 @@ def topics(
 def infer(
     run: RunPath,
     data: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
-    out: Annotated[Path, typer.Argument(help="A file to be made: .npz, .csv or .jsonl.")],
-    top: Annotated[int | None, typer.Option(help="Only the largest topics of each document.")] = None,
+    out: Annotated[Path, typer.Argument(help="A file to be made: .npz, .csv, .jsonl or .parquet.")],
+    top: Top = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Find the topics of documents under a trained model.
+    """Find the topic mixtures of new documents under a trained model.
 
-    Mixtures are written in the documents' original order.
+    Each document's is found from its words alone, and written with its name and number of tokens, in the original
+    order. A document without a known word has 0 tokens and the prior as its mixture. Documents of the training have
+    another, trained mixture, which `ooc export RUN OUT --format mixtures` writes.
 
     Example: ooc infer run new mixtures.csv --top 3
     """
     from blocks.corpus.dataset import Dataset
-    from blocks.files import require_new, scratch_directory
+    from blocks.files import publish, require_new, scratch_directory
     from blocks.workers import cores
     from samplers.models import open_model
-    from samplers.topics import inference
-    from samplers.topics.mixtures import check_format, write_mixtures
+    from samplers.topics import inference, mixtures
 
-    check_format(out)
+    mixtures.check_format(out)
     require_new(out, overwrite=overwrite)
-    dataset = Dataset(data)
-    with scratch_directory(out) as scratch:
-        result = inference.infer(
-            open_model(run), dataset, scratch, workers=workers or cores(), top=top, quiet=console.quiet
+    dataset, model = Dataset(data), open_model(run)
+    with scratch_directory(out) as scratch, publish(out) as beside:
+        result = inference.infer(model, dataset, scratch, workers=workers or cores(), top=top, quiet=console.quiet)
+        tokens = dataset.document_lengths()
+        mixtures.write_mixtures(beside, out.suffix, result, tokens, dataset.document_names())
+    if model.dataset == dataset.identity:
+        print(
+            f"{data} is what {run} was trained on: these are folded-in mixtures, not the trained ones\n"
+            f"Those are written by: ooc export {run} OUT --format mixtures",
+            file=sys.stderr,
         )
-        write_mixtures(out, result, dataset.document_names())
+    facts = inference.facts(dataset, tokens)
     if json:
-        print_json({"path": str(out), "documents": dataset.documents})
-    else:
-        print(f"{out}: topic mixtures of {dataset.documents:,} documents")
+        print_json({"path": str(out), **facts})
+        return
+    left_out = {"tokens of unknown words": facts["unknown_tokens"], "stop words": facts["stop_words"]}
+    counted = " and ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
+    print(
+        f"{out}: topic mixtures of {facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
+        f"{facts['tokens']:,} tokens" + (f"; {counted} were left out" if counted else "")
+    )
 
 
 def evaluate(
@@ -137,22 +154,28 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="npz|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
-            help="For whom. word2vec is for factors; scipy, pyldavis, gensim, mallet and tomotopy are for topics.",
+            metavar="npz|mixtures|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
+            help="For whom. word2vec is for factors; mixtures, scipy, pyldavis, gensim, mallet and tomotopy are for "
+            "topics.",
         ),
     ] = "npz",
+    top: Top = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Write a model for other programs.
 
-    Words and documents are in their original order.
+    Words and documents are in their original order. With --format mixtures, OUT is a table (.npz, .csv, .jsonl or
+    .parquet) of the documents that the model was trained on: names, numbers of tokens and trained topic mixtures. `ooc
+    infer` finds the mixtures of new documents.
 
-    Example: ooc export run model --format gensim
+    Examples: ooc export run model --format gensim
+
+    ooc export run mixtures.csv --format mixtures
     """
     from samplers.interchange import formats as interchange
 
-    size = interchange.export(run, out, format, overwrite=overwrite)
+    size = interchange.export(run, out, format, top=top, overwrite=overwrite)
     print_json({"path": str(out), "bytes": size}) if json else print(f"{out}: {size / 1e6:,.1f} MB")
 
 

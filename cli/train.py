@@ -80,7 +80,12 @@ def train_lda(
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Prior of a word in a topic [default: 0.05].")] = None,
     optimize_every: Annotated[
-        int, typer.Option(min=0, help="Iterations between estimations of the priors; 0: they stay as they are.")
+        int,
+        typer.Option(
+            min=0,
+            help="Iterations between estimations of alpha (from 0.01/K to 100 for each topic) and beta (up to 1); "
+            "0: they stay as they are.",
+        ),
     ] = 0,
     burn_in: Annotated[
         int | None, typer.Option(min=0, help="Iterations before the first estimation of the priors [default: 20].")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,22 @@ from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
 from ooc.program import Phase
+from ooc.ring.packets import SLOTS, Slots
 from ooc.run import Run, create_run
 from ooc.shared import SharedArrays
 from ooc.state import Generations, Layout
 from ooc.switches import Switches
-from ooc.worker import JobHandler, Message, ProgramSpec, all_phases, delta_name, own_arrays, unit_parts
+from ooc.worker import (
+    JobHandler,
+    Message,
+    ProgramSpec,
+    all_phases,
+    delta_name,
+    own_arrays,
+    travelling_rooms,
+    travels,
+    unit_parts,
+)
 from samplers.lda.groups import Prior, symmetric_prior, weighted_prior
 from samplers.lda.two_phase import COUNT, TOTAL, Totals
 from samplers.topics.model import Model
@@ -114,7 +125,8 @@ def written(corpus: dict[str, Any]) -> Iterator[Dataset]:
 
 
 class InProcess:
-    """A program over a dataset, its phases run one part after the other in this process.
+    """A program over a dataset, its phases run one part after the other in this process; one for a ring on a ring of
+    one machine, whose slices come back as they left.
 
     Attributes: `program`, `shared` its shared arrays, `state` the rows of all tokens.
     """
@@ -125,7 +137,10 @@ class InProcess:
         specs = Resident.specs(self._layout) | self.program.shared_arrays()
         specs |= {CLAIMED: claims_spec(1)}
         specs |= own_arrays(self.program, 0)
-        self._arrays = SharedArrays(specs)
+        rooms = travelling_rooms(dataset, self.program) if travels(self.program) else []
+        self._arrays = SharedArrays(specs | Slots.specs(rooms, SLOTS))
+        self._slots = Slots(rooms, SLOTS, self._arrays) if rooms else None
+        self._packets: dict[int, bytes] = {}  # of the slices that travel
         self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
         self._handler(0)
         self.state = self._arrays[RESIDENT]
@@ -154,9 +169,24 @@ class InProcess:
         number = all_phases(self.program).index(phase)
         for unit in range(self._layout.units(phase.order)):
             parts = unit_parts(self.dataset, phase.order, unit)[1].size - 1
-            for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
-                message = Message(number, self.iteration, unit, stage, chosen, 1, RESIDENT)
-                yield [self._handler.do(message, part) for part in chosen]
+            with self._passing(phase, unit) as slot:
+                for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
+                    message = Message(number, self.iteration, unit, stage, chosen, 1, RESIDENT, slot)
+                    yield [self._handler.do(message, part) for part in chosen]
+
+    @contextmanager
+    def _passing(self, phase: Phase, slice_: int) -> Iterator[int]:
+        """The slot that a slice is in while it is worked on, if it travels, else -1."""
+        if not phase.travels:
+            yield -1
+            return
+        assert self._slots
+        packet = b"" if phase.travels == "made" else self._packets[slice_]
+        self._slots.arrived(0)[: len(packet)] = packet
+        self._slots.check(0, slice_, len(packet))
+        yield 0
+        if phase.travels != "looked at":
+            self._packets[slice_] = bytes(self._slots.close(0, slice_))
 
     def _clear_delta(self) -> None:
         for array in self._delta.values():
@@ -167,11 +197,12 @@ class InProcess:
             self.program.aggregate(phase, self.shared, [self._delta], answers)
             self._clear_delta()
 
-    def iterate(self, iterations: int = 1) -> None:
+    def iterate(self, iterations: int = 1, after_phase: Callable[[Phase], object] = lambda phase: None) -> None:
         for _ in range(iterations):
             self.adapt(self.iteration)
             for phase in self.program.phases:
                 self._run(phase)
+                after_phase(phase)
             self.iteration += 1
 
     def adapt(self, iteration: int) -> None:

@@ -15,7 +15,6 @@ from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel,
 
 from ooc.streams import stream_key
 from samplers.lda import two_phase
-from samplers.lda.groups import Scratch
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
     "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),
@@ -130,11 +129,6 @@ def test_another_prior_is_found_out(tmp_path):
     assert p_value(visits, posterior(tokens)) > ALARM
     assert p_value(visits, posterior(tokens, alpha=tokens.alpha * [1.1, 1.0])) < ALARM
     assert p_value(visits, posterior(tokens, beta=tokens.beta * 1.1)) < ALARM
-
-
-def small_scratch() -> Scratch:
-    """Working memory for groups of up to 16 tokens and as many topics."""
-    return Scratch(*(np.zeros(16, dtype) for dtype in (np.int64, np.uint8, np.int32)))
 
 
 @numba.njit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -16,7 +17,7 @@ from test_training import kill_at_random_points
 from blocks import Dataset
 from ooc.training import train
 from samplers.lda.hyperparameters import (
-    LEAST,
+    Bounds,
     Histogram,
     Observed,
     digamma,
@@ -30,6 +31,7 @@ from samplers.lda.hyperparameters import (
 from samplers.topics.model import Model
 
 ITERATIONS = 9
+BOUNDS = Bounds(1e-6, 1e6)
 OPTIMISED = {"optimize_every": 2, "burn_in": 3}
 
 
@@ -70,13 +72,13 @@ def test_digamma_is_scipys(x):
 def test_a_known_asymmetric_prior_is_found_again():
     alpha = np.array([0.05, 0.2, 1.0, 2.5])
     counts = draw(np.random.default_rng(1), alpha, 20_000, 200)
-    np.testing.assert_allclose(fit_prior(np.full(4, 0.5), 4, observed(counts)), alpha, rtol=0.04)
+    np.testing.assert_allclose(fit_prior(np.full(4, 0.5), 4, observed(counts), BOUNDS), alpha, rtol=0.04)
 
 
 @pytest.mark.parametrize("alpha", [[0.3, 0.7, 1.5], [0.02, 0.02, 0.5, 0.1, 0.9]], ids=str)
 def test_the_fixed_point_is_the_maximum_that_scipy_finds(alpha):
     counts = draw(np.random.default_rng(2), np.array(alpha), 400, 60)
-    fitted = fit_prior(np.full(len(alpha), 0.4), len(alpha), observed(counts))
+    fitted = fit_prior(np.full(len(alpha), 0.4), len(alpha), observed(counts), BOUNDS)
     np.testing.assert_allclose(fitted, best_prior(counts, np.full(len(alpha), 0.4)), rtol=1e-4)
 
 
@@ -84,7 +86,7 @@ def test_the_fixed_point_of_a_symmetric_prior_is_the_maximum_that_scipy_finds():
     """Beta: the draws are the topics, the outcomes the words."""
     counts = draw(np.random.default_rng(3), np.full(80, 0.07), 12, 2000)
     words = observed_words(histogram(counts[counts > 0].astype(np.uint64)), counts.sum(axis=1))
-    fitted = fit_prior(np.array([0.5]), 80, words)
+    fitted = fit_prior(np.array([0.5]), 80, words, BOUNDS)
     np.testing.assert_allclose(fitted, best_prior(counts, np.array([0.5])), rtol=1e-4)
     assert fitted[0] == pytest.approx(0.07, rel=0.1)
 
@@ -97,7 +99,7 @@ def test_no_round_lowers_the_likelihood(seed, start):
     prior, parts = np.full(5, start), observed(counts)
     before = log_likelihood(counts, prior)
     for _ in range(20):
-        improve_prior(prior, 5, parts)
+        improve_prior(prior, 5, parts, BOUNDS)
         after = log_likelihood(counts, prior)
         assert after >= before - 1e-9 * abs(before)
         before = after
@@ -105,11 +107,26 @@ def test_no_round_lowers_the_likelihood(seed, start):
 
 def test_priors_stay_finite_and_above_zero():
     """A topic without tokens; and counts without any spread, whose likelihood has no maximum."""
-    without = fit_prior(np.ones(2), 2, observed(np.array([[3, 0], [5, 0]])))
-    assert without[1] == LEAST
-    alike = fit_prior(np.ones(2), 2, observed(np.full((50, 2), 30)))
+    without = fit_prior(np.ones(2), 2, observed(np.array([[3, 0], [5, 0]])), BOUNDS)
+    assert without[1] == BOUNDS.least
+    alike = fit_prior(np.ones(2), 2, observed(np.full((50, 2), 30)), BOUNDS)
     assert np.isfinite(alike).all()
     assert (alike > 10).all()
+
+
+def test_estimates_stay_within_bounds_and_the_log_says_so(tmp_path, ooc):
+    """Documents of one word that occurs once say nothing of beta, and soon all but one topic have no tokens."""
+    (tmp_path / "ones.txt").write_text("".join(f"word{number}\n" for number in range(20)))
+    assert ooc("ingest", "text", "ones.txt", "ones", "--lines", "--stop-words", "none").returncode == 0
+    size = ["--topics", 4, "--iterations", 100, "--evaluate-every", 1, "--workers", 1, "--sampler", "two-phase"]
+    done = ooc("train", "lda", "ones", "run", *size, "--optimize-every", 1, "--burn-in", 1)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["beta"] for line in lines) == 1.0
+    assert Model(tmp_path / "run" / "model").alpha.min() >= 0.01 / 4
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count("beta is at the largest value that an estimate may have, 1\n") == 1
+    assert log.count("topics is at the smallest value that an estimate may have, 0.0025\n") == 1
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=1, max_size=6), st.randoms())
@@ -137,8 +154,8 @@ def test_a_chain_takes_the_priors_of_its_counts(dataset):
         documents, words = chain.counts()
         chain.adapt(3)
         alpha, beta = chain.shared["alpha"].copy(), chain.shared["beta"].copy()
-        np.testing.assert_array_equal(alpha, fit_prior(np.full(5, 0.3), 5, observed(documents)))
-        np.testing.assert_allclose(beta, fit_prior(np.array([0.05]), 200, observed_symmetric(words)))
+        np.testing.assert_array_equal(alpha, fit_prior(np.full(5, 0.3), 5, observed(documents), BOUNDS))
+        np.testing.assert_allclose(beta, fit_prior(np.array([0.05]), 200, observed_symmetric(words), BOUNDS))
         assert chain.program.document_prior(chain.shared).total == pytest.approx(alpha.sum())
         chain.adapt(4)
         assert np.array_equal(alpha, chain.shared["alpha"])

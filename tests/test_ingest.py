@@ -127,7 +127,7 @@ def test_a_fixed_vocabulary_keeps_order_ranks_and_empty_documents(tmp_path, bags
         assert np.array_equal(dataset.index.slice_bounds, base.index.slice_bounds)
         assert bags(dataset)[-1] == {"word0": 2, "word1": 1}
     assert (new.documents, counted.documents) == (3, 2)
-    assert new.manifest["made"]["dropped"]["unknown"]["tokens"] == 4
+    assert new.manifest["made"]["dropped"] == {"stop_words": {"tokens": 1}, "unknown": {"tokens": 3}}  # "only"
     assert counted.manifest["made"]["dropped"]["unknown"] == {"words": 1, "tokens": 1}
 
 

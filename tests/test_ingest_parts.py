@@ -211,6 +211,14 @@ def test_a_fixed_vocabulary_does_not_grow():
         Tokenizer(Rules(), ["cat", "cat"])
 
 
+def test_stop_words_are_told_from_unknown_words():
+    """Those of texts, unless the fixed vocabulary has them; lists of tokens are taken as they are."""
+    tokenizer = Tokenizer(Rules(stop_words=("and", "dog", "the")), ["cat", "dog"])
+    ids, lengths, stopped, unknown = tokenizer(["the dog and the bird", ["the", "cat"]])
+    assert (ids.tolist(), lengths.tolist(), stopped, unknown) == ([1, 0], [1, 1], 3, 2)
+    assert words_of(tokenizer) == ["cat", "dog"]
+
+
 def test_words_of_the_same_hash_are_told_apart_by_their_letters():
     """Words of the same length, and a word that begins another, looked up with the hash of `cat`."""
     letters, ends = np.frombuffer(b"cat", np.uint8), np.array([0, 3], np.int64)

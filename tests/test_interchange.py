@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import warnings
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import ROOT
 from scipy import sparse
 from test_cli_train import assert_refused
 
@@ -121,12 +124,28 @@ def test_arrow_reads_the_tables(run: Path, tmp_path: Path, monkeypatch: pytest.M
         assert count == dense["words"][WORDS.index(word), topic]
         assert probability == pytest.approx(phi[topic, WORDS.index(word)])
     documents = pyarrow.parquet.read_table(tmp_path / "out" / "documents.parquet").to_pandas()
-    assert len(documents) == np.count_nonzero(dense["documents"])
-    for name, topic, count, share in documents.itertuples(index=False):
+    listed = documents[documents["topic"] >= 0]
+    assert len(listed) == np.count_nonzero(dense["documents"])
+    for name, tokens, topic, count, share in listed.itertuples(index=False):
         assert count == dense["documents"][NAMES.index(name), topic]
+        assert tokens == dense["documents"][NAMES.index(name)].sum()
         assert share == pytest.approx(theta[NAMES.index(name), topic])
+    np.testing.assert_allclose(documents.groupby("document", sort=False)["share"].sum(), np.ones(DOCUMENTS))
+    assert documents["document"].drop_duplicates().tolist() == NAMES
     topics = pyarrow.parquet.read_table(tmp_path / "out" / "topics.parquet").to_pandas()
     assert topics["tokens"].tolist() == model.topic_counts.tolist()
+    never = dense["words"].argmin(axis=0)
+    assert topics["unlisted"].tolist() == pytest.approx(phi[range(TOPICS), never])
+
+
+def keywords_of_the_recipe() -> dict[str, object]:
+    """What docs/interchange.md passes to pyLDAvis besides the file and `mds`."""
+    (recipe,) = re.findall(
+        r"pyLDAvis\.prepare\(\*\*json\.load\(.*?\)\), (.*?)\), \"", (ROOT / "docs/interchange.md").read_text()
+    )
+    keywords = dict(each.split("=") for each in recipe.split(", "))
+    del keywords["mds"]
+    return {name: ast.literal_eval(value) for name, value in keywords.items()}
 
 
 def test_pyldavis_draws_the_topics(run: Path, tmp_path: Path) -> None:
@@ -138,8 +157,9 @@ def test_pyldavis_draws_the_topics(run: Path, tmp_path: Path) -> None:
     assert arguments["term_frequency"] == [count for count in dense["words"].sum(axis=1) if count]
     # On a plane of the test's own, as its default way there fails with NumPy 2.5.
     plane = lambda shares: np.linalg.svd(shares - shares.mean(axis=0))[0][:, :2]  # noqa: E731
-    drawn = pyLDAvis.prepare(**arguments, sort_topics=False, n_jobs=1, mds=plane)
+    drawn = pyLDAvis.prepare(**arguments, **keywords_of_the_recipe(), n_jobs=1, mds=plane)
     sizes = dense["words"].sum(axis=0)
+    assert drawn.topic_coordinates.index.tolist() == drawn.topic_coordinates["topics"].tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(drawn.topic_coordinates["Freq"], 100 * sizes / sizes.sum(), atol=3)
     assert "wört" in pyLDAvis.prepared_data_to_html(drawn) or "w\\u00f6rt" in pyLDAvis.prepared_data_to_html(drawn)
 

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from blocks import RequestError, write_corpus
-from samplers.topics.mixtures import write_mixtures
+from samplers.topics.mixtures import check_format, write_mixtures
 from samplers.topics.model import Model
 from samplers.topics.results import describe_topics, export_npz, topics_table
 from tests.corpora import InProcess, program_spec, random_documents
@@ -71,30 +72,43 @@ def test_the_export_holds_the_counts_and_no_pickles(
 
 
 def test_mixtures_are_written_alike_in_every_format(tmp_path: Path) -> None:
-    mixtures = np.array([[0.25, 0.75], [1.0, 0.0]], np.float32)
+    mixtures, tokens = np.array([[0.25, 0.75], [1.0, 4.5e-8]], np.float32), np.array([7, 0])
     names = ["a, b", "c"]
-    for suffix in ("npz", "csv", "jsonl"):
-        write_mixtures(tmp_path / f"out.{suffix}", [mixtures], names)
+    for suffix in (".npz", ".csv", ".jsonl", ".parquet"):
+        write_mixtures(tmp_path / f"out{suffix}", suffix, [mixtures], tokens, names)
     with np.load(tmp_path / "out.npz") as found:
         np.testing.assert_array_equal(found["mixtures"], mixtures)
         assert found["names"].tolist() == names
+        assert found["tokens"].tolist() == [7, 0]
     rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
-    assert rows == [["name", "topic_0", "topic_1"], ["a, b", "0.25", "0.75"], ["c", "1.0", "0.0"]]
+    assert rows[0] == ["name", "tokens", "topic_0", "topic_1"]
+    assert rows[1:] == [["a, b", "7", "0.25", "0.75"], ["c", "0", "1.0", "4.5e-08"]]
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert lines == [{"name": "a, b", "mixture": [0.25, 0.75]}, {"name": "c", "mixture": [1.0, 0.0]}]
-
-
-def test_top_topics_are_written_with_their_weights(tmp_path: Path) -> None:
-    result = [np.array([[3, 1]], np.uint32), np.array([[0.5, 0.25]], np.float32)]
-    write_mixtures(tmp_path / "out.csv", result, None)
-    assert (tmp_path / "out.csv").read_text().splitlines() == [
-        "name,topic_1,weight_1,topic_2,weight_2",
-        "1,3,0.5,1,0.25",
+    assert lines == [
+        {"name": "a, b", "tokens": 7, "mixture": [0.25, 0.75]},
+        {"name": "c", "tokens": 0, "mixture": [1.0, 4.5e-8]},
     ]
-    write_mixtures(tmp_path / "out.jsonl", result, None)
-    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"name": "1", "topics": [3, 1], "weights": [0.5, 0.25]}
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row | {"mixture": pytest.approx(row["mixture"])} for row in table] == lines
+
+
+def test_top_topics_are_written_with_their_weights_and_the_rest(tmp_path: Path) -> None:
+    result, tokens = [np.array([[3, 1]], np.uint32), np.array([[0.5, 0.125]], np.float32)], np.array([4])
+    write_mixtures(tmp_path / "out.csv", ".csv", result, tokens, None)
+    assert (tmp_path / "out.csv").read_text().splitlines() == [
+        "name,tokens,topic_1,weight_1,topic_2,weight_2,rest",
+        "1,4,3,0.5,1,0.125,0.375",
+    ]
+    line = {"name": "1", "tokens": 4, "topics": [3, 1], "weights": [0.5, 0.125], "rest": 0.375}
+    write_mixtures(tmp_path / "out.jsonl", ".jsonl", result, tokens, None)
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == line
+    write_mixtures(tmp_path / "out.parquet", ".parquet", result, tokens, None)
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist() == [line]
+    write_mixtures(tmp_path / "out.npz", ".npz", result, tokens, None)
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["rest"].tolist() == [0.375]
 
 
 def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="ending"):
-        write_mixtures(tmp_path / "out.xyz", [np.zeros((1, 2), np.float32)], None)
+        check_format(tmp_path / "out.xyz")

@@ -13,7 +13,14 @@ from rings import on_ring
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards
 from samplers.lda.held_out import FIELD
-from samplers.lda.hyperparameters import fit_prior, histogram, observed_documents, observed_words
+from samplers.lda.hyperparameters import (
+    BETA_BOUNDS,
+    alpha_bounds,
+    fit_prior,
+    histogram,
+    observed_documents,
+    observed_words,
+)
 from samplers.lda.ring_training import train_lda_on_ring
 from samplers.lda.training import resume
 from samplers.topics.inference import evaluate
@@ -86,8 +93,8 @@ def test_priors_are_those_of_the_counts_of_all(tmp_path, data):
     rows = before.documents.topics.astype(np.uint64) << np.uint64(32) | before.documents.counts
     documents = observed_documents(histogram(rows), histogram(lengths.astype(np.uint64)), TOPICS)
     words = observed_words(histogram(before.words.counts.astype(np.uint64)), before.topic_counts)
-    assert np.array_equal(model.alpha, fit_prior(np.full(TOPICS, 0.2), TOPICS, documents))
-    assert model.beta == fit_prior(np.array([0.1]), WORDS, words)[0]
+    assert np.array_equal(model.alpha, fit_prior(np.full(TOPICS, 0.2), TOPICS, documents, alpha_bounds(TOPICS)))
+    assert model.beta == fit_prior(np.array([0.1]), WORDS, words, BETA_BOUNDS)[0]
     told = [[line.get("beta") for line in lines_of(run)] for run in runs]
     assert told[0] == told[1] == [None, 0.1, None, model.beta, model.beta]
     stopped = train_all(tmp_path / "stopped", paths, iterations=4, **optimized)

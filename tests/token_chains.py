@@ -19,6 +19,7 @@ from corpora import make_prior, tiny_dataset
 from ooc.streams import bits
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
 from samplers.lda.documents import Cell, Counts, aggregate_words, lay_out
+from samplers.lda.groups import Prior
 from samplers.lda.rows import DENSE, Rows, decrease, increase
 from samplers.lda.sparse_gibbs import sum_rests
 from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
@@ -95,7 +96,8 @@ class Tokens:
     """A corpus of one block, all of its tokens under topic 0, and what the kernels need to sample it.
 
     offsets, positions: as in `Cell`. words: uint32 (N,), word at each position. weights: float64 (K,), of the tables
-    that are not made in place: any positive numbers will do, as a proposal corrects for them.
+    that are not made in place: any positive numbers will do, as a proposal corrects for them. prior: of documents, for
+    lightlda; whoever repeats what a program does sets that program's.
     """
 
     offsets: np.ndarray
@@ -106,6 +108,7 @@ class Tokens:
     beta: float
     weights: np.ndarray | None = None
     rows: Rows = field(init=False)
+    prior: Prior = field(init=False)
 
     def __post_init__(self) -> None:
         self.topics = self.alpha.size
@@ -116,6 +119,7 @@ class Tokens:
         laid_out = np.zeros(self.words.size, np.uint8), np.zeros(self.words.size, np.uint32)
         self.cell = Cell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
         self.rows = mixed_rows(self.vocabulary, self.topics)
+        self.prior = make_prior(self.topics, self.alpha)
         self.counts = room_for_counts(self.topics, self.mass)
         self.assign(np.zeros(self.words.size, np.int64))
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
@@ -146,7 +150,7 @@ class Tokens:
         if kernel.sampler in ("aliaslda", "lightlda"):
             arguments = (self.rows, self.derived.tables, self.derived.scratch, self.counts)
         if kernel.sampler == "lightlda":
-            arguments += (make_prior(self.topics, self.alpha),)
+            arguments += (self.prior,)
         arguments += (self.alpha, self.beta)
         if kernel.sampler == "lightlda":
             arguments += (lightlda.PROPOSALS.index(kernel.proposal),)

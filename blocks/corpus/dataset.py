@@ -112,6 +112,14 @@ class Dataset(Store):
         """Tokens of the longest document."""
         return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
 
+    def document_lengths(self) -> np.ndarray:
+        """int64 (D,), tokens of each document, in the original order."""
+        lengths = np.empty(self.documents, np.int64)
+        for number in range(self.block_count):
+            block = self.block(number)
+            lengths[block.documents.astype(np.int64)] = np.diff(block.offsets)
+        return lengths
+
     def block_tokens(self) -> np.ndarray:
         """int64 (B,), tokens of each block."""
         return self.index.cells.sum(axis=1, dtype=np.int64)

@@ -58,13 +58,12 @@ def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) ->
 
 
 def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
-    """Join buckets without tokens to their neighbours, so that no block is without tokens.
+    """Join buckets without tokens to their neighbours, so that no block is without tokens, unless all buckets are.
 
     bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the bucket at which each block begins; the last is B.
     """
-    begins = np.flatnonzero(bucket_tokens)
-    begins[:1] = 0
-    return np.append(begins, bucket_tokens.size)
+    begins = np.flatnonzero(bucket_tokens)[1:]
+    return np.concatenate(([0], begins, [bucket_tokens.size]))
 
 
 def bucket_count(tokens: int, block_tokens: int) -> int:

@@ -38,9 +38,11 @@ def write_corpus(
 
     offsets: int64 (D+1,), where each document begins in `words`. words: uint32 (N,), position in `vocabulary` of each
     token. slices: their number, None for `slice_count`. vocab_from: a dataset of the same vocabulary whose ranks and
-    slices are kept. Returns the dataset. Raises RequestError if `out` exists, if there are no tokens, or if the arrays
-    do not fit together.
+    slices are kept. Returns the dataset. Raises RequestError if `out` exists, if there are no tokens and no
+    `vocab_from`, or if the arrays do not fit together.
     """
+    if words.size == 0 and vocab_from is None:
+        raise RequestError("there are no tokens: a dataset needs at least one document with at least one word")
     lengths = _checked_lengths(offsets, words, len(vocabulary), names)
     frequencies = np.bincount(words, minlength=len(vocabulary)).astype(np.int64)
     if vocab_from is None:
@@ -99,14 +101,12 @@ def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
     """Tokens of each document, uint32 (D,), after checking that the arrays fit together."""
-    if words.size == 0:
-        raise RequestError("there are no tokens: a dataset needs at least one document with at least one word")
     lengths = np.diff(offsets)
     if offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(
             f"offsets must ascend from 0 to the number of tokens, {words.size}; they end at {offsets[-1]}"
         )
-    if int(words.max()) >= vocabulary_size:
+    if words.size and int(words.max()) >= vocabulary_size:
         raise RequestError(f"word {words.max()} is outside the vocabulary of {vocabulary_size} words")
     if names is not None and len(names) != lengths.size:
         raise RequestError(f"{len(names)} names for {lengths.size} documents")

@@ -165,18 +165,16 @@ def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None, to
             f"{', '.join(request.inputs)}: there are no documents" + (f" ({skipped} were skipped)" if skipped else "")
         )
     if base:
-        chosen = keep_fixed(read.merged, base)
-        dropped = chosen.dropped["unknown"]
-        chosen = chosen._replace(
-            dropped={"unknown": {"words": dropped["words"], "tokens": dropped["tokens"] + read.total("unknown")}}
-        )
+        chosen = keep_fixed(read.merged, base, rules.stop_words)
+        if request.kind != "uci":  # workers have dropped the words already, and counted their tokens
+            chosen = chosen._replace(dropped={why: {"tokens": read.total(why)} for why in chosen.dropped})
     else:
         found = Found(read.merged, read.documents, read.total("stop_words"))
         if together:
             chosen = together.choose(found, lambda all_: _select(request, rules, all_), request.seed)
         else:
             chosen = choose(read.merged, *_select(request, rules, found), request.seed)
-    if chosen.frequencies.sum() == 0:
+    if chosen.frequencies.sum() == 0 and not request.vocab_from:  # else to be told that their topics are the prior
         raise _nothing_left(read.documents, chosen.dropped)
     return chosen
 

@@ -107,7 +107,8 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
         given = getattr(request, name)
         return earlier.get(name, default) if given is None else given
 
-    stop_words = request.stop_words or ("none" if request.kind == "uci" else earlier.get("stop_words", "english"))
+    default = "none" if request.kind == "uci" else "english"
+    stop_words = request.stop_words or earlier.get("stop_words", default)
     listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
     rules = Rules(choice("token_pattern", TOKEN_PATTERN), choice("lower", True), listed, choice("ngrams", 1))
     compiled_pattern(rules.token_pattern)
@@ -122,7 +123,8 @@ def options_told(request: Request, rules: Rules) -> dict[str, Any]:
     names["csv"] = ["text_column", "name_column", "delimiter", "on_error"]
     options = {name: getattr(request, name) for name in names[request.kind]}
     if request.kind != "uci":
-        options |= rules._asdict() | {"stop_words": _stop_words_told(rules)}
+        options |= rules._asdict()
+    options |= {"stop_words": _stop_words_told(rules)}
     options |= request.filters._asdict()
     options |= {"vocab_from": request.vocab_from, "seed": request.seed, "block_tokens": request.block_tokens}
     return options

@@ -18,19 +18,19 @@ _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry
 
 
 class Tokenizer:
-    """Splits texts and numbers their words, which `table` collects; a fixed vocabulary takes no others."""
+    """Splits texts and numbers their words, which `table` collects; a fixed vocabulary takes no others.
+
+    Stop words that a fixed vocabulary has are kept.
+    """
 
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
         self._find = compiled_pattern(rules.token_pattern).findall
         self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1
         self._stop_words = frozenset(rules.stop_words)
-        if fixed is None:
-            self.table = WordTable(rules.stop_words, stop_words=len(rules.stop_words))
-        else:
-            self.table = WordTable(fixed, closed=True)
-            if len(self.table) != len(fixed):
-                raise RequestError("the vocabulary holds a word twice, or an empty one")
+        self.table = WordTable(rules.stop_words, fixed)
+        if fixed is not None and len(self.table) != len(fixed):
+            raise RequestError("the vocabulary holds a word twice, or an empty one")
 
     def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.

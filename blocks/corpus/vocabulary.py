@@ -137,14 +137,16 @@ def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int)
     return Chosen(words, word_ids, slice_bounds, frequencies, merged.documents[kept], rank_of_term, dropped)
 
 
-def keep_fixed(merged: Merged, dataset: Dataset) -> Chosen:
-    """The vocabulary of a dataset, its ranks and slices; words that it lacks are dropped."""
+def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> Chosen:
+    """The vocabulary of a dataset, its ranks and slices; words that it lacks are dropped, stop words counted apart."""
     index = dataset.index
-    return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds))
+    return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds), stop_words)
 
 
-def keep(merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray) -> Chosen:
-    """A vocabulary that is given, as in `Chosen`; words that it lacks are dropped."""
+def keep(
+    merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray, stop_words: Sequence[str] = ()
+) -> Chosen:
+    """A vocabulary that is given, as in `Chosen`; words that it lacks are dropped, stop words counted apart."""
     place_of = dict(zip(words, range(len(words)), strict=True))
     places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
     known = places >= 0
@@ -155,8 +157,12 @@ def keep(merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: n
     frequencies, document_frequencies = np.zeros((2, len(words)), np.int64)
     frequencies[places[known]] = merged.tokens[known]
     document_frequencies[places[known]] = merged.documents[known]
-    unknown = merged.tokens[~known & (merged.tokens > 0)]
-    dropped = {"unknown": {"words": int(unknown.size), "tokens": int(unknown.sum())}}
+    stops = frozenset(stop_words)
+    stopped = np.fromiter((term in stops for term in merged.terms), bool, len(merged.terms))
+    dropped = {
+        why: {"words": int(np.count_nonzero(merged.tokens[these])), "tokens": int(merged.tokens[these].sum())}
+        for why, these in (("stop_words", ~known & stopped), ("unknown", ~known & ~stopped))
+    }
     return Chosen(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)
 
 

@@ -23,28 +23,38 @@ _32 = np.uint64(32)
 
 
 class WordTable:
-    """Words with their numbers: those given first, then others in the order in which they come.
+    """Words with their numbers.
 
-    first: words that are there from the start. stop_words: so many of them are stop words. closed: no other words get
-    a number; they are unknown.
+    fixed: all words that get a number; None to number words in the order in which they come. stop_words: words that are
+    counted apart and left out, unless they are fixed.
     """
 
-    def __init__(self, first: Iterable[str] = (), *, stop_words: int = 0, closed: bool = False) -> None:
+    def __init__(self, stop_words: Iterable[str] = (), fixed: Iterable[str] | None = None) -> None:
         self._slots = np.zeros(1 << 12, np.uint64)
         self._letters = np.empty(1 << 14, np.uint8)
         self._ends = np.zeros(self._slots.size // 2, np.int64)
         self._state = np.zeros(6, np.int64)
-        self._stop_words, self._closed = 0, False
-        self.add(END_BYTE.join(word.encode() for word in first) + END_BYTE, LINES, 1)
-        self._stop_words, self._closed = stop_words, closed
+        self._closed, self._stops = False, (0, 0)  # stop words have the numbers from the first to the second
+        self._fill(fixed or ())
+        first = self._numbered
+        self._fill(stop_words)
+        self._closed, self._stops = fixed is not None, (first, self._numbered)
+
+    def _fill(self, words: Iterable[str]) -> None:
+        self.add(END_BYTE.join(word.encode() for word in words) + END_BYTE, LINES, 1)
+
+    @property
+    def _numbered(self) -> int:
+        return int(self._state[_WORDS])
 
     def __len__(self) -> int:
-        return int(self._state[_WORDS])
+        """Words, without stop words where all others are fixed."""
+        return self._stops[0] if self._closed else self._numbered
 
     @property
     def letters(self) -> int:
         """Bytes of all words together."""
-        return int(self._ends[len(self)])
+        return int(self._ends[self._numbered])
 
     def words(self) -> bytes:
         """All words in the order of their numbers, one per line."""
@@ -59,26 +69,29 @@ class WordTable:
         """Number the words of documents.
 
         text: UTF-8, END_BYTE after each document. letters: what each byte is taken for (WORDS, LOWER_WORDS or LINES).
-        shortest: bytes of a word that counts. stop: leave stop words out. Returns the numbers of the tokens uint32
-        (N,), tokens of each document uint32 (D,), and how many tokens were left out as stop words and as unknown.
+        shortest: bytes of a word that counts. stop: whether stop words are left out, or are words as others. Returns
+        the numbers of the tokens uint32 (N,), tokens of each document uint32 (D,), and how many tokens were left out as
+        stop words and as unknown.
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)
         ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)
         ends = np.zeros(text.count(END_BYTE) + 1, np.int64)
-        self._state[:] = 0, len(self), 0, 0, 0, 0
-        rules = (shortest, self._stop_words if stop else 0, self._closed)
+        self._state[:] = 0, self._numbered, 0, 0, 0, 0
+        rules = (shortest, *(self._stops if stop or self._closed else (0, 0)), self._closed)
         while not number_words(buffer, rules, self._slots, self._letters, self._ends, ids, ends, self._state):
             self._grow()
         _, _, tokens, _, stopped, unknown = self._state.tolist()
+        if not stop:  # words as others, which a fixed vocabulary lacks
+            stopped, unknown = 0, stopped + unknown
         return ids[:tokens], np.diff(ends).astype(np.uint32), stopped, unknown
 
     def _grow(self) -> None:
-        if len(self) + 2 <= self._ends.size:
+        if self._numbered + 2 <= self._ends.size:
             self._letters = np.concatenate((self._letters, np.empty_like(self._letters)))
             return
         self._ends = np.concatenate((self._ends, np.zeros_like(self._ends)))
         self._slots = np.zeros(2 * self._slots.size, np.uint64)
-        refill(self._slots, self._letters, self._ends, len(self))
+        refill(self._slots, self._letters, self._ends, self._numbered)
 
 
 def _table(letters: Iterable[int]) -> bytes:
@@ -141,11 +154,12 @@ def find_word(slots, letters, ends, code, word_letters):
 def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
     """Split text into words and find their numbers; returns False at a new word for which the table lacks room.
 
-    text: uint8, see `WordTable.add`, translated. rules: (shortest word, stop words, closed). Changed: slots uint64 (a
-    power of two, twice the size of ends), letters uint8, ends int64 (where the letters of each word end, after a
-    leading 0), ids uint32 (N,), document_ends int64 (D+1,) and state int64 (6,), from which the kernel goes on.
+    text: uint8, see `WordTable.add`, translated. rules: (shortest word, number of the first stop word and of the one
+    after the last, closed). Changed: slots uint64 (a power of two, twice the size of ends), letters uint8, ends int64
+    (where the letters of each word end, after a leading 0), ids uint32 (N,), document_ends int64 (D+1,) and state int64
+    (6,), from which the kernel goes on.
     """
-    shortest, stop_words, closed = rules
+    shortest, first_stop, after_stops, closed = rules
     at, words, tokens, documents, stopped, unknown = state
     while at < text.size:
         begin, code = at, _BASIS
@@ -168,7 +182,7 @@ def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
                 slots[slot] = code << _32 | np.uint64(words)
             if word < 0:
                 unknown += 1
-            elif word < stop_words:
+            elif first_stop <= word < after_stops:
                 stopped += 1
             else:
                 ids[tokens] = word

@@ -26,6 +26,7 @@ from samplers.topics import fold_in
 from samplers.topics.document_parts import Documents
 from samplers.topics.document_sources import DocumentsInMemory, DocumentsOfDataset
 from samplers.topics.inference import model_topics
+from samplers.topics.mixtures import publish_trained
 from samplers.topics.model import Model, TopicModel
 
 _OPTIONS = {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "iterations": "max_iter"}
@@ -37,13 +38,14 @@ class LatentDirichletAllocation(RunEstimator):
 
     n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
     `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
-    priors, 0 for none. evaluate_every: iterations between values of the likelihood. stop_words: of texts: "english",
-    None, a file of them, or a list. The others are those of `samplers.estimators.by_run.RunEstimator`.
+    priors (docs/training.md has their bounds), 0 for none. evaluate_every: iterations between values of the likelihood.
+    stop_words: of texts: "english", None, a file of them, or a list. The others are those of
+    `samplers.estimators.by_run.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
-    word; topic_word_, the same as probabilities; doc_topic_ float64 (D, K), the mixtures of the documents of the
-    training; vocabulary_ (V,); n_iter_; history_, the lines of the metrics; n_features_in_, V; feature_names_in_, the
-    words, where they have names.
+    word; topic_word_, the same as probabilities; doc_topic_ float64 (D, K), the trained mixtures of the documents of
+    the training, which are not those that `transform` finds; vocabulary_ (V,); n_iter_; history_, the lines of the
+    metrics; n_features_in_, V; feature_names_in_, the words, where they have names.
 
     X: counts of words as a sparse matrix, an array or a data frame, (D, V); or D texts, or lists of tokens, in an
     iterable or a column of a data frame; or the path of a dataset that `ooc ingest` made.
@@ -144,9 +146,23 @@ class LatentDirichletAllocation(RunEstimator):
 
     @property
     def doc_topic_(self) -> np.ndarray:
-        """float64 (D, K); rows sum to 1. Of the state that training ended with; `transform` finds the expectation."""
+        """Trained mixtures of the documents of the training, float64 (D, K); rows sum to 1.
+
+        They count each token by the topic that training ended with. `transform` of the same documents returns others,
+        folded-in ones: expectations under the trained topics of words.
+        """
         self._require_fitted()
         return self.model_.document_shares()
+
+    def write_doc_topic(self, path: str | Path, *, top: int | None = None) -> None:
+        """Write `doc_topic_` with the names of the documents and their numbers of tokens, row by row.
+
+        path: .npz, .csv, .jsonl or .parquet, replaced if it is there. top: only the largest topics of each document.
+        `ooc export --format mixtures` does the same.
+        """
+        self._require_fitted()
+        with told_as({}):
+            publish_trained(self.model_, Path(path), top)
 
     @property
     def vocabulary_(self) -> np.ndarray:
@@ -158,7 +174,10 @@ class LatentDirichletAllocation(RunEstimator):
         return self.model_.topics
 
     def transform(self, X: Any) -> np.ndarray:
-        """The topic mixtures of documents, float32 (D, K)."""
+        """Folded-in topic mixtures of documents, float32 (D, K); the prior for one without a word that is known.
+
+        For documents of the training they differ from the trained ones, `doc_topic_`.
+        """
         documents, topics = self._documents(X), model_topics(self.model_)
         mixtures = np.empty((documents.count, self.model_.topics), np.float32)
 

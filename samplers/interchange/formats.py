@@ -21,6 +21,7 @@ from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
+from samplers.topics.mixtures import check_format, write_trained
 from samplers.topics.model import MANIFEST, TopicModel, write_topic_model
 from samplers.topics.results import export_npz
 
@@ -30,18 +31,21 @@ _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 class Format(NamedTuple):
     """write: takes a model, a path, and, if it is of tokens, their topics. models: of which kinds. directory: whether
-    what is written are several files, in a directory."""
+    what is written are several files, in a directory. mixtures: whether it is of topic mixtures, written as the ending
+    of the file says."""
 
     write: Callable[..., None]
     models: tuple[type, ...]
     directory: bool
     tokens: bool = False
+    mixtures: bool = False
 
 
 FORMATS = {
     "npz": Format(export_npz, _ANY, directory=False),
     "scipy": Format(write_scipy, _TOPICS, directory=True),
     "parquet": Format(write_parquet, _TOPICS + _FACTORS, directory=True),
+    "mixtures": Format(write_trained, _TOPICS, directory=False, mixtures=True),
     "word2vec": Format(write_word2vec, _FACTORS, directory=True),
     "pyldavis": Format(write_pyldavis, _TOPICS, directory=False),
     "gensim": Format(write_gensim, _TOPICS, directory=True),
@@ -55,9 +59,16 @@ IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
 }
 
 
-def export(run: Path, out: Path, name: str, *, overwrite: bool = False) -> int:
-    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError."""
+def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
+    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError.
+
+    top: of mixtures, only the largest topics of each document.
+    """
     form = _named(FORMATS, name)
+    if form.mixtures:
+        check_format(out)
+    elif top is not None:
+        raise RequestError(f"--top is not for --format {name}", "It is for --format mixtures; leave it out.")
     model = open_any_model(run)
     if not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
@@ -65,7 +76,7 @@ def export(run: Path, out: Path, name: str, *, overwrite: bool = False) -> int:
     require_new(out, overwrite=overwrite)
     if form.directory and out.exists():
         raise RequestError(f"{out} exists: --format {name} writes several files", "Choose another name, or remove it.")
-    more: list[Any] = [_tokens(run)] if form.tokens else []
+    more: list[Any] = [_tokens(run)] if form.tokens else [out.suffix, top] if form.mixtures else []
     with disk_errors(out), publish_directory(out) if form.directory else publish(out) as beside:
         form.write(model, beside, *more)
     return sum(file.stat().st_size for file in (out.iterdir() if form.directory else [out]))

@@ -1,20 +1,24 @@
 """Models as tables in Parquet, by pyarrow.
 
-of topics    topics.parquet (topic, alpha, tokens); words.parquet (word, topic, count, probability of the word in the
-             topic); documents.parquet (document, topic, count, share of the topic in the document); rows that are 0
-             are left out
+of topics    topics.parquet (topic, alpha, tokens, and unlisted: the probability in the topic of each word that is not
+             listed with it); words.parquet (word, topic, count, probability of the word in the topic);
+             documents.parquet (document, tokens, topic, count, share of the topic in the document's trained mixture).
+             Words and documents are listed with the topics of their tokens. What is left of a document's mixture, the
+             share of all other topics together, stands under topic -1: the shares of each document sum to 1
 of factors   rows.parquet and columns.parquet (name, bias, entries, factors)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.store import parts
 from samplers.factorization.model import Factorization, Side
 from samplers.topics.model import Rows, TopicModel, row_numbers
 
@@ -23,20 +27,37 @@ _RUN = 1 << 18  # rows that are written together
 
 def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
     """Write the tables of a model into an empty directory; raises RequestError if pyarrow is not installed."""
-    arrow = _arrow()
     if isinstance(model, Factorization):
         for name, side in (("rows", model.rows), ("columns", model.columns)):
-            _write(arrow, directory / f"{name}.parquet", _of_side(arrow, side))
+            write_table(directory / f"{name}.parquet", _of_side(side))
         return
     totals = model.topic_counts + model.vocabulary_size * model.beta
-    lengths = np.bincount(row_numbers(model.documents), model.documents.counts, model.documents.offsets.size - 1)
     topics = {"topic": np.arange(model.topics), "alpha": model.alpha / model.states, "tokens": model.topic_counts}
-    _write(arrow, directory / "topics.parquet", iter([topics]))
-    _write(arrow, directory / "words.parquet", _of_words(model, totals))
-    _write(arrow, directory / "documents.parquet", _of_documents(model, lengths + model.alpha.sum()))
+    write_table(directory / "topics.parquet", iter([topics | {"unlisted": model.beta / totals}]))
+    write_table(directory / "words.parquet", _of_words(model, totals))
+    write_table(directory / "documents.parquet", _of_documents(model))
 
 
-def _arrow() -> Any:
+def write_table(path: Path, batches: Iterator[dict[str, Any]]) -> None:
+    """Write batches of columns, at least one; an array (n, m) becomes a column of lists."""
+    arrow, writer = require_arrow(), None
+    for batch in batches:
+        table = arrow.table({name: _column(arrow, values) for name, values in batch.items()})
+        writer = writer or arrow.parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer:
+        writer.close()
+
+
+def _column(arrow: Any, values: Any) -> Any:
+    if getattr(values, "ndim", 1) == 1:
+        return values
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(flat), values.shape[1])
+
+
+def require_arrow() -> Any:
+    """pyarrow; raises RequestError if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -44,32 +65,39 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _write(arrow: Any, path: Path, batches: Iterator[dict[str, Any]]) -> None:
-    writer = None
-    for batch in batches:
-        table = arrow.table(batch)
-        writer = writer or arrow.parquet.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    if writer:
-        writer.close()
-
-
 def _of_words(model: TopicModel, totals: np.ndarray) -> Iterator[dict[str, Any]]:
     for words, topics, counts in _entries(model.words, model.vocabulary()):
         yield {"word": words, "topic": topics, "count": counts, "probability": (counts + model.beta) / totals[topics]}
 
 
-def _of_documents(model: TopicModel, totals: np.ndarray) -> Iterator[dict[str, Any]]:
-    names = model.document_names() or list(map(str, range(model.documents.offsets.size - 1)))
-    rows = row_numbers(model.documents)
-    for first, (documents, topics, counts) in enumerate(_entries(model.documents, names)):
-        mine = rows[first * _RUN : first * _RUN + topics.size]
-        yield {
-            "document": documents,
-            "topic": topics,
-            "count": counts,
-            "share": (counts + model.alpha[topics]) / totals[mine],
-        }
+def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
+    """The rows of some documents at a time, at least once."""
+    names = model.document_names()
+    ends = model.documents.offsets + np.arange(model.documents.offsets.size)  # a document has one row more than topics
+    for first, last in list(pairwise(parts(ends, _RUN).tolist())) or [(0, 0)]:
+        rows, columns = _mixtures(model, first, last)
+        numbers = (first + rows).tolist()
+        yield {"document": [names[row] if names else str(row + 1) for row in numbers], **columns}
+
+
+def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The rows of documents first, ..., last - 1: for each the number of its document, from 0, and the columns.
+
+    A document's topics come first, then -1 for the rest of its mixture.
+    """
+    offsets = model.documents.offsets[first : last + 1]
+    topics, counts = (array[offsets[0] : offsets[-1]] for array in model.documents[1:])
+    sizes = np.diff(offsets) + 1
+    rows, rests = np.repeat(np.arange(sizes.size), sizes), np.cumsum(sizes) - 1
+    topic, count, share = np.full(rows.size, -1, np.int32), np.zeros(rows.size, counts.dtype), np.zeros(rows.size)
+    listed = np.ones(rows.size, bool)
+    listed[rests] = False
+    topic[listed], count[listed] = topics, counts
+    tokens = np.bincount(rows, count, sizes.size)
+    share[listed] = (counts + model.alpha[topics]) / (tokens + model.alpha.sum())[rows[listed]]
+    share[rests] = np.maximum(1.0 - np.bincount(rows, share, sizes.size), 0.0)
+    lengths = np.rint(tokens / model.states).astype(np.int64)
+    return rows, {"tokens": lengths[rows], "topic": topic, "count": count, "share": share}
 
 
 def _entries(rows: Rows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
@@ -80,13 +108,12 @@ def _entries(rows: Rows, names: Sequence[str]) -> Iterator[tuple[list[str], np.n
         yield [names[row] for row in numbers[run].tolist()], rows.topics[run].astype(np.int32), rows.counts[run]
 
 
-def _of_side(arrow: Any, side: Side) -> Iterator[dict[str, Any]]:
+def _of_side(side: Side) -> Iterator[dict[str, Any]]:
     for first in range(0, len(side), _RUN):
         run = slice(first, first + _RUN)
-        factors = np.ascontiguousarray(side.factors[run])
         yield {
             "name": [str(name) for name in side.names[run]],
             "bias": side.biases[run],
             "entries": side.entries[run],
-            "factors": arrow.FixedSizeListArray.from_arrays(arrow.array(factors.reshape(-1)), factors.shape[1]),
+            "factors": side.factors[run],
         }

@@ -9,6 +9,10 @@ distribution", 2000, eq. 55) maximises such a likelihood; no round of it lowers 
 
 The sums go over histograms of the counts, as in Wallach ("Structured topic models for language", 2008, section 2.3):
 whole numbers, so that they do not depend on the order in which they were gathered.
+
+Weights are kept within bounds, because some corpora say nothing of a weight, and the likelihood then has its maximum at
+0 or at infinity: alpha_k of a topic without tokens; beta where every word occurs once. Without bounds the sampler
+follows such an estimate, and the next one goes further.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ import numpy as np
 
 from blocks.compiled import kernel
 
-LEAST, MOST = 1e-6, 1e6  # a prior's weight stays between them: a topic without tokens would get 0
+LEAST_ALPHA, MOST_ALPHA = 0.01, 100.0  # of all topics together; of one topic
+LEAST_BETA, MOST_BETA = 1e-6, 1.0
 TOLERANCE = 1e-6  # relative change of every weight at which the fixed point is found
 MOST_ROUNDS = 200
 COUNT = np.uint64(0xFFFFFFFF)
@@ -47,6 +52,35 @@ class Observed(NamedTuple):
     times: np.ndarray
     totals: np.ndarray
     total_times: np.ndarray
+
+
+class Bounds(NamedTuple):
+    """Between which each weight of an estimated prior stays."""
+
+    least: float
+    most: float
+
+    def including(self, weights: np.ndarray) -> Bounds:
+        """Widened to include the weights that a training was given."""
+        return Bounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
+
+
+def alpha_bounds(topics: int) -> Bounds:
+    """Of the alpha of a topic. The smallest depends on K, as the default alpha does."""
+    return Bounds(LEAST_ALPHA / topics, MOST_ALPHA)
+
+
+BETA_BOUNDS = Bounds(LEAST_BETA, MOST_BETA)
+
+
+def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]:
+    """What to say of the weights, float64 (P,), of a prior that are at a bound, by the name of the bound."""
+    found = {}
+    for which, bound in (("smallest", bounds.least), ("largest", bounds.most)):
+        if count := int(np.count_nonzero(weights == bound)):
+            whose = f" of {count:,} of {weights.size:,} topics" if weights.size > 1 else ""
+            found[f"{which} {name}"] = f"{name}{whose} is at the {which} value that an estimate may have, {bound:g}"
+    return found
 
 
 def histogram(values: np.ndarray) -> Histogram:
@@ -122,11 +156,11 @@ def digamma_rise(counts, times, weight):
 
 
 @kernel
-def improve_prior(prior, outcomes, observed):
+def improve_prior(prior, outcomes, observed, bounds):
     """One round of Minka's fixed point; returns the largest relative change.
 
     prior: float64 (P,), changed: a weight for each of the outcomes, or (1,) for all of them alike. observed: Observed,
-    with the counts of P parameters.
+    with the counts of P parameters. bounds: Bounds.
     """
     share = outcomes / prior.size
     fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)
@@ -134,16 +168,16 @@ def improve_prior(prior, outcomes, observed):
     for k in range(prior.size):
         mine = slice(observed.starts[k], observed.starts[k + 1])
         rise = digamma_rise(observed.counts[mine], observed.times[mine], prior[k])
-        weight = min(max(prior[k] * rise / fall, LEAST), MOST)
+        weight = min(max(prior[k] * rise / fall, bounds.least), bounds.most)
         largest = max(largest, abs(weight - prior[k]) / prior[k])
         prior[k] = weight
     return largest
 
 
-def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed) -> np.ndarray:
+def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed, bounds: Bounds) -> np.ndarray:
     """The prior at which the fixed point that begins at `prior` ends, see `improve_prior`; at most MOST_ROUNDS."""
     fitted = np.array(prior, np.float64)
     for _ in range(MOST_ROUNDS):
-        if improve_prior(fitted, outcomes, observed) <= TOLERANCE:
+        if improve_prior(fitted, outcomes, observed, bounds) <= TOLERANCE:
             break
     return fitted

@@ -11,6 +11,7 @@ from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged
 from samplers.lda.held_out import held_out_likelihood, present_model
+from samplers.lda.program import Lda
 
 
 class LdaObserver:
@@ -23,9 +24,11 @@ class LdaObserver:
         entry = self._settings["held_out"]
         name = "the held-out dataset that the run was started with"
         self._held_out = remembered_dataset(entry, name, Dataset) if entry and first else None
+        self._bounds_logged: set[str] = set()
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        self._log_bounds(engine, line["iteration"])
         if self._is_due(line["iteration"]):
             keep_state(engine, self._run.path, line["iteration"], self._settings["average"], self._every)
         if self._settings["held_out"]:
@@ -36,6 +39,15 @@ class LdaObserver:
             values = evaluations([*self._run.metrics(), line | found], self._every, self._run.config["extended_at"])
             found |= {"converged": True} if has_converged(values, self._settings["average"]) else {}
         return found
+
+    def _log_bounds(self, engine: StaticEngine, iteration: int) -> None:
+        """Say in log.txt, once, that an estimated prior is at a bound."""
+        if not isinstance(engine.program, Lda):
+            return
+        for bound, message in engine.program.bounds_met(iteration, engine.arrays).items():
+            if bound not in self._bounds_logged:
+                self._bounds_logged.add(bound)
+                self._run.log(f"iteration {iteration}: {message}")
 
     def _is_due(self, iteration: int) -> bool:
         """Whether a state may be one of those that are averaged in the end."""

@@ -77,6 +77,8 @@ class Lda(StaticProgram):
         self.topics, self.seed = topics, seed
         self.first_alpha, self.first_beta = np.atleast_1d(np.asarray(alpha, np.float64)), float(beta)
         self.optimize_every, self.burn_in = optimize_every, burn_in
+        self.alpha_bounds = hyperparameters.alpha_bounds(topics).including(self.first_alpha)
+        self.beta_bounds = hyperparameters.BETA_BOUNDS.including(np.array([beta]))
         if optimize_every:
             self.first_alpha = np.broadcast_to(self.first_alpha, topics)
         self._scratch: groups.Scratch | None = None
@@ -189,7 +191,7 @@ class Lda(StaticProgram):
                     self.update(Job(phase.name, 0, stage, part, *where, shared, delta, stream, passage))
         self._scratch = None
         observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
-        hyperparameters.fit_prior(np.ones(1), 2, observed)
+        hyperparameters.fit_prior(np.ones(1), 2, observed, self.beta_bounds)
 
     def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
         """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
@@ -223,9 +225,17 @@ class Lda(StaticProgram):
         )
         documents = hyperparameters.observed_documents(rows, lengths, self.topics)
         words = hyperparameters.observed_words(counts, shared["topic_counts"])
-        shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents)
-        shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], self.dataset.vocabulary_size, words)
+        vocabulary = self.dataset.vocabulary_size
+        shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents, self.alpha_bounds)
+        shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], vocabulary, words, self.beta_bounds)
         self._refresh_priors(shared)
+
+    def bounds_met(self, iteration: int, shared: Arrays) -> dict[str, str]:
+        """After so many iterations: what to say of estimated priors that are at a bound, by the name of the bound."""
+        if not self.optimize_every or iteration <= max(self.burn_in, 1):
+            return {}
+        met = hyperparameters.bounds_met
+        return met("alpha", shared["alpha"], self.alpha_bounds) | met("beta", shared["beta"], self.beta_bounds)
 
     def _refresh_priors(self, shared: Arrays) -> None:
         alpha = shared["alpha"]

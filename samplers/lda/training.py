@@ -95,6 +95,8 @@ def train_lda(
     if stop_when_converged:
         check_convergence(iterations, evaluate_every)
     dataset = Dataset(data)
+    if not dataset.tokens:
+        raise RequestError(f"{data} has no tokens: there is nothing to train on", "Choose a dataset that has words.")
     given = {"mh_steps": mh_steps, "proposal": proposal, "update": update, "start": start}
     given |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
     if sampler == "auto":

@@ -96,13 +96,13 @@ def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
     return [(other, round(float(correlations[other]), 3)) for other in order[:NEIGHBOURS] if correlations[other] > 0]
 
 
-def _documents(model: Model, order: np.ndarray) -> list[list[tuple[str, float]]]:
-    """The names of the documents in which each topic weighs most, with its share of them."""
-    names = model.document_names()
+def _documents(model: Model, order: np.ndarray) -> list[list[tuple[str, float, int]]]:
+    """The names of the documents in whose trained mixtures each topic weighs most, its share of them, their tokens."""
+    names, lengths = model.document_names(), model.document_lengths()
     rows, weights = top_entries(model.documents, model.alpha, DOCUMENTS, per_row=True)
     return [
         [
-            (names[row] if names else f"document {row + 1:,}", round(weight, 4))
+            (names[row] if names else f"document {row + 1:,}", round(weight, 4), int(lengths[row]))
             for row, weight in zip(rows[k].tolist(), weights[k].tolist(), strict=True)
             if row >= 0
         ]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel, reordered_kernel
+from blocks.compiled import inlined, kernel, reordered_kernel
 from ooc.streams import bits
 
 LEAST_EVIDENCE = 0.05
@@ -237,12 +237,7 @@ def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         active, expected = fold_in(words[:size], times[:size], model, scratch)
-        total = expected.sum() + mass
-        row = mixtures[rows[d]]
-        for k in range(row.size):
-            row[k] = model.alpha[k] / total
-        for a in range(active.size):
-            row[active[a]] += expected[a] / total
+        set_mixture(mixtures[rows[d]], active, expected, model.alpha, expected.sum() + mass)
 
 
 @kernel
@@ -255,24 +250,70 @@ def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
     mass = model.alpha.sum()
-    place = scratch.place
     by_prior = np.argsort(-model.alpha, kind="mergesort")
-    top = topics.shape[1]
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         active, expected = fold_in(words[:size], times[:size], model, scratch)
-        total = expected.sum() + mass
-        # A topic with no count of its own can only be among the first T by its prior.
-        place[active] = 0
-        rest = np.array([k for k in by_prior[: top + active.size] if place[k] < 0])[:top]
-        place[active] = -1
-        candidates = np.concatenate((active, rest))
-        share = model.alpha[candidates]
-        share[: active.size] += expected
-        order = np.argsort(-share, kind="mergesort")[:top]
-        for t in range(top):
-            topics[rows[d], t] = candidates[order[t]]
-            weights[rows[d], t] = share[order[t]] / total
+        best = topics[rows[d]], weights[rows[d]]
+        set_top_topics(best, active, expected, model.alpha, expected.sum() + mass, by_prior, scratch.place)
+
+
+@kernel
+def trained_mixtures(offsets, topics, counts, alpha, mixtures):
+    """Topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of D documents whose counts are known.
+
+    offsets: int64 (D+1,), topics and counts: sparse rows n_kd. alpha: float64 (K,). mixtures: float32 (D, K), set.
+    """
+    mass = alpha.sum()
+    for d in range(offsets.size - 1):
+        mine = slice(offsets[d], offsets[d + 1])
+        set_mixture(mixtures[d], topics[mine], counts[mine], alpha, counts[mine].sum() + mass)
+
+
+@kernel
+def trained_top_topics(offsets, topics, counts, alpha, top_topics, weights):
+    """The largest entries of the topic mixtures, as `trained_mixtures` computes them, largest first.
+
+    top_topics: uint32 (D, T) and weights: float32 (D, T), set.
+    """
+    mass = alpha.sum()
+    by_prior = np.argsort(-alpha, kind="mergesort")
+    place = np.full(alpha.size, -1, np.int32)
+    for d in range(offsets.size - 1):
+        mine = slice(offsets[d], offsets[d + 1])
+        active, known = topics[mine].astype(np.int64), counts[mine].astype(np.float64)
+        set_top_topics((top_topics[d], weights[d]), active, known, alpha, known.sum() + mass, by_prior, place)
+
+
+@inlined
+def set_mixture(mixture, active, counts, alpha, total):
+    """Set a document's mixture, float32 (K,). active, counts: (A,), topics with counts, and these. total: N + abar."""
+    for k in range(mixture.size):
+        mixture[k] = alpha[k] / total
+    for a in range(active.size):
+        mixture[active[a]] += counts[a] / total
+
+
+@kernel
+def set_top_topics(best, active, counts, alpha, total, by_prior, place):
+    """Set a document's largest topics, uint32 (T,), and their shares, float32 (T,): the two of `best`.
+
+    active: int64 (A,), counts: float64 (A,), total: see `set_mixture`. by_prior: int64 (K,), all topics by descending
+    alpha. place: int32 (K,), all -1, and left so.
+    """
+    topics, weights = best
+    top = topics.size
+    # A topic with no count of its own can only be among the first T by its prior.
+    place[active] = 0
+    rest = np.array([k for k in by_prior[: top + active.size] if place[k] < 0])[:top]
+    place[active] = -1
+    candidates = np.concatenate((active, rest))
+    share = alpha[candidates]
+    share[: active.size] += counts
+    order = np.argsort(-share, kind="mergesort")[:top]
+    for t in range(top):
+        topics[t] = candidates[order[t]]
+        weights[t] = share[order[t]] / total
 
 
 @kernel

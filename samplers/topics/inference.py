@@ -12,11 +12,11 @@ import numpy as np
 from blocks.compiled import prepare
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
-from blocks.files import allocate
 from ooc.streams import stream_key
 from samplers.topics import fold_in
 from samplers.topics.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
 from samplers.topics.left_to_right import left_to_right_likelihood
+from samplers.topics.mixtures import Output, allocate_mixtures, mapped
 from samplers.topics.model import Model, Rows, TopicModel, read_only
 
 ATTACH = "samplers.topics.inference:attach"
@@ -27,15 +27,14 @@ _MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time 
 class Task(NamedTuple):
     """What the workers do with documents: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: (path, dtype, columns) of the flat files that hold the mixtures, a row for each document. particles: of
-    "left-to-right".
+    outputs: the files that hold the mixtures. particles: of "left-to-right".
     """
 
     model: str
     dataset: str
     kind: str
     seed: int = 0
-    outputs: tuple[tuple[str, str, int], ...] = ()
+    outputs: tuple[Output, ...] = ()
     particles: int = 0
 
 
@@ -76,10 +75,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
     """Load the model and return what handles a part; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
-    outputs = [
-        np.asarray(np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)))
-        for path, dtype, columns in task.outputs
-    ]
+    outputs = mapped(task.outputs, dataset.documents)
     prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}-{topics.counts.dtype}", lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
     return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
@@ -161,24 +157,35 @@ def left_to_right(
 def infer(
     model: Model, dataset: Dataset, directory: Path, *, workers: int, top: int | None = None, quiet: bool = False
 ) -> list[np.ndarray]:
-    """Topic mixtures of all documents of a dataset, in their original order.
+    """Folded-in topic mixtures of all documents of a dataset, in their original order.
+
+    The words' topics are those of the model; a document's are found from its words, see `samplers.topics.fold_in`. Of a
+    document that the model was trained on this is another mixture than the trained one, see
+    `samplers.topics.mixtures.trained`; of a document without words it is the prior.
 
     directory: an existing one for the flat files that hold the result. Returns [mixtures], float32 (D, K), mapped; or,
     given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
     """
     check_vocabulary(model, dataset)
-    if top is not None and not 1 <= top <= model.topics:
-        raise RequestError(f"--top {top}: the model has {model.topics} topics")
-    kinds = (
-        [("mixtures", "float32", model.topics)]
-        if top is None
-        else [("topics", "uint32", top), ("weights", "float32", top)]
-    )
-    outputs = tuple((str(directory / name), dtype, columns) for name, dtype, columns in kinds)
-    for path, dtype, columns in outputs:
-        allocate(Path(path), dataset.documents * columns * np.dtype(dtype).itemsize)
-    arrays = [np.memmap(path, dtype, "r+", shape=(dataset.documents, columns)) for path, dtype, columns in outputs]
+    outputs = allocate_mixtures(directory, dataset.documents, model.topics, top)
     task = Task(str(model.path), str(dataset.path), "infer", outputs=outputs)
     for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer", quiet=quiet):
         pass
-    return list(arrays)
+    return mapped(outputs, dataset.documents)
+
+
+def facts(dataset: Dataset, tokens: np.ndarray) -> dict[str, int]:
+    """What to say of documents whose mixtures were found; tokens: int64 (D,), of each.
+
+    How many documents, empty ones and tokens there are, and how many tokens ingestion left out.
+    """
+    made = dataset.manifest["made"]
+    dropped = [each.get("dropped", {}) for each in (made, *made.get("appended", []))]
+    left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}
+    return {
+        "documents": dataset.documents,
+        "empty_documents": int(np.count_nonzero(tokens == 0)),
+        "tokens": dataset.tokens,
+        "unknown_tokens": left_out["unknown"],
+        "stop_words": left_out["stop_words"],
+    }

@@ -1,62 +1,160 @@
-"""Writing the topic mixtures of documents, row by row, as .npz, .csv or .jsonl."""
+"""Topic mixtures of documents: those that a model was trained with, and the files that any are written to.
+
+Of a document of the training there are two mixtures theta_k = (n_k + alpha_k) / (N + abar). In the trained one n_k
+counts the document's tokens by the topics that training ended with (the mean over states, of an averaged model); in
+the folded-in one of `samplers.topics.inference` it is the expectation under the trained topics of words. Of a document
+without tokens both are the prior, alpha_k / abar.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.files import publish
+from blocks.files import allocate, disk_errors, publish, scratch_directory
 from blocks.npz import write_npz
+from samplers.interchange.parquet import require_arrow, write_table
+from samplers.topics import fold_in
+from samplers.topics.model import TopicModel, read_only
 
-FORMATS = (".npz", ".csv", ".jsonl")
+FORMATS = (".npz", ".csv", ".jsonl", ".parquet")
+_RUN = 1 << 20  # numbers of a table that are written together
+
+
+class Output(NamedTuple):
+    """A flat file of a row for each document."""
+
+    path: str
+    dtype: str
+    columns: int
+
+
+def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | None) -> tuple[Output, ...]:
+    """Make the files of mixtures float32 (D, K), or of topics uint32 and weights float32 (D, top). Raises RequestError
+    unless the model has `top` topics."""
+    if top is not None and not 1 <= top <= topics:
+        raise RequestError(f"--top {top}: the model has {topics} topics")
+    kinds = [("mixtures", "float32")] if top is None else [("topics", "uint32"), ("weights", "float32")]
+    outputs = tuple(Output(str(directory / name), dtype, top or topics) for name, dtype in kinds)
+    for path, dtype, columns in outputs:
+        allocate(Path(path), documents * columns * np.dtype(dtype).itemsize)
+    return outputs
+
+
+def mapped(outputs: Sequence[Output], documents: int) -> list[np.ndarray]:
+    """The arrays of files, (D, columns), to be written and read."""
+    return [np.asarray(np.memmap(path, dtype, "r+", shape=(documents, columns))) for path, dtype, columns in outputs]
+
+
+def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[np.ndarray]:
+    """Trained topic mixtures of the documents of the training, as `samplers.topics.inference.infer` returns others."""
+    documents = model.documents.offsets.size - 1
+    if not documents:
+        raise RequestError("the model has no topics of documents", "It was imported without the documents.")
+    arrays = mapped(allocate_mixtures(directory, documents, model.topics, top), documents)
+    kernel = fold_in.trained_mixtures if top is None else fold_in.trained_top_topics
+    kernel(*map(read_only, (*model.documents, model.alpha)), *arrays)
+    return arrays
+
+
+def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = None) -> None:
+    """Write the trained mixtures of a model, see `write_mixtures`."""
+    with scratch_directory(path) as scratch:
+        write_mixtures(path, suffix, trained(model, scratch, top), model.document_lengths(), model.document_names())
+
+
+def publish_trained(model: TopicModel, path: Path, top: int | None = None) -> None:
+    """Publish a file of the trained mixtures of a model in the format that its ending stands for."""
+    check_format(path)
+    with disk_errors(path), publish(path) as beside:
+        write_trained(model, beside, path.suffix, top)
 
 
 def check_format(path: Path) -> None:
-    """Raise RequestError unless the ending of a file's name says how to write it."""
+    """Raise RequestError unless the ending of a file's name says how to write it, and what that needs is installed."""
     if path.suffix not in FORMATS:
         raise RequestError(f"{path}: its ending does not say how to write it", f"Use one of {', '.join(FORMATS)}.")
+    if path.suffix == ".parquet":
+        require_arrow()
 
 
-def write_mixtures(path: Path, result: list[np.ndarray], names: list[str] | None) -> None:
-    """Write what `samplers.topics.inference.infer` returned, as the ending of the path says.
+def write_mixtures(
+    path: Path, suffix: str, result: list[np.ndarray], tokens: np.ndarray, names: Sequence[str] | None
+) -> None:
+    """Write mixtures in the format that a suffix stands for.
 
-    .npz: mixtures float32 (D, K), or topics uint32 (D, T) and weights float32 (D, T); and names (D,) if there are any.
-    .csv: a header, then a line for each document: name and K weights, or name and T pairs of topic and weight.
-    .jsonl: {"name": ..., "mixture": [...]} or {"name": ..., "topics": [...], "weights": [...]}.
+    result: what `trained` or `infer` returned. tokens: int64 (D,), tokens of each document. names: of documents, None
+    for their numbers from 1 on.
+
+    .npz: tokens int64 (D,); mixtures float32 (D, K), or topics uint32 (D, T), weights float32 (D, T) and rest float32
+    (D,), what is missing to 1; and names (D,) if there are any.
+    .csv: a header, then a line for each document: name, tokens and K weights, or T pairs of topic and weight, and rest.
+    .jsonl: {"name": ..., "tokens": ..., "mixture": [...]} or {..., "topics": [...], "weights": [...], "rest": ...}.
+    .parquet: the same columns as .jsonl.
     """
-    check_format(path)
-    keys = ["mixtures"] if len(result) == 1 else ["topics", "weights"]
-    if path.suffix == ".npz":
-        arrays = dict(zip(keys, result, strict=True))
+    columns: dict[str, np.ndarray] = {"tokens": tokens}
+    if len(result) == 1:
+        columns["mixture"] = result[0]
+    else:
+        rest = 1.0 - result[1].sum(axis=1, dtype=np.float64)
+        columns |= {"topics": result[0], "weights": result[1], "rest": np.maximum(rest, 0.0).astype(np.float32)}
+    if suffix == ".npz":
+        arrays = {"mixtures" if name == "mixture" else name: array for name, array in columns.items()}
         write_npz(path, arrays | ({"names": np.array(names)} if names else {}))
-        return
-    with publish(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        if path.suffix == ".jsonl":
-            for name, *values in _rows(result, names):
-                fields = zip(["mixture"] if len(keys) == 1 else keys, values, strict=True)
-                file.write(json.dumps({"name": name, **dict(fields)}, ensure_ascii=False) + "\n")
-            return
-        writer = csv.writer(file)
-        columns = range(result[0].shape[1])
-        if len(result) == 1:
-            writer.writerow(["name", *(f"topic_{k}" for k in columns)])
-            writer.writerows([name, *mixture] for name, mixture in _rows(result, names))
-        else:
-            writer.writerow(["name", *(f"{key}_{t + 1}" for t in columns for key in ("topic", "weight"))])
-            for name, topics, weights in _rows(result, names):
-                pairs = zip(topics, weights, strict=True)
-                writer.writerow([name, *(value for pair in pairs for value in pair)])
+    elif suffix == ".parquet":
+        write_table(path, _runs(columns, names))
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            if suffix == ".jsonl":
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(columns, names))
+            else:
+                writer = csv.writer(file)
+                writer.writerow(["name", *_header(columns)])
+                writer.writerows(_line(row) for row in _rows(columns, names))
 
 
-def _rows(result: list[np.ndarray], names: list[str] | None) -> Iterator[list]:
-    for row in range(result[0].shape[0]):
-        values = [
-            [round(value, 6) if isinstance(value, float) else value for value in array[row].tolist()]
-            for array in result
-        ]
-        yield [names[row] if names else str(row + 1), *values]
+def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """Some documents at a time: their names and the rows of the columns."""
+    documents = columns["tokens"].size
+    step = max(1, _RUN // sum(array.size // documents for array in columns.values()))
+    for first in range(0, documents, step):
+        run = slice(first, min(first + step, documents))
+        yield {
+            "name": names[run] if names else [str(row + 1) for row in range(run.start, run.stop)],
+            **{name: array[run] for name, array in columns.items()},
+        }
+
+
+def _rows(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """One document at a time, with numbers of 6 digits: rounded to so many places, small shares would be lost."""
+    for run in _runs(columns, names):
+        values = [run["name"], *(array.tolist() for array in list(run.values())[1:])]
+        for row in zip(*values, strict=True):
+            yield {name: _short(value) for name, value in zip(run, row, strict=True)}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _header(columns: dict[str, np.ndarray]) -> list[str]:
+    if "mixture" in columns:
+        return ["tokens", *(f"topic_{k}" for k in range(columns["mixture"].shape[1]))]
+    pairs = (f"{name}_{t + 1}" for t in range(columns["topics"].shape[1]) for name in ("topic", "weight"))
+    return ["tokens", *pairs, "rest"]
+
+
+def _line(row: dict[str, Any]) -> list[Any]:
+    if "mixture" in row:
+        return [row["name"], row["tokens"], *row["mixture"]]
+    pairs = chain.from_iterable(zip(row["topics"], row["weights"], strict=True))
+    return [row["name"], row["tokens"], *pairs, row["rest"]]

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.writer import write_lines
 from blocks.errors import RequestError, WorkFailed
@@ -89,8 +90,12 @@ class TopicModel:
         shares[self.words.topics, row_numbers(self.words)] += self.words.counts
         return shares / shares.sum(axis=1, keepdims=True)
 
+    def document_lengths(self) -> np.ndarray:
+        """Tokens of each document of the training, int64 (D,)."""
+        return _row_sums(*map(read_only, (self.documents.offsets, self.documents.counts))) // self.states
+
     def document_shares(self) -> np.ndarray:
-        """theta: the share of each topic in each document of the training, float64 (D, K)."""
+        """theta: the trained mixtures of the documents of the training, float64 (D, K)."""
         shares = np.tile(self.alpha, (self.documents.offsets.size - 1, 1))
         shares[row_numbers(self.documents), self.documents.topics] += self.documents.counts
         return shares / shares.sum(axis=1, keepdims=True)
@@ -107,6 +112,16 @@ class TopicModel:
             document_names=self.document_names(),
             states=self.states,
         )
+
+
+@kernel
+def _row_sums(offsets, counts):
+    """Sums of the counts, uint32, of sparse rows that begin at offsets, int64 (n+1,): int64 (n,)."""
+    sums = np.zeros(offsets.size - 1, np.int64)
+    for row in range(sums.size):
+        for entry in range(offsets[row], offsets[row + 1]):
+            sums[row] += counts[entry]
+    return sums
 
 
 def row_numbers(rows: Rows) -> np.ndarray:

@@ -79,9 +79,12 @@ def top_entries(rows: Rows, alpha: np.ndarray, top: int, *, per_row: bool) -> tu
 
 
 def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
-    """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta."""
+    """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta.
+
+    theta is of the trained mixtures, see `samplers.topics.mixtures`.
+    """
     vocabulary = model.vocabulary()
-    names = model.document_names() if documents else None
+    names, lengths = (model.document_names(), model.document_lengths()) if documents else (None, None)
     words, counts = top_entries(model.words, model.alpha, top, per_row=False)
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
     mass = model.vocabulary_size * model.beta
@@ -98,9 +101,14 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
                 if word >= 0
             ],
         }
-        if rows is not None and shares is not None:
+        if rows is not None and shares is not None and lengths is not None:
             topic["documents"] = [
-                {"document": row, "name": names[row] if names else str(row + 1), "weight": share}
+                {
+                    "document": row,
+                    "name": names[row] if names else str(row + 1),
+                    "tokens": int(lengths[row]),
+                    "weight": share,
+                }
                 for row, share in zip(rows[k].tolist(), shares[k].tolist(), strict=True)
                 if row >= 0
             ]
@@ -114,7 +122,10 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
         lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {words}")
-        lines.extend(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']}" for entry in topic.get("documents", ()))
+        lines.extend(
+            f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']} ({entry['tokens']:,} tokens)"
+            for entry in topic.get("documents", ())
+        )
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 

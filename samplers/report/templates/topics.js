@@ -45,8 +45,9 @@ draw("topics").then(views => {
       `${topic.largest.toLocaleString("en")} documents, at least a tenth of ${topic.present.toLocaleString("en")}`;
     element("topic-neighbours").replaceChildren(...topic.neighbours.map(([other, r]) =>
       topicButton(other, `${topics[other].topic}: ${topics[other].top.slice(0, 3).join(", ")} (${r.toFixed(2)})`)));
-    element("topic-documents").replaceChildren(...topic.documents.map(([name, share]) =>
-      made("li", {}, made("span", { className: "note", textContent: `${percent(share, 0)} ` }), name)));
+    element("topic-documents").replaceChildren(...topic.documents.map(([name, share, tokens]) =>
+      made("li", { title: `${tokens.toLocaleString("en")} tokens` },
+        made("span", { className: "note", textContent: `${percent(share, 0)} ` }), name)));
     showWords();
     signal(views, "chosen", slot);
     for (const row of element("topics-table").tBodies[0].rows) row.setAttribute("aria-current", Number(row.dataset.slot) === slot);
