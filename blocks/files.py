@@ -204,7 +204,7 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
-    """Read a JSON file written by `write_json`, which holds the schema version under "schema".
+    """Read a JSON file written by `write_json`, which holds the schema version, up to `schema`, under "schema".
 
     Raises RequestError if it is not there or of another schema, WorkFailed if it is damaged.
     """
@@ -217,9 +217,9 @@ def read_json(path: Path, *, what: str, schema: int) -> dict[str, Any]:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error
     found = content.get("schema") if isinstance(content, dict) else None
-    if found != schema:
+    if found not in range(1, schema + 1):
         raise RequestError(
-            f"{path} has schema version {found}; this version of ooc reads {schema}",
+            f"{path} has schema version {found}; this version of ooc reads {'1' if schema == 1 else f'1 to {schema}'}",
             "Use the version of ooc that wrote it, or make it again.",
         )
     return content
