@@ -98,6 +98,12 @@ class Design(Store):
             return SparseBlock(**arrays)
         return DenseBlock(arrays.pop("values").reshape(-1, self.manifest["rows"]), **arrays)
 
+    def names_of(self, columns: np.ndarray) -> list[str]:
+        """What users call some columns, integers (m,): their names, or numbers if they have none."""
+        names = self.column_names() if columns.size else None
+        first = self.manifest["first_column"]
+        return [names[column] if names else str(first + column) for column in columns.tolist()]
+
     def column_names(self) -> list[str] | None:
         """Names of all columns; None if they go by their numbers, counted from `manifest["first_column"]` on."""
         entry = self.manifest["texts"].get("columns")

@@ -14,6 +14,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.panels import complete
 
 _FAR = 100.0  # times the mean distance from the median: what float32 rounds a nearer column by is below 1e-5 of that
+_ROUNDING = 1e-15  # of a median: no more than the last digits differ, and float32 makes them the same
 _LOOKED_AT = 1001  # values of a column, evenly spaced, that its median is taken of
 
 
@@ -26,7 +27,7 @@ def offset_of(values: np.ndarray) -> float:
         return 0.0
     median = float(np.median(values[:: max(values.size // _LOOKED_AT, 1)]))
     spread = float(np.abs(values - median).mean())
-    if abs(median) <= _FAR * spread:
+    if abs(median) <= _FAR * spread or 0 < spread <= _ROUNDING * abs(median):
         return 0.0
     step = 2.0 ** math.floor(math.log2(spread)) if spread else 0.0
     return round(median / step) * step if step else median
