@@ -64,7 +64,7 @@ def write_design(path: Path, rows: int, columns: int, entries: int) -> Design:
             written.append(write_block(root, number, block))
             file.write_bytes(np.array(moments(block, rows)).data)
         y = signal + _NOISE * signal.std() * random.standard_normal(rows)
-        index = write_index(root, y, columns, files, bounds)
+        index = write_index(root, y, columns, files, bounds, None)
         facts: dict[str, Any] = {"rows": rows, "labels": True, "form": SPARSE, "first_column": 0}
         finish_design(root, **facts, index=index, blocks=written, texts={}, made={"command": "benchmark"})
     return Design(path)

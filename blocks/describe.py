@@ -52,6 +52,7 @@ def _of_design(design: Design) -> dict[str, Any]:
     y = None
     if design.y is not None:
         y = {"low": float(design.y.min()), "high": float(design.y.max()), "mean": float(design.y.mean())}
+    offsets = np.zeros(1) if design.offsets is None else design.offsets
     return {
         "rows": design.rows,
         "columns": design.columns,
@@ -59,8 +60,9 @@ def _of_design(design: Design) -> dict[str, Any]:
         "missing": design.missing,
         "form": design.form,
         "y": y,
-        "empty_columns": int(np.count_nonzero(design.norms == 0)),
+        "empty_columns": int(np.count_nonzero((design.norms == 0) & (offsets == 0))),
         "constant_columns": int(np.count_nonzero(design.deviations == 0)),
+        "offset_columns": int(np.count_nonzero(offsets)),
         "named_columns": "columns" in design.manifest["texts"],
         "block_columns": {"least": int(widths.min()), "most": int(widths.max())},
     }
@@ -146,7 +148,8 @@ def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
     share = facts["entries"] / (facts["rows"] * facts["columns"])
     constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of these all 0"
     yield f"rows        {facts['rows']:,}"
-    yield f"columns     {facts['columns']:,} ({constant})"
+    offsets = f"; {facts['offset_columns']:,} kept as differences from an offset" if facts["offset_columns"] else ""
+    yield f"columns     {facts['columns']:,} ({constant}{offsets})"
     missing = f"; {facts['missing']:,} values are missing" if facts["missing"] else ""
     yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}{missing}"
     y = facts["y"]

@@ -327,7 +327,7 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> dict[str, Any]:
-    """Read the content of a JSON file written by `write_json`, which holds the schema version under "schema".
+    """Read the content of a JSON file that `write_json` wrote: its "schema" is the version, from 1 up to `schema`.
 
     sealed: whether every version wrote a checksum; otherwise a file without one is read, too. Raises RequestError if
     the file is not there or of another schema, WorkFailed if it is damaged or names files outside its directory.
@@ -341,9 +341,9 @@ def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> di
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error
     found = content.get("schema") if isinstance(content, dict) else None
-    if found != schema:
+    if found not in range(1, schema + 1):
         raise RequestError(
-            f"{path} has schema version {found}; this version of ooc reads {schema}",
+            f"{path} has schema version {found}; this version of ooc reads {'1' if schema == 1 else f'1 to {schema}'}",
             "Use the version of ooc that wrote it, or make it again.",
         )
     noted = content.pop("checksum", None)

@@ -9,7 +9,7 @@ from blocks.design.design import Design
 from blocks.files import read_json
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import Samples
-from blocks.store import MANIFEST, SCHEMA
+from blocks.store import MANIFEST
 
 
 def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
@@ -28,4 +28,5 @@ def open_grid(path: Path) -> Dataset | Matrix:
 
 
 def _kind(path: Path) -> str:
-    return read_json(path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)["kind"]
+    """The class of that kind then looks at the schema: designs have the newest of all."""
+    return read_json(path / MANIFEST, what="a dataset made by `ooc ingest`", schema=Design.schema)["kind"]

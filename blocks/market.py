@@ -7,10 +7,9 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.corpus.uci import quoted
 from blocks.design.formats import Market
-from blocks.design.rows import LARGEST, SparseRows
+from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
 from blocks.errors import RequestError
 from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
-from blocks.ratings.transposition import ENTRY
 
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`
 _MEANING = ("value", "row column", "row column value")
@@ -22,13 +21,13 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
     Raises RequestError, with file and line, for a line that is bad.
     """
     text = np.frombuffer(data, np.uint8)
-    found, state = np.empty(data.count(b"\n"), ENTRY), np.zeros(3, np.int64)
+    found, state = np.empty(data.count(b"\n"), WIDE_ENTRY), np.zeros(3, np.int64)
     shape = (form.rows, form.columns, form.fields, line - form.first_line)
     if not read_entries(text, shape, LARGEST, np.empty(3), found, state):
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
     found = found[: state[_FOUND]]
-    return SparseRows(found[found["value"] != 0], found.size, np.empty(0))
+    return SparseRows(found[found["value"].astype(np.float32) != 0], found.size, np.empty(0))
 
 
 def _wrong(line: bytes, form: Market) -> tuple[str, str]:
@@ -51,8 +50,8 @@ def read_entries(text, shape, largest, numbers, found, state):
     """Read entries up to the end of the text, or to a bad line; returns whether it was the end.
 
     text: uint8, whole lines. shape: rows, columns, numbers on a line, and the place of the first line among all.
-    numbers: float64 (3,), work. Filled: found ENTRY (N,). state: int64 (3,): where the next line begins, its number
-    from 0, entries found.
+    numbers: float64 (3,), work. Filled: found WIDE_ENTRY (N,). state: int64 (3,): where the next line begins, its
+    number from 0, entries found.
     """
     rows, columns, fields, place = shape
     at, line, entry = state

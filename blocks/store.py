@@ -17,7 +17,7 @@ from blocks.arrays import map_arrays
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import checksum, disk_errors, read_json
 
-SCHEMA = 1
+SCHEMA = 1  # of most manifests
 MANIFEST = "manifest.json"
 
 
@@ -33,13 +33,14 @@ class Store:
     counted: ClassVar[str]  # what its blocks consist of
     unit: ClassVar[str]  # and these of
     rate: ClassVar[str]  # how metrics call the samples of a second
+    schema: ClassVar[int] = SCHEMA  # the newest of its manifests
     samples: int
     part_size: int
     index: Any  # with `cells` int64 (B, S), samples of each cell
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.manifest = read_json(self.path / MANIFEST, what="a dataset made by `ooc ingest`", schema=SCHEMA)
+        self.manifest = read_json(self.path / MANIFEST, what="a dataset made by `ooc ingest`", schema=self.schema)
         if self.manifest["kind"] != self.kind:
             raise RequestError(f"{self.path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
         self.identity: str = self.manifest["identity"]

@@ -128,7 +128,7 @@ def test_scikit_learn_reads_and_writes_the_same(tmp_path):
     file.seek(0)
     expected, y = load_svmlight_file(file, zero_based=False)
     assert np.array_equal(rows.y, y)
-    assert np.array_equal(rows.entries["value"], expected.data.astype(np.float32))
+    assert np.allclose(rows.entries["value"], expected.data, rtol=1e-15)
     assert np.array_equal(rows.entries["column"], expected.indices)
     assert np.array_equal(rows.entries["row"], np.repeat(np.arange(200), np.diff(expected.indptr)))
 

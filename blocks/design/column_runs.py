@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from blocks.compiled import kernel, unmanaged_kernel
-from blocks.design.design import DenseBlock, SparseBlock
-from blocks.design.panels import complete
+from blocks.design.design import SparseBlock
+from blocks.design.rows import WIDE_ENTRY
 from blocks.design.runs import LANDMARK, Segment
 from blocks.errors import RequestError
 from blocks.ratings.transposition import ENTRY
 
 
 def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
-    """Write ENTRY (N,) by column; returns uint32 landmarks, the column of every `LANDMARK`th entry."""
+    """Write ENTRY or WIDE_ENTRY (N,) by column; returns uint32 landmarks, the column of every `LANDMARK`th entry."""
     keys = entries["column"].astype(np.uint64) << np.uint64(32) | np.arange(entries.size, dtype=np.uint64)
     keys.sort()  # faster than a stable argsort, and the same
     sorted_ = entries[keys & np.uint64(0xFFFFFFFF)]
@@ -29,9 +30,12 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
 
 
 def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
-    """The columns from `first` on that have so many entries each; raises RequestError if an entry stands twice."""
+    """The columns from `first` on that have so many entries each; raises RequestError if an entry stands twice.
+
+    Values are float64 if those of a run are.
+    """
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], np.float32)
+    rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind_of(segments))
     following = offsets[:-1].copy()
     for piece in _pieces(segments, first, counts.size):
         place_entries(piece, following, rows, values)
@@ -44,20 +48,27 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
     return SparseBlock(offsets, rows, values)
 
 
-def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: str) -> DenseBlock:
-    """The same columns with all values of so many rows, which the dtype must be able to hold."""
+def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
+    """The same columns with all values of so many rows, (W, n), which the dtype must be able to hold."""
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
-        values[piece["column"], piece["row"]] = piece["value"]
+        found = piece["value"] if values.dtype == np.float64 else piece["value"].astype(np.float32, copy=False)
+        values[piece["column"], piece["row"]] = found  # of float32, if it becomes int8
     if np.count_nonzero(values) != counts.sum(dtype=np.int64):
         gather_sparse(segments, first, counts)  # names the entry that stands twice
-    return complete(values)
+    return values
+
+
+def kind_of(segments: Sequence[Segment]) -> np.dtype[Any]:
+    """Of the values of runs."""
+    return np.dtype(np.float64 if any(segment.wide for segment in segments) else np.float32)
 
 
 def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.ndarray]:
-    """ENTRY of each run in turn, of so many columns, which are counted from `first` on."""
-    for path, begin, end, place in segments:
-        found = np.fromfile(path, ENTRY, end - begin, offset=ENTRY.itemsize * begin)
+    """The entries of each run in turn, of so many columns, which are counted from `first` on."""
+    for path, wide, begin, end, place in segments:
+        kind = WIDE_ENTRY if wide else ENTRY
+        found = np.fromfile(path, kind, end - begin, offset=kind.itemsize * begin)
         found = found[slice(*np.searchsorted(found["column"], (first, first + width)))]
         found["column"] -= np.uint32(first)
         found["row"] += np.uint32(place)
@@ -68,8 +79,8 @@ def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.
 def place_entries(entries, following, rows, values):
     """Put entries at the ends of their columns.
 
-    entries: ENTRY (N,). following: int64 (W,), where the next entry of each column goes, changed. Filled: rows uint32,
-    values float32.
+    entries: ENTRY or WIDE_ENTRY (N,). following: int64 (W,), where the next entry of each column goes, changed. Filled:
+    rows uint32, values float32 or float64.
     """
     for i in range(entries.size):
         column = entries["column"][i]
@@ -81,7 +92,7 @@ def place_entries(entries, following, rows, values):
 def order_rows(offsets, rows, values):
     """Sort the entries of each column by row where they are not; returns a column and a row that stand twice, or -1s.
 
-    offsets: int64 (W+1,). Changed: rows uint32 (N,), values float32 (N,).
+    offsets: int64 (W+1,). Changed: rows uint32 (N,), values float32 or float64 (N,).
     """
     for column in range(offsets.size - 1):
         begin, end = offsets[column], offsets[column + 1]
@@ -100,5 +111,6 @@ def order_rows(offsets, rows, values):
 
 def warm_up() -> None:
     """Run every kernel once, on next to nothing."""
-    place_entries(np.zeros(1, ENTRY), np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, np.float32))
-    order_rows(np.array([0, 2]), np.array([1, 0], np.uint32), np.zeros(2, np.float32))
+    for kind, dtype in ((ENTRY, np.float32), (ENTRY, np.float64), (WIDE_ENTRY, np.float64)):
+        place_entries(np.zeros(1, kind), np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, dtype))
+        order_rows(np.array([0, 2]), np.array([1, 0], np.uint32), np.zeros(2, dtype))

@@ -2,8 +2,11 @@
 
     manifest.json     counts, the form of the values, the table of blocks, checksums, how it was made: the commit point
     columns.txt       name of column j on line j (UTF-8); absent if columns are known by their numbers
-    index.h5          y, mean, norm and standard deviation of each column, columns of each block
+    index.h5          y, mean, norm and standard deviation of each column, columns of each block; offsets, if any
     blocks/00000.h5   a run of columns, all rows
+
+A column whose values are far from 0 and close together may have an offset, see `blocks.design.offsets`: what the blocks
+hold, and what the moments are of, are the differences from that.
 
 Columns and rows keep the order they have in the inputs. There are no slices.
 """
@@ -17,6 +20,7 @@ import numpy as np
 
 from blocks.store import Store, read_lines
 
+WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
 SPARSE, ONES, FLOATS, GENOTYPES = "sparse", "ones", "float32", "int8"
 FORMS = {
     SPARSE: "sparse, float32",
@@ -43,13 +47,14 @@ class DenseBlock(NamedTuple):
 
 
 class DesignIndex(NamedTuple):
-    """The labels of n rows, and the p columns, all rows of the same weight."""
+    """The labels of n rows, and the p columns as they are stored, all rows of the same weight."""
 
     y: np.ndarray  # float64 (n,); (0,) if there are none
     means: np.ndarray  # float64 (p,)
-    norms: np.ndarray  # float64 (p,), Euclidean, of the columns as they are
+    norms: np.ndarray  # float64 (p,), Euclidean
     deviations: np.ndarray  # float64 (p,), square root of the mean of squared distances from the mean; 0 if constant
     block_bounds: np.ndarray  # int64 (B+1,), first column of each block
+    offsets: np.ndarray = np.empty(0)  # float64 (p,), what was subtracted from each column; (0,) if that is 0 of all
 
 
 class Design(Store):
@@ -57,10 +62,12 @@ class Design(Store):
 
     Attributes besides those of every store: `rows` and `columns`, their numbers; `entries`, values other than zero;
     `missing`, values that count as means; `form`, a key of `FORMS`; `index`, of which `means`, `norms`, `deviations`
-    and `block_bounds` are attributes, too; `y` float64 (n,), or None if there are no labels. A sample is an entry.
+    and `block_bounds` are attributes, too; `offsets` float64 (p,), or None if all are 0; `y` float64 (n,), or None if
+    there are no labels. A sample is an entry.
     """
 
     kind = "design matrix"
+    schema = WITH_OFFSETS
     counted = "columns"
     unit = "entries"
     rate = "samples_per_s"
@@ -76,6 +83,7 @@ class Design(Store):
         self.index = DesignIndex(**self.map(self.manifest["index"]))
         self.means, self.norms, self.deviations = self.index.means, self.index.norms, self.index.deviations
         self.block_bounds = self.index.block_bounds
+        self.offsets = self.index.offsets if self.index.offsets.size else None
         self.y = self.index.y if self.manifest["labels"] else None
 
     @property
@@ -89,6 +97,12 @@ class Design(Store):
         if not self.dense:
             return SparseBlock(**arrays)
         return DenseBlock(arrays.pop("values").reshape(-1, self.manifest["rows"]), **arrays)
+
+    def names_of(self, columns: np.ndarray) -> list[str]:
+        """What users call some columns, integers (m,): their names, or numbers if they have none."""
+        names = self.column_names() if columns.size else None
+        first = self.manifest["first_column"]
+        return [names[column] if names else str(first + column) for column in columns.tolist()]
 
     def column_names(self) -> list[str] | None:
         """Names of all columns; None if they go by their numbers, counted from `manifest["first_column"]` on."""

@@ -24,7 +24,16 @@ from blocks.corpus.ingestion import Bar, names_bytes, no_bar
 from blocks.corpus.messages import Report
 from blocks.corpus.writer import write_lines
 from blocks.design.design import FLOATS, GENOTYPES, ONES, SPARSE, Design
-from blocks.design.messages import BlockToWrite, DesignReading, FromBed, FromPanels, FromRuns, Spilled, moments_file
+from blocks.design.messages import (
+    BlockToWrite,
+    DesignReading,
+    FromBed,
+    FromPanels,
+    FromRuns,
+    Spilled,
+    moments_file,
+    offsets_file,
+)
 from blocks.design.panels import Panel
 from blocks.design.request import DesignRequest, check
 from blocks.design.rows import MOST_ROWS, Facts, not_finite
@@ -37,7 +46,7 @@ from blocks.store import parts
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
-_BYTES_OF_CHUNK = 10  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
+_BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
 _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
 
 
@@ -183,12 +192,14 @@ def _column_bytes(read: Read) -> int:
 
 def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
     """What the workers are to write."""
+    given = Design(request.columns_from).offsets if request.columns_from else None
     runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, Run)]
     panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
     records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others number their rows
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-        block = (str(target.root), number, first, last, read.rows, read.form)
+        mine = None if given is None else given[first:last]
+        block = (str(target.root), number, first, last, read.rows, read.form, mine)
         if request.kind == "plink":
             yield FromBed(*block, request.files()[0])
         elif panels:
@@ -205,7 +216,7 @@ def _finish(
     """Write what stands beside the blocks, and the manifest."""
     moments = [target.spill / moments_file(number) for number in range(len(blocks))]
     y = np.empty(0) if read.y is None else read.y
-    index = write_index(target.root, y, read.columns, moments, bounds)
+    index = write_index(target.root, y, read.columns, moments, bounds, _offsets(target.spill, read.columns, bounds))
     texts = {"columns": write_lines(target.root, "columns.txt", read.names)} if read.names else {}
     shutil.rmtree(target.spill)
     finish_design(
@@ -219,6 +230,16 @@ def _finish(
         texts=texts,
         made=_made(request),
     )
+
+
+def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None:
+    """float64 (p,): the offsets that workers have found for their blocks; None if all are 0."""
+    found: np.ndarray | None = None
+    for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+        if (file := spill / offsets_file(number)).exists():
+            found = np.zeros(columns) if found is None else found
+            found[first:last] = np.fromfile(file)
+    return found
 
 
 def _made(request: DesignRequest) -> dict[str, Any]:

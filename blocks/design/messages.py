@@ -64,7 +64,10 @@ class Spilled(NamedTuple):
 
 @dataclass
 class BlockToWrite:
-    """The columns from `first` to `last` (exclusive) of so many rows. The answer is the manifest entry."""
+    """The columns from `first` to `last` (exclusive) of so many rows. The answer is the manifest entry.
+
+    offsets: float64 (W,), which the columns have in any case where they are not 0; None if all are to be found.
+    """
 
     root: str
     number: int
@@ -72,6 +75,11 @@ class BlockToWrite:
     last: int
     rows: int
     form: str
+    offsets: np.ndarray | None = field(repr=False)
+
+    def given(self, columns: slice) -> np.ndarray | None:
+        """The offsets of some columns, which are counted from the first of the block on."""
+        return None if self.offsets is None else self.offsets[columns]
 
 
 @dataclass
@@ -96,3 +104,8 @@ class FromBed(BlockToWrite):
 def moments_file(number: int) -> str:
     """Where, in the spill directory, the moments of the columns of a block are."""
     return f"moments-{number}"
+
+
+def offsets_file(number: int) -> str:
+    """Where their offsets are; there is none if all are 0."""
+    return f"offsets-{number}"

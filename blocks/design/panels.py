@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,23 +25,40 @@ def write_panel(path: Path, cells: np.ndarray) -> Panel:
     return Panel(str(path), len(cells), str(cells.dtype))
 
 
-def gather(panels: Sequence[Panel], first: int, last: int, dtype: str) -> np.ndarray:
+def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
+    """Of the values of panels, as float32 if that holds them."""
+    return np.dtype(np.float64 if any(panel.dtype == "float64" for panel in panels) else np.float32)
+
+
+def gather(panels: Sequence[Panel], first: int, last: int, dtype: Any) -> np.ndarray:
     """The columns from `first` to `last` (exclusive) of all panels, one after the other: (last - first, n)."""
     values = np.empty((last - first, sum(panel.rows for panel in panels)), dtype)
     place = 0
     for panel in panels:
         column = panel.rows * np.dtype(panel.dtype).itemsize
         found = np.fromfile(panel.path, panel.dtype, panel.rows * (last - first), offset=column * first)
-        values[:, place : place + panel.rows] = found.reshape(last - first, panel.rows)
+        narrow = found if values.dtype == np.float64 else found.astype(np.float32, copy=False)  # before it is int8
+        values[:, place : place + panel.rows] = narrow.reshape(last - first, panel.rows)
         place += panel.rows
     return values
 
 
 def sparse(values: np.ndarray) -> SparseBlock:
-    """The entries other than zero of some columns (W, n)."""
-    columns, rows = np.nonzero(values)
+    """The entries that float32 tells from zero of some columns (W, n)."""
+    columns, rows = np.nonzero(values.astype(np.float32, copy=False))
     offsets = np.searchsorted(columns, np.arange(len(values) + 1))
-    return SparseBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows].astype(np.float32))
+    return SparseBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows])
+
+
+def joined(blocks: Sequence[SparseBlock | DenseBlock]) -> SparseBlock | DenseBlock:
+    """The columns of blocks, one after the other, of which all values are there."""
+    if len(blocks) == 1:
+        return blocks[0]
+    if isinstance(blocks[0], DenseBlock):
+        return complete(np.concatenate([block.values for block in blocks]))
+    sizes = np.concatenate([[0], *(np.diff(block[0]) for block in blocks)])
+    rows, values = (np.concatenate([block[place] for block in blocks]) for place in (1, 2))
+    return SparseBlock(np.cumsum(sizes, dtype=np.int64), rows, values)
 
 
 def complete(values: np.ndarray) -> DenseBlock:

@@ -78,7 +78,7 @@ def _finish(
     target, y = targets[number], np.empty(0) if whole.y is None else whole.y
     own = slice(bounds[number], bounds[number + 1])
     of_blocks = [_moments_file(target, block) for block in range(whole.block_count)]
-    index = write_index(target.root, y[own], whole.columns, of_blocks, whole.block_bounds)
+    index = write_index(target.root, y[own], whole.columns, of_blocks, whole.block_bounds, whole.offsets)
     shutil.rmtree(target.spill)
     known = {name: getattr(whole, name) for name in MOMENTS}
     told = {"identity": whole.identity, "rows": whole.rows, "entries": whole.entries}

@@ -7,16 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.ratings.transposition import ENTRY
 
 LARGEST = float(np.finfo(np.float32).max)  # of a value
 MOST_ROWS = 1 << 32
 MOST_COLUMNS = (1 << 32) - 1
+WIDE_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f8")])
 
 
 class SparseRows(NamedTuple):
     """Entries other than zero of some rows, in any order; and how many rows, or lines of entries, were read."""
 
-    entries: np.ndarray  # ENTRY (N,)
+    entries: np.ndarray  # WIDE_ENTRY (N,)
     records: int
     y: np.ndarray  # float64 (records,), or (0,)
 
@@ -24,7 +26,7 @@ class SparseRows(NamedTuple):
 class DenseRows(NamedTuple):
     """All cells of some rows."""
 
-    cells: np.ndarray  # (R, p), a dtype of at most 32 bits
+    cells: np.ndarray  # (R, p), float64 or a dtype of at most 32 bits
     y: np.ndarray  # float64 (R,), or (0,)
 
 
@@ -37,7 +39,8 @@ class Facts(NamedTuple):
 
 
 def facts_of(values: np.ndarray) -> Facts:
-    """Of all values of some rows, zeros among them or not."""
+    """Of all values of some rows, as float32 holds them, zeros among them or not."""
+    values = values.astype(np.float32) if values.dtype == np.float64 else values
     entries = int(np.count_nonzero(values))
     ones = entries == int(np.count_nonzero(values == 1))
     small = ones or bool(((values >= -127) & (values <= 127) & (np.rint(values) == values)).all())
@@ -45,7 +48,7 @@ def facts_of(values: np.ndarray) -> Facts:
 
 
 def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
-    """Values as float32, or as they are if they have 8 bits; RequestError for one that is not finite there.
+    """Values as float32 or float64, or as they are if they have 8 bits; RequestError for one beyond float32.
 
     place: says where a value stands, given its number in `values`, flattened.
     """
@@ -56,7 +59,25 @@ def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
     if not good.all():
         at = int(np.argmin(good.reshape(-1)))
         raise not_finite(f"{name}, {place(at)}", values.reshape(-1)[at])  # type: ignore[operator]
-    return values.astype(np.float32, copy=False)
+    return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """Values as float32 instead of float64 if that changes none of them."""
+    if values.dtype != np.float64:
+        return values
+    narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values) else values
+
+
+def narrowed_entries(entries: np.ndarray) -> np.ndarray:
+    """WIDE_ENTRY (N,) as ENTRY (N,) if float32 holds all their values."""
+    values = narrowed(entries["value"])
+    if values.dtype == np.float64:
+        return entries
+    narrow = np.empty(entries.size, ENTRY)
+    narrow["row"], narrow["column"], narrow["value"] = entries["row"], entries["column"], values
+    return narrow
 
 
 def not_finite(where: str, value: object) -> RequestError:

@@ -11,9 +11,10 @@ LANDMARK = 512  # entries between two whose columns are known without reading th
 
 
 class Run(NamedTuple):
-    """A file of entries by column; landmarks: uint32, the column of every `LANDMARK`th of them."""
+    """A file of entries by column; landmarks: uint32, the column of every `LANDMARK`th. wide: values are float64."""
 
     path: str
+    wide: bool
     entries: int
     landmarks: np.ndarray
 
@@ -22,6 +23,7 @@ class Segment(NamedTuple):
     """Entries of a run from `begin` to `end` (exclusive), whose rows are counted from row `place` on."""
 
     path: str
+    wide: bool
     begin: int
     end: int
     place: int
@@ -33,4 +35,4 @@ def segments(runs: Sequence[Run], places: Sequence[int], first: int, last: int) 
         begin, end = (LANDMARK * int(mark) for mark in np.searchsorted(run.landmarks, (first, last)))
         begin, end = max(begin - LANDMARK, 0), min(end, run.entries)
         if begin < end:
-            yield Segment(run.path, begin, end, place)
+            yield Segment(run.path, run.wide, begin, end, place)

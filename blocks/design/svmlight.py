@@ -12,10 +12,9 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.corpus.uci import quoted
 from blocks.design.formats import Svmlight
-from blocks.design.rows import LARGEST, SparseRows
+from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
 from blocks.errors import RequestError
 from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
-from blocks.ratings.transposition import ENTRY
 
 _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
@@ -27,7 +26,7 @@ _FORM = "A line is `label index:value index:value ...`."
 def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
     """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
     text = np.frombuffer(data, np.uint8)
-    found, state = np.empty(data.count(b":"), ENTRY), np.zeros(4, np.int64)
+    found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
     labels = np.empty(data.count(b"\n"))
     if not read_rows(text, form.columns, LARGEST, labels, found, state):
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form.columns)
@@ -69,8 +68,8 @@ def _wrong_index(index: int, before: int, columns: int) -> tuple[str, str] | Non
 def read_rows(text, columns, largest, labels, found, state):
     """Read rows up to the end of the text, or to a bad line; returns whether it was the end.
 
-    text: uint8, whole lines. columns, largest: of an index, and of a value. Filled: labels float64 (R,), found ENTRY
-    (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries found.
+    text: uint8, whole lines. columns, largest: of an index, and of a value. Filled: labels float64 (R,), found
+    WIDE_ENTRY (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries found.
     """
     at, line, row, entry = state
     while at < text.size:
@@ -98,7 +97,7 @@ def read_rows(text, columns, largest, labels, found, state):
 def read_pairs(text, at, stop, row, columns, largest, found, entry):
     """Read the pairs of a row that lie between `at` and `stop`.
 
-    found: ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if a pair is bad.
+    found: WIDE_ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if a pair is bad.
     """
     rows, places, values = found["row"], found["column"], found["value"]
     before = 0
@@ -118,5 +117,5 @@ def read_pairs(text, at, stop, row, columns, largest, found, entry):
         if not good or abs(value) > largest:
             return _BAD
         rows[entry], places[entry], values[entry] = row, index - 1, value
-        entry += values[entry] != 0
+        entry += np.float32(value) != 0
         before, at = index, after

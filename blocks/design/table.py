@@ -24,7 +24,7 @@ def read(data: bytes, source: str, line: int, form: Table) -> DenseRows:
     """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
     text = np.frombuffer(data, np.uint8)
     most = data.count(b"\n")
-    cells, y = np.empty((most, form.columns), np.float32), np.empty(most if LABEL in form.places else 0)
+    cells, y = np.empty((most, form.columns)), np.empty(most if LABEL in form.places else 0)
     state = np.zeros(3, np.int64)
     if not read_cells(text, ord(form.separator), np.array(form.places), LARGEST, cells, y, state):
         rest = io.StringIO(data[state[_AT] :].decode("utf-8", "replace"))
@@ -49,7 +49,7 @@ def _wrong(row: list[str], form: Table) -> tuple[str, str]:
 def read_cells(text, separator, places, largest, cells, y, state):
     """Read rows up to the end of the text, or to a bad one; returns whether it was the end.
 
-    text: uint8, whole rows. places: int64 (F,), column of each field, or LABEL or LEFT_OUT. Filled: cells float32
+    text: uint8, whole rows. places: int64 (F,), column of each field, or LABEL or LEFT_OUT. Filled: cells float64
     (R, p), y float64 (R,). state: int64 (3,): where the next row begins, the number of its line from 0, rows found.
     """
     at, line, row = state
@@ -72,7 +72,7 @@ def read_cells(text, separator, places, largest, cells, y, state):
 
 @unmanaged_kernel
 def read_row(text, at, separator, places, largest, cells, y):
-    """Read the row that begins at `at` into cells float32 (p,) and, if it has a label, y float64 (1,).
+    """Read the row that begins at `at` into cells float64 (p,) and, if it has a label, y float64 (1,).
 
     Returns where the next row begins, or -1 if this one is bad, and the line breaks between its quotes.
     """

@@ -29,9 +29,12 @@ from blocks.design.messages import (
     LinesChunk,
     Spilled,
     moments_file,
+    offsets_file,
 )
 from blocks.design.moments import dense_moments, moments, sparse_moments
-from blocks.design.rows import DenseRows, SparseRows, checked, facts_of
+from blocks.design.offsets import differences
+from blocks.design.panels import complete, joined
+from blocks.design.rows import WIDE_ENTRY, DenseRows, SparseRows, checked, facts_of, narrowed, narrowed_entries
 from blocks.design.runs import Run
 from blocks.design.writer import write_block
 from blocks.errors import RequestError
@@ -39,6 +42,8 @@ from blocks.files import disk_errors
 from blocks.ratings.transposition import ENTRY
 
 _BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
+_TURNS = 4  # in which the columns of a block become float32, if they are not yet: all of them would take too much
+_NONE = np.empty(0, np.float32)
 _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
     Svmlight: svmlight.read,
     Market: market.read,
@@ -79,10 +84,11 @@ class DesignWorker:
         def place(at: int) -> str:
             return f"row {chunk.rows[at] + 1}, column {chunk.columns[at] + 1} (counted from 1)"
 
-        entries = np.empty(chunk.rows.size, ENTRY)
+        entries = np.empty(chunk.rows.size, WIDE_ENTRY)
         entries["row"], entries["column"] = chunk.rows, chunk.columns
         entries["value"] = checked(chunk.values, chunk.source, place)
-        return self._leave_entries(chunk.number, SparseRows(entries[entries["value"] != 0], entries.size, np.empty(0)))
+        found = entries[entries["value"].astype(np.float32) != 0]
+        return self._leave_entries(chunk.number, SparseRows(found, entries.size, np.empty(0)))
 
     def _cells(self, chunk: CellsChunk) -> Spilled:
         def place(at: int) -> str:
@@ -94,12 +100,12 @@ class DesignWorker:
     def _leave_entries(self, number: int, rows: SparseRows) -> Spilled:
         columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0
         self._count(rows.entries["column"], columns)
-        path = self._spill / f"run-{number}"
-        run = Run(str(path), rows.entries.size, column_runs.write_run(path, rows.entries))
+        path, entries = self._spill / f"run-{number}", narrowed_entries(rows.entries)
+        run = Run(str(path), entries.dtype == WIDE_ENTRY, entries.size, column_runs.write_run(path, entries))
         return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run)
 
     def _leave_cells(self, number: int, rows: DenseRows) -> Spilled:
-        panel = panels.write_panel(self._spill / f"panel-{number}", rows.cells)
+        panel = panels.write_panel(self._spill / f"panel-{number}", narrowed(rows.cells))
         return Spilled(len(rows.cells), rows.cells.shape[1], rows.y, facts_of(rows.cells), panel)
 
     def _count(self, columns: np.ndarray, width: int) -> None:
@@ -121,31 +127,43 @@ class DesignWorker:
         return str(path)
 
     def _write(self, message: BlockToWrite) -> dict[str, Any]:
-        block = _gathered(message)
+        block, offsets = _gathered(message)
         file = self._spill / moments_file(message.number)
         file.write_bytes(np.array(moments(block, message.rows)).data)
+        if offsets.any():
+            (self._spill / offsets_file(message.number)).write_bytes(offsets.data)
         return write_block(Path(message.root), message.number, block)
 
 
-def _gathered(message: BlockToWrite) -> SparseBlock | DenseBlock:
-    """The columns of a block, in the form they are to have."""
-    dense = message.form in (FLOATS, GENOTYPES)
+def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
+    """The columns of a block, in the form they are to have, and their offsets, float64 (W,) or (0,)."""
     if isinstance(message, FromBed):
-        return genotypes.read_variants(message.bed, message.first, message.last)
+        return genotypes.read_variants(message.bed, message.first, message.last), np.empty(0)
+    assert isinstance(message, FromPanels | FromRuns)
+    width = message.last - message.first
+    if message.form in (GENOTYPES, ONES):
+        columns = _columns(message, slice(0, width), np.dtype(message.form if message.form == GENOTYPES else FLOATS))
+        return (complete(columns) if isinstance(columns, np.ndarray) else columns._replace(values=_NONE)), np.empty(0)
+    kind = panels.kind_of(message.panels) if isinstance(message, FromPanels) else column_runs.kind_of(message.segments)
+    step = -(-width // (_TURNS if kind == np.float64 else 1))
+    some = [slice(first, min(first + step, width)) for first in range(0, width, step)]
+    found = [differences(_columns(message, mine, kind), message.rows, message.given(mine)) for mine in some]
+    return joined([block for block, _ in found]), np.concatenate([offsets for _, offsets in found])
+
+
+def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -> np.ndarray | SparseBlock:
+    """Some columns of a block, (W, n), or a block of them if they are sparse, with values of a kind."""
+    first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, FromPanels):
-        values = panels.gather(message.panels, message.first, message.last, message.form if dense else FLOATS)
-        return panels.complete(values) if dense else _without_ones(panels.sparse(values), message.form)
-    assert isinstance(message, FromRuns)
+        values = panels.gather(message.panels, first, last, kind)
+        return values if dense else panels.sparse(values)
+    counts = message.counts[mine]
     try:
         if dense:
-            return column_runs.gather_dense(message.segments, message.first, message.counts, message.rows, message.form)
-        return _without_ones(column_runs.gather_sparse(message.segments, message.first, message.counts), message.form)
+            return column_runs.gather_dense(message.segments, first, counts, message.rows, kind)
+        return column_runs.gather_sparse(message.segments, first, counts)
     except RequestError as error:
         raise RequestError(f"{message.source}: {error.what}", error.remedy) from None
-
-
-def _without_ones(block: SparseBlock, form: str) -> SparseBlock:
-    return block._replace(values=np.empty(0, np.float32)) if form == ONES else block
 
 
 @kernel

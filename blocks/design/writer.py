@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import Pieces, write_arrays
-from blocks.design.design import DenseBlock, Design, SparseBlock
+from blocks.design.design import WITH_OFFSETS, DenseBlock, Design, SparseBlock
 from blocks.files import sync_directory, write_json
 from blocks.store import MANIFEST, SCHEMA
 
@@ -30,12 +30,17 @@ def write_block(root: Path, number: int, block: SparseBlock | DenseBlock) -> dic
 
 
 def write_index(
-    root: Path, y: np.ndarray, columns: int, moments: Sequence[Path], block_bounds: np.ndarray
+    root: Path,
+    y: np.ndarray,
+    columns: int,
+    moments: Sequence[Path],
+    block_bounds: np.ndarray,
+    offsets: np.ndarray | None,
 ) -> dict[str, Any]:
     """Publish index.h5; returns its manifest entry.
 
     y: float64 (n,) or (0,). moments: for each block a file of float64 (3, W), its means, norms and deviations.
-    block_bounds: int64 (B+1,).
+    block_bounds: int64 (B+1,). offsets: float64 (p,), or None if all are 0.
     """
 
     def of_all(place: int) -> Iterator[np.ndarray]:
@@ -43,7 +48,8 @@ def write_index(
             yield np.fromfile(path, np.float64, width, offset=8 * width * place)
 
     pieces = {name: Pieces("float64", columns, of_all(place)) for place, name in enumerate(MOMENTS)}
-    return write_arrays(root, "index.h5", {"y": y, **pieces, "block_bounds": block_bounds})
+    known = {} if offsets is None else {"offsets": offsets}
+    return write_arrays(root, "index.h5", {"y": y, **pieces, "block_bounds": block_bounds, **known})
 
 
 def finish_design(
@@ -69,7 +75,7 @@ def finish_design(
     write_json(
         root / MANIFEST,
         {
-            "schema": SCHEMA,
+            "schema": WITH_OFFSETS if "offsets" in index["arrays"] else SCHEMA,
             "kind": Design.kind,
             "generation": 0,
             "identity": xxhash.xxh3_128_hexdigest(json.dumps([rows, form, content]).encode()),

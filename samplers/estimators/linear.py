@@ -14,8 +14,9 @@ from samplers.estimators.base import Estimator, job_count
 from samplers.estimators.tables import SparseRows, Table, is_path, read_table
 from samplers.regression.columns import combine
 from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
-from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.sparse_regression import SparseRegression, told_of_constant
 from samplers.regression.team import Team
+from samplers.regression.vectors import inner
 from samplers.regression.working_sets import Solution
 
 
@@ -28,7 +29,8 @@ class LinearEstimator(Estimator):
     again, it starts from the coefficients that it has.
 
     Learnt by `fit`: dual_gap_, objective_ and the loss without columns, null_loss_, all as sums over rows;
-    n_features_in_; feature_names_in_ of data frames.
+    constant_features_, int64, columns that a warning names, as they have the same value in all rows and the coefficient
+    0 (but for empty ones of sparse matrices); n_features_in_; feature_names_in_ of data frames.
 
     X: a sparse matrix, an array or a data frame; or the path of a dataset of `ooc ingest svmlight|mtx|npz|plink|csv`,
     whose columns stay on the disk, and which has y.
@@ -42,6 +44,7 @@ class LinearEstimator(Estimator):
     dual_gap_: float
     objective_: float
     null_loss_: float
+    constant_features_: np.ndarray
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
@@ -82,6 +85,9 @@ class LinearEstimator(Estimator):
             standardize=self.standardize,
             share=share,
         )
+        self.constant_features_ = problem.constant
+        if problem.constant.size:
+            warnings.warn(told_of_constant(self._names_of(problem.constant)), UserWarning, stacklevel=3)
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
         found = nothing
@@ -90,6 +96,11 @@ class LinearEstimator(Estimator):
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)
         return model.coefficients, model.intercept
+
+    def _names_of(self, columns: np.ndarray) -> list[str]:
+        """Names of some columns, or their numbers, from 0 on."""
+        names = getattr(self, "feature_names_in_", None)
+        return [repr(names[column]) if names is not None else str(column) for column in columns.tolist()]
 
     def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
         """Where the solver starts."""
@@ -107,7 +118,8 @@ class LinearEstimator(Estimator):
         if is_path(X):
             design = Design(X)
             self._check_features(design.columns, None)
-            return scores(_of_design(design, job_count(self.n_jobs)), coefficients)
+            found = scores(_of_design(design, job_count(self.n_jobs)), coefficients)
+            return found if design.offsets is None else found + inner(design.offsets, coefficients)
         table = read_table(X)
         self._check_features(table.columns, table.names)
         if isinstance(table.values, SparseRows):
@@ -126,7 +138,7 @@ class LinearEstimator(Estimator):
 def _of_design(design: Design, threads: int) -> BlockFeatures:
     """The columns of a dataset, which stay mapped; missing values are the means of their columns."""
     blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-    return BlockFeatures(blocks, design.rows, Team(threads))
+    return BlockFeatures(blocks, design.rows, Team(threads), design.offsets)
 
 
 def _features(X: Any, table: Table, threads: int) -> BlockFeatures:
@@ -137,7 +149,7 @@ def _features(X: Any, table: Table, threads: int) -> BlockFeatures:
 
 
 def scores(features: Any, coefficients: np.ndarray) -> np.ndarray:
-    """X b, float64 (n,), of which only the columns with coefficients are read."""
+    """X b, float64 (n,), but for offsets of columns; only those with coefficients are read."""
     chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
     if chosen.size:
         combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)

@@ -43,7 +43,7 @@ class DesignFeatures(BlockFeatures):
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self._read_ahead = ReadAhead(blocks, self._bytes * sum(map(entries, blocks)))
-        super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads))
+        super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads), design.offsets)
         self._room, self._keeps = room, keeps and not design.dense
         self._backwards = True  # a design whose checksums were looked at has been read to its end
         self._copies = _COPIES + (not design.dense) + scaled
@@ -107,9 +107,14 @@ def check_room(columns: int, needed: int, room: int) -> None:
         )
 
 
+def known_moments(design: Design) -> Moments:
+    """Those of the columns as they are stored, all rows having the same weight."""
+    return Moments(design.means, design.norms, design.deviations)
+
+
 def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
     """Those of the columns under several weights of the rows, float64 (n,) or None for 1 everywhere."""
-    known = Moments(design.means, design.norms, design.deviations)
+    known = known_moments(design)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:
         return [known] * len(weights)

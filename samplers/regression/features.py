@@ -45,6 +45,8 @@ class Features(Protocol):
     entries: int  # of all columns; cells, if they are dense
     team: Team  # threads for what is to be done with them
     every: np.ndarray  # int64 (p,), the numbers of all columns
+    sparse: bool
+    offsets: np.ndarray | None  # float64 (p,), what the columns lack of those that are meant; None if nothing
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
@@ -70,8 +72,11 @@ class Piece(NamedTuple):
 class BlockFeatures:
     """`Features` of which one block of columns comes after the other."""
 
-    def __init__(self, blocks: Sequence[Columns], rows: int, team: Team = ALONE) -> None:
-        self._blocks, self.rows, self.team = blocks, rows, team
+    def __init__(
+        self, blocks: Sequence[Columns], rows: int, team: Team = ALONE, offsets: np.ndarray | None = None
+    ) -> None:
+        self._blocks, self.rows, self.team, self.offsets = blocks, rows, team, offsets
+        self.sparse = isinstance(blocks[0], SparseColumns)
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
@@ -85,7 +90,7 @@ class BlockFeatures:
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         found, many = np.empty((len(vectors), chosen.size)), max(len(vectors), TOGETHER)
-        if isinstance(self._blocks[0], SparseColumns):
+        if self.sparse:
             rows = np.zeros((self.rows, many))
             rows[:, : len(vectors)] = vectors.T
             vectors = rows
@@ -146,6 +151,14 @@ class BlockFeatures:
                 yield Piece(block, columns, slice(begin, end))
 
 
+class MatrixFeatures(BlockFeatures):
+    """The columns of a matrix in memory."""
+
+    def __init__(self, columns: Columns, rows: int, team: Team) -> None:
+        super().__init__([columns], rows, team)
+        self.columns = columns
+
+
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
     """Those of a block of a design matrix on disk, which stays mapped. means: float64 (p,), what missing values of each
     column count as."""
@@ -157,18 +170,18 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
     return IncompleteColumns(*block, means[slice(*design.block_bounds[number : number + 2])])
 
 
-def features_of_matrix(matrix: Any, threads: int = 1) -> BlockFeatures:
+def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
     """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
     a sparse matrix of scipy of format csc."""
     team = Team(threads)
     if not isinstance(matrix, np.ndarray):
-        return BlockFeatures([_sparse(matrix, team)], matrix.shape[0], team)
+        return MatrixFeatures(_sparse(matrix, team), matrix.shape[0], team)
     values = np.ascontiguousarray(matrix.T)
     block: Columns = DenseColumns(values)
     if values.dtype == np.int8:
         none = np.zeros(len(values) + 1, np.int64)
         block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
-    return BlockFeatures([block], matrix.shape[0], team)
+    return MatrixFeatures(block, matrix.shape[0], team)
 
 
 def _sparse(matrix: Any, team: Team) -> SparseColumns:

@@ -9,7 +9,7 @@ import numpy as np
 
 from samplers.regression.vectors import inner, products, project
 
-_DEPENDENT = 1e-9  # of a column's norm: if no more is left beside those before it, it depends on them
+DEPENDENT = 1e-9  # of a column's norm: if no more is left beside those before it, it depends on them
 
 
 class FreeColumns(NamedTuple):
@@ -35,7 +35,7 @@ def orthonormal(columns: np.ndarray) -> FreeColumns:
         project(basis, left)
         project(basis, left)
         norm = math.sqrt(inner(left, left))
-        if norm > _DEPENDENT * math.sqrt(inner(column, column)):
+        if norm > DEPENDENT * math.sqrt(inner(column, column)):
             basis = np.vstack([basis, left / norm])
             kept.append(number)
     triangle = np.array([products(columns, axis) for axis in basis]).reshape(len(basis), len(columns))

@@ -19,7 +19,7 @@ from ooc.dynamic.held_columns import band_bounds
 from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
-from samplers.regression.round_sums import add_columns, column_sums
+from samplers.regression.round_sums import add_columns, column_sums, require_values
 from samplers.regression.vectors import inner
 
 
@@ -32,6 +32,8 @@ class LassoRounds(DynamicProgram):
     def __init__(self, design: Design, most: int | None = None, intercept: bool = True) -> None:
         super().__init__(design, most)
         self._intercept = intercept
+        if not intercept:
+            require_values(design)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         names = ("coefficients", "scales", "means", "penalties", "ridges", "nearness")

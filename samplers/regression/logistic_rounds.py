@@ -22,7 +22,7 @@ from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from samplers.regression.lasso_rounds import shrunk
-from samplers.regression.round_sums import add_columns, column_sums
+from samplers.regression.round_sums import add_columns, column_sums, require_values
 from samplers.regression.vectors import inner
 
 _CURVATURE = 0.25
@@ -36,6 +36,7 @@ class LogisticRounds(DynamicProgram):
 
     def __init__(self, design: Design, most: int | None = None) -> None:
         super().__init__(design, most)
+        require_values(design)
         self._band_bounds = band_bounds(design)
         self._uncentred = np.zeros(self.most), np.zeros(self._band_bounds.size - 1)  # means, totals
 

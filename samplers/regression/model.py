@@ -1,7 +1,7 @@
 """A trained Lasso or l1 logistic regression on disk: its coefficients for each lambda of the path.
 
-model.json       schema, loss, classes, columns, dataset identity, which lambda was chosen, and the table of the files:
-                 the commit point
+model.json       schema, loss, classes, columns, dataset identity, which lambda was chosen, the columns that were left
+                 out as constant (names, or numbers if columns have none), and the table of the files: the commit point
 coefficients.h5  `lambdas`, falling, `intercepts`, `objectives`, `gaps` float64 (N,); `offsets` int64 (N+1,), where the
                  `columns` int64, `coefficients` that are not 0 and `means` float64 begin for each; with folds also
                  `held_out_errors` and `standard_errors` float64 (N,)
@@ -92,10 +92,13 @@ def write_regression(
     loss: str,
     classes: list[float],
     arrays: dict[str, np.ndarray],
+    constant: np.ndarray,
     validation: Validation | None,
 ) -> None:
-    """Write a model into an empty directory. arrays: of coefficients.h5, all but means and errors."""
-    arrays = {**arrays, "means": design.means[arrays["columns"]]}
+    """Write a model into an empty directory. arrays: of coefficients.h5, all but means and errors. constant: int64,
+    columns that were left out."""
+    means = design.means if design.offsets is None else design.means + design.offsets
+    arrays = {**arrays, "means": means[arrays["columns"]]}
     chosen = arrays["lambdas"].size - 1
     told: dict[str, Any] = {}
     if validation:
@@ -119,6 +122,7 @@ def write_regression(
             "columns": design.columns,
             "first_column": design.manifest["first_column"],
             "chosen": chosen,
+            "constant_columns": design.names_of(constant),
             **told,
             "files": files,
         },

@@ -210,6 +210,11 @@ class PathSolver:
         """The least lambda at which nothing is in the model; of a solver that has begun."""
         return self._fits[0].regression.largest
 
+    @property
+    def constant(self) -> np.ndarray:
+        """int64, columns that the regression of all rows leaves out, as they have the same value everywhere."""
+        return self._fits[0].regression.constant
+
     def step(self) -> None:
         """Make a step of each regression that has not come to the end."""
         list(self._map(self._step, [number for number, fit in enumerate(self._fits) if fit.attempt]))

@@ -25,6 +25,7 @@ from samplers.regression.path_plan import PathPlan
 from samplers.regression.path_solver import Found, PathSolver, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.round_solver import RoundSolver
+from samplers.regression.sparse_regression import told_of_constant
 
 
 class PathTraining:
@@ -102,6 +103,7 @@ class PathTraining:
             if not self._goes_on:
                 solver.begin()
                 self._warn_of_nothing()
+                self._warn_of_constant()
                 self._commit()
             while not solver.done:
                 reasons, dues = zip(*self._gather([stop.reason(), checkpoints.due]), strict=True)
@@ -124,6 +126,11 @@ class PathTraining:
                 f"warning: lambda {level:g} is above {largest:g}, from where on all coefficients with a penalty are 0",
                 file=sys.stderr,
             )
+
+    def _warn_of_constant(self) -> None:
+        """Tell of columns that are left out."""
+        if self._solver.constant.size and self._ring.rank == 0:
+            print(f"warning: {told_of_constant(self._design.names_of(self._solver.constant))}", file=sys.stderr)
 
     def _step(self) -> int:
         """Make a step of the solver; returns for how many more values of lambda all is found."""
@@ -224,5 +231,6 @@ class PathTraining:
                 loss=self._program.loss,
                 classes=self._program.classes.tolist(),
                 arrays=path_arrays(self._solver.models),
+                constant=self._solver.constant,
                 validation=self._solver.validation(),
             )

@@ -12,6 +12,7 @@ from blocks.errors import RequestError
 from samplers.regression.columns import combine, gathered
 from samplers.regression.features import block_columns
 from samplers.regression.model import Coefficients, RegressionModel
+from samplers.regression.vectors import inner
 
 
 def check_columns(model: RegressionModel, design: Design) -> None:
@@ -34,6 +35,8 @@ def score(model: Coefficients, design: Design) -> np.ndarray:
         columns = gathered(block_columns(design, number, means), model.columns[some] - first)
         combine(columns, np.arange(some.stop - some.start), model.values[some], part)
         total += part
+    if design.offsets is not None:
+        total += inner(design.offsets[model.columns], model.values)
     return total
 
 

@@ -20,7 +20,7 @@ from ooc.ring.ring import Ring
 from samplers.regression.design_features import DesignFeatures, design_moments
 from samplers.regression.ring_features import RingFeatures
 from samplers.regression.ring_moments import ring_moments
-from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.sparse_regression import SparseRegression, shifts_of
 from samplers.regression.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
@@ -171,7 +171,12 @@ class RegressionProgram:
             all_moments = design_moments(self.design, weights, threads)
             at_once = min(threads, self.regressions)
             each = threads // at_once, room // at_once
-            scaled = [self.loss == "logistic" or of_rows is not None for of_rows in weights]
+            scaled = [
+                self.loss == "logistic"
+                or of_rows is not None
+                or shifts_of(self.design.offsets, moments, intercept=self.intercept) is not None
+                for of_rows, moments in zip(weights, all_moments, strict=True)
+            ]
             features = [DesignFeatures(self.design, *each, keeps=keeps, scaled=one) for one in scaled]
         regressions = [
             SparseRegression(

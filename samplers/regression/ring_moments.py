@@ -11,6 +11,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.row_shards import RowShard, row_bounds
 from blocks.design.weighted_moments import Weights, weighted_moments, weights_of
 from ooc.ring.ring import Ring
+from samplers.regression.design_features import known_moments
 from samplers.regression.sparse_regression import Moments
 
 _COLUMNS = 1 << 16  # of which ranks tell each other at a time
@@ -20,7 +21,7 @@ _ROUNDED = 1e-12  # of what all rows weigh
 
 def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, threads: int) -> list[Moments]:
     """As `design_features.design_moments`. weights: of the rows of the whole, the same at all ranks."""
-    known = Moments(shard.means, shard.norms, shard.deviations)
+    known = known_moments(shard)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:
         return [known] * len(weights)

@@ -80,6 +80,10 @@ class RoundSolver:
         return self._whole.largest
 
     @property
+    def constant(self) -> np.ndarray:
+        return self._whole.constant
+
+    @property
     def gap(self) -> float:
         """Of the last step, as a share of the loss of an empty model."""
         return self.found[-1].gap / self._whole.nothing.fit.loss if self.found else np.inf
@@ -134,7 +138,7 @@ class RoundSolver:
         held, scores = self._engine.columns, np.empty(self._program.design.rows)
         b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
         support, values = held[b != 0], b[b != 0]
-        combine(self._features.gather(support), np.arange(support.size), values, scores)
+        combine(regression.features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
         wanted = Wanted(fit.residual, level, support)
         seen = regression.correlations.see(wanted, regression.usable)

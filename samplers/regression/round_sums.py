@@ -11,9 +11,23 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import reordered_kernel
+from blocks.design.design import Design
+from blocks.errors import RequestError
 from ooc.dynamic.held_columns import DenseColumns, SparseColumns
 
 Columns = SparseColumns | DenseColumns
+
+
+def require_values(design: Design) -> None:
+    """Raise RequestError if a design holds differences from offsets, which would be taken for the columns themselves:
+    only with an intercept does it come to the same."""
+    if design.offsets is not None:
+        name = design.names_of(np.flatnonzero(design.offsets)[:1])[0]
+        raise RequestError(
+            f"--schedule cannot be used with --no-intercept: the values of column {name} are kept as differences from"
+            f" {design.offsets[design.offsets != 0][0]:.15g}",
+            "Leave --schedule out, or subtract that in the input.",
+        )
 
 
 def column_sums(

@@ -10,7 +10,7 @@ intercept a."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +18,20 @@ import numpy as np
 from blocks.errors import RequestError
 from samplers.regression.columns import dense
 from samplers.regression.features import Features
-from samplers.regression.free_columns import orthonormal
+from samplers.regression.free_columns import DEPENDENT, orthonormal
 from samplers.regression.logistic import Logistic
 from samplers.regression.losses import Loss
+from samplers.regression.shifted_features import shifted
 from samplers.regression.squared import Squared
-from samplers.regression.vectors import combined, inner
+from samplers.regression.vectors import combined, inner, project
 from samplers.regression.working_sets import Penalty, Regression, Solution
 
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
-_FLAT = 1e-5  # of a norm: a smaller deviation is rounding, and so is what free columns leave
+_FAR = 1e3  # deviations that a mean is from 0: of such columns sums lose digits, and differences of squares more
+_LEFT = 1e-6  # of a square: what free columns leave is found as a difference, but where it is less
+_ROUNDING = 1e-15  # of a mean: a deviation of no more is that of the last digits, 0.1 + 0.2 being more than 0.3
+_NAMED = 5  # columns in a message
+_CELLS = 1 << 18  # of columns that are looked at again, at a time
 
 
 class Model(NamedTuple):
@@ -51,13 +56,20 @@ class Moments(NamedTuple):
     norms: np.ndarray  # roots of the sums of the squares
     deviations: np.ndarray  # 0 of columns that are constant
 
+    def shifted(self, shifts: np.ndarray, total: float) -> Moments:
+        """Those of the columns plus a number each, float64 (p,), the rows of which weigh `total` in all."""
+        means = self.means + shifts
+        norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
+        return Moments(means, norms, self.deviations)
+
 
 class SparseRegression:
     """A regression of y, float64 (n,), on features.
 
     loss: "squared", or "logistic", for which y is 0 or 1. weights: of the rows, float64 (n,), not negative. share: of
     |b_j| in the penalty, above 0, up to 1. factors: f, float64 (p,), not negative. moments: of the columns, if they are
-    known. Raises RequestError.
+    known. Raises RequestError. Attributes: `constant`, int64, columns that are left out as they have the same value in
+    all rows, but for those of sparse designs that are empty.
     """
 
     def __init__(
@@ -76,8 +88,16 @@ class SparseRegression:
         _check(features, y, loss, weights, share, factors)
         self._unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(1) if factors is None else factors
-        moments = moments_of(features, weights, centred=intercept or standardize) if moments is None else moments
-        self._intercept = intercept
+        if moments is None:
+            centred = intercept or standardize or features.offsets is not None
+            moments = moments_of(features, weights, centred=centred)
+        self._intercept, self._lacking = intercept, features.offsets
+        shifts = shifts_of(features.offsets, moments, intercept=intercept)
+        if shifts is not None:
+            total = features.rows if weights is None else float(weights.sum())
+            features, moments = shifted(features, shifts), moments.shifted(shifts, total)
+            self._lacking = -shifts if self._lacking is None else self._lacking - shifts
+        self.constant = self._constant(features, moments) if intercept or standardize else np.empty(0, np.int64)
         penalty = Penalty(share * factors, (1 - share) * factors if share < 1 else np.zeros(1))
         if standardize:
             squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
@@ -88,19 +108,43 @@ class SparseRegression:
         self.regression = Regression(features, self.loss, penalty, self._norms(features, moments))
         self._nothing: Solution | None = None
 
+    def _constant(self, features: Features, moments: Moments) -> np.ndarray:
+        known = moments.deviations == 0
+        if not self._intercept:
+            known[self._unpenalised] = False
+        if features.sparse:
+            known &= moments.norms > 0 if self._lacking is None else (moments.norms > 0) | (self._lacking != 0)
+        return np.flatnonzero(known)
+
     def _norms(self, features: Features, moments: Moments) -> np.ndarray:
         """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
         roots, norms = self.loss.roots, moments.norms
         if self._intercept:
             total = features.rows if roots is None else inner(roots, roots)
-            norms = _unless_flat(math.sqrt(total) * moments.deviations, moments.norms)
-        axes = orthonormal(self.loss.free).basis[int(self._intercept) :]
+            norms = math.sqrt(total) * moments.deviations
+        free = orthonormal(self.loss.free)
+        axes = free.basis[int(self._intercept) :]
         if not len(axes):
             return norms
         left = norms**2
         for axis in axes:
             left -= features.correlations(features.every, axis if roots is None else axis * roots) ** 2
-        return _unless_flat(np.sqrt(np.maximum(left, 0.0)), moments.norms)
+        again = left < _LEFT * norms**2
+        again[self._unpenalised], left[self._unpenalised] = False, 0.0
+        left = np.sqrt(np.maximum(left, 0.0))
+        for some in _few(np.flatnonzero(again), features.rows):
+            found = self._left_over(dense(features.gather(some), features.rows), free.basis)
+            left[some] = np.where(found > DEPENDENT * norms[some], found, 0.0)
+        return left
+
+    def _left_over(self, columns: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        """The norms of columns, float64 (m, n), without what a basis explains of them; they are changed."""
+        if self.loss.roots is not None:
+            columns *= self.loss.roots
+        for column in columns:
+            project(basis, column)
+            project(basis, column)
+        return np.array([math.sqrt(inner(column, column)) for column in columns])
 
     @property
     def nothing(self) -> Solution:
@@ -140,7 +184,11 @@ class SparseRegression:
         columns = np.concatenate([solution.support, self._unpenalised[free != 0]])
         values = np.concatenate([solution.values, free[free != 0]])
         order = np.argsort(columns)
-        return Terms(float(solution.fit.free[0]) if self._intercept else 0.0, columns[order], values[order])
+        columns, values = columns[order], values[order]
+        intercept = float(solution.fit.free[0]) if self._intercept else 0.0
+        if self._lacking is not None:
+            intercept -= inner(self._lacking[columns], values)
+        return Terms(intercept, columns, values)
 
     def model(self, solution: Solution) -> Model:
         terms = self.terms(solution)
@@ -160,12 +208,45 @@ def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool)
     total = float(vector.sum())
     means = features.correlations(features.every, vector) / total
     deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
-    return Moments(means, norms, _unless_flat(deviations, norms / math.sqrt(total)))
+    for some in _few(np.flatnonzero(deviations < np.abs(means) / _FAR), features.rows):
+        means[some], deviations[some] = _in_two_passes(dense(features.gather(some), features.rows), weights)
+    return Moments(means, norms, deviations)
 
 
-def _unless_flat(lengths: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """What is left of columns of those norms, float64 (p,), or 0 where that is rounding."""
-    return np.where(lengths > _FLAT * norms, lengths, 0.0)
+def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means and deviations of columns, float64 (m, n); 0 if values are the same in all rows that weigh anything."""
+    if weights is not None:
+        columns, weights = columns[:, weights > 0], weights[weights > 0]
+    first = columns[:, :1]
+    away = columns - first
+    means = np.average(away, axis=1, weights=weights)
+    squares = np.average((away - means[:, None]) ** 2, axis=1, weights=weights)
+    means, deviations = first[:, 0] + means, np.sqrt(squares)
+    return means, np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """Some columns, int64 (m,), of so many rows, a few at a time."""
+    each = max(_CELLS // rows, 1)
+    return (columns[begin : begin + each] for begin in range(0, columns.size, each))
+
+
+def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) -> np.ndarray | None:
+    """What to add to the columns, float64 (p,), before a problem is solved; None if nothing.
+
+    offsets: float64 (p,), what they lack; None if nothing. An intercept takes up whatever is the same in all rows.
+    """
+    if not intercept:
+        return offsets
+    far = (np.abs(moments.means) > _FAR * moments.deviations) & (moments.deviations > 0)
+    return np.where(far, -moments.means, 0.0) if far.any() else None
+
+
+def told_of_constant(names: Sequence[str]) -> str:
+    """What a warning says of columns that are left out."""
+    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    what = f"column {some} has" if len(names) == 1 else f"{len(names):,} columns have"
+    return f"{what} the same value in all rows and the coefficient 0{'' if len(names) == 1 else f': {some}'}"
 
 
 def _check(

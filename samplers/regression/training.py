@@ -22,10 +22,12 @@ from ooc.training import Stop, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
+from samplers.regression.design_features import known_moments
 from samplers.regression.path_plan import PathPlan, plan_path
 from samplers.regression.path_training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.round_solver import MOST_STEPS, rule_of
+from samplers.regression.sparse_regression import shifts_of
 from samplers.regression.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
 
@@ -242,7 +244,8 @@ def follow_path(
         print(plan.told(), file=sys.stderr)
     program = program_of(run.spec, design)
     weighted = program.weights is not None or program.folds > 0
-    prepare_regression(design, program.loss, weighted=weighted)
+    shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)
+    prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)
     with ExitStack() as stack:
         for context in (run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring)):
             stack.enter_context(context)

@@ -31,27 +31,27 @@ _Y = np.array([0.0, 1, 0, 1, 1, 0])
 _SPREAD = 32  # times as many rows: what is done with columns that have values in few of them
 
 
-def prepare_regression(design: Design, loss: str, *, weighted: bool) -> None:
+def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
     """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
-    of folds."""
-    kernels = design.form, bool(design.missing), loss, weighted
+    of folds. shifted: numbers are added to columns, see `shifts_of`."""
+    kernels = design.form, bool(design.missing), loss, weighted, shifted
     if not is_compiled(_name(*kernels)):  # by others: this process may have threads, as of a ring or of --watch
         Workers("samplers.regression.warm_up:have_ready", kernels, 0).close()
     have_ready(kernels)
 
 
-def have_ready(kernels: tuple[str, bool, str, bool]) -> Callable[[Any], None]:
+def have_ready(kernels: tuple[str, bool, str, bool, bool]) -> Callable[[Any], None]:
     """See `blocks.workers`; the handler has nothing to do."""
-    form, missing, loss, weighted = kernels
-    prepare(_name(*kernels), lambda: _warm_up(form, missing, loss, weighted=weighted))
+    form, missing, loss, weighted, shifted = kernels
+    prepare(_name(*kernels), lambda: _warm_up(form, missing, loss, weighted=weighted, shifted=shifted))
     return lambda _: None
 
 
-def _name(form: str, missing: bool, loss: str, weighted: bool) -> str:
-    return f"regression-{form}-{loss}-{missing}-{weighted}"
+def _name(form: str, missing: bool, loss: str, weighted: bool, shifted: bool) -> str:
+    return f"regression-{form}-{loss}-{missing}-{weighted}{'-shifted' if shifted else ''}"
 
 
-def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
+def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool, shifted: bool) -> None:
     block = _block(form)
     if isinstance(block, SparseBlock):
         columns: Columns = SparseColumns(*block)
@@ -61,16 +61,17 @@ def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool) -> None:
         columns = IncompleteColumns(*block, np.ones(len(_VALUES)))
     sizes = (_Y.size, _SPREAD * _Y.size) if isinstance(block, SparseBlock) else (_Y.size,)
     for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
-        _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None)
+        _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None, shifted=shifted)
     touch(block[1].reshape(-1).view(np.uint8))
     tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)  # which no thread does here, as there is but one
     if weighted:
         weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
 
 
-def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | None) -> None:
-    features = BlockFeatures([columns], y.size)
-    regression = SparseRegression(features, y, loss, weights=weights, factors=np.array([1.0, 1, 0]))
+def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | None, *, shifted: bool) -> None:
+    features = BlockFeatures([columns], y.size, offsets=np.ones(len(_VALUES)) if shifted else None)
+    options: dict[str, Any] = {"intercept": not shifted, "factors": np.array([1.0, 1, 0])}
+    regression = SparseRegression(features, y, loss, weights=weights, **options)
     fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
     fit.begin(float(levels[0]))
     while fit.attempt:

@@ -1,0 +1,80 @@
+"""Offsets of columns whose values are far from 0 and close together, such as times in seconds since 1970.
+
+float32 has 24 bits, and rounds 1,700,000,123.4 to a multiple of 128. Of such a column a design holds the differences
+from a number, its offset, which float32 rounds by 6e-8 of the difference instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.panels import complete
+
+_FAR = 100.0  # times the mean distance from the median: what float32 rounds a nearer column by is below 1e-5 of that
+_ROUNDING = 1e-15  # of a median: no more than the last digits differ, and float32 makes them the same
+_LOOKED_AT = 1001  # values of a column, evenly spaced, that its median is taken of
+
+
+def offset_of(values: np.ndarray) -> float:
+    """The offset of a column, float64 (n,); 0 if float32 holds its values, or they are not far from 0.
+
+    It has few binary digits, so that the differences of whole numbers from it are whole.
+    """
+    if np.array_equal(values, values.astype(np.float32)):
+        return 0.0
+    median = float(np.median(values[:: max(values.size // _LOOKED_AT, 1)]))
+    spread = float(np.abs(values - median).mean())
+    if abs(median) <= _FAR * spread or 0 < spread <= _ROUNDING * abs(median):
+        return 0.0
+    step = 2.0 ** math.floor(math.log2(spread)) if spread else 0.0
+    return round(median / step) * step if step else median
+
+
+def differences(
+    columns: np.ndarray | SparseBlock, rows: int, given: np.ndarray | None
+) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
+    """The block of some columns of so many rows, (W, n) or a block with values float32 or float64, and their offsets,
+    float64 (W,). given: float64 (W,), offsets that they have in any case where these are not 0."""
+    if isinstance(columns, SparseBlock):
+        return sparse_differences(columns, rows, given)
+    return dense_differences(columns, given)
+
+
+def dense_differences(values: np.ndarray, given: np.ndarray | None) -> tuple[DenseBlock, np.ndarray]:
+    """See `differences`; the values, (W, n), are changed."""
+    offsets = np.zeros(len(values)) if given is None else given.copy()
+    for column in np.flatnonzero(offsets == 0).tolist() if values.dtype == np.float64 else ():
+        offsets[column] = offset_of(values[column])
+    if offsets.any():
+        values -= offsets[:, None]
+    return complete(values.astype(np.float32, copy=False)), offsets
+
+
+def sparse_differences(block: SparseBlock, rows: int, given: np.ndarray | None) -> tuple[SparseBlock, np.ndarray]:
+    """See `differences`; a column that has an offset has entries in the rows where it has another value."""
+    sizes = np.diff(block.offsets)
+    offsets = np.zeros(sizes.size) if given is None else given.copy()
+    dense = (offsets == 0) & (sizes > rows // 2) & (block.values.dtype == np.float64)  # of others the median is 0
+    for column in np.flatnonzero(dense).tolist():
+        offsets[column] = offset_of(_values_of(block, column, rows))
+    pieces, begin, values = [], 0, block.values.astype(np.float32)
+    for column in np.flatnonzero(offsets).tolist():
+        first, last = block.offsets[column : column + 2].tolist()
+        differences = (_values_of(block, column, rows) - offsets[column]).astype(np.float32)
+        found = np.flatnonzero(differences)
+        sizes[column] = found.size
+        pieces += [(block.rows[begin:first], values[begin:first]), (found.astype(np.uint32), differences[found])]
+        begin = last
+    pieces.append((block.rows[begin:], values[begin:]))
+    ends = np.concatenate(([0], np.cumsum(sizes)))
+    return SparseBlock(ends, *(np.concatenate(some) for some in zip(*pieces, strict=True))), offsets
+
+
+def _values_of(block: SparseBlock, column: int, rows: int) -> np.ndarray:
+    """All values of a column, float64 (n,)."""
+    values, mine = np.zeros(rows), slice(*block.offsets[column : column + 2])
+    values[block.rows[mine]] = block.values[mine]
+    return values
