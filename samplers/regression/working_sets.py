@@ -158,8 +158,9 @@ class Attempt:
 
     def go_on(self) -> None:
         """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
-        inner = _INNER * self.gap
-        self.working, self.goal = self.working_set(), inner if inner > self.target else _ALMOST * self.target
+        inner, self.working = _INNER * self.gap, self.working_set()
+        last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
+        self.goal = _ALMOST * self.target if last else inner
         self.screen(self.gap)  # not before: it may write over the columns that were seen
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
