@@ -13,6 +13,7 @@ from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.gram import arrange
+from samplers.regression.limit import Limit
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of
 from samplers.regression.team import ALONE, Team, meet
 
@@ -27,6 +28,7 @@ _FEW = 1 << 14  # entries of a face: not worth a second thread
 _PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
 _AFFORDABLE = 1 << 29  # products for the Gram matrix of a face
 _PROGRESS = 0.9  # of the gap
+_AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in which no limit is seen
 
 
 @reordered_kernel
@@ -97,9 +99,15 @@ def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float
 
 
 def descend(
-    problem: Quadratic, coefficients: np.ndarray, residual: np.ndarray, goal: float, team: Team = ALONE
+    problem: Quadratic,
+    coefficients: np.ndarray,
+    residual: np.ndarray,
+    goal: float,
+    limit: Limit,
+    team: Team = ALONE,
 ) -> None:
-    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`.
+    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`, the
+    limit is reached, or nothing gets better.
 
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
@@ -107,13 +115,15 @@ def descend(
     each = entries(problem.columns) / max(coefficients.size, 1)
     every, bound, best, least, stalled = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
-    while stalled < _PATIENCE:
+    most = max(_AT_ONCE / max(2 * entries(problem.columns), 1), _STEPS)
+    while stalled < _PATIENCE and not limit.reached:
+        limit.taken += 1
         size = approach(problem, every, coefficients, residual, work)
         if is_small(problem, size, each, residual.size, steps):
             ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
         else:
             at_work = team if size * each > _FEW else ALONE
-            at_work.run(improve, problem, size, int(steps), enough, coefficients, residual, work)
+            at_work.run(improve, problem, size, int(min(steps, most)), enough, coefficients, residual, work)
         objective, gap, turned = work.outcome.tolist()
         bound = max(bound, objective - gap)
         if objective - bound <= goal:

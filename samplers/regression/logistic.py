@@ -66,7 +66,7 @@ class Logistic:
         fit, curvatures = self._fit(fit.scores, fit.free)
         objective = least = fit.loss + _penalty(part, coefficients)
         best, stalled = self._dual_point(part, coefficients, fit.residual), 0
-        while objective - best.bound > goal and stalled < _PATIENCE:
+        while objective - best.bound > goal and stalled < _PATIENCE and not part.limit.reached:
             new, free, left = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
             if stalled:  # what rounding took from b may be more than there is to gain
                 residuals = self._expected(fit, left, curvatures)
@@ -97,7 +97,7 @@ class Logistic:
         left, new = target.copy(), coefficients.copy()
         project(free.basis, left)
         columns = scaled(part.columns, roots)
-        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.team)
+        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.team)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
         return new, fit.free + free.coefficients(target - image), left
