@@ -100,7 +100,7 @@ class LinearEstimator(Estimator):
             found = problem.regression.best(level, self._start(problem, nothing), target)
             if found.gap > target:
                 warnings.warn(self._told_of_gap(found.gap, limit), convergence_warning(), stacklevel=3)
-        self.n_iter_ = max(limit.taken, 1)  # the loss without columns takes one
+        self.n_iter_ = limit.taken if self.warm_start else max(limit.taken, 1)  # the loss without columns takes one
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)
         return model.coefficients, model.intercept
