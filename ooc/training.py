@@ -47,6 +47,11 @@ class Stop:
 
     deadline: float = float("inf")
     signals: list[int] = field(default_factory=list)
+    signalled: float = float("inf")  # when the first of these came
+
+    def is_overdue(self, seconds: float) -> bool:
+        """Whether there has been a reason for so long."""
+        return time.monotonic() > min(self.deadline, self.signalled) + seconds
 
     def reason(self) -> str | None:
         if self.signals:
@@ -322,6 +327,7 @@ def noted_signals(stop: Stop) -> Iterator[None]:
             handler = before[signal.Signals(number)]
             (handler if callable(handler) else signal.default_int_handler)(number, frame)
         stop.signals.append(number)
+        stop.signalled = min(stop.signalled, time.monotonic())
         if number == signal.SIGHUP and os.isatty(2):  # nothing can be written to a terminal that is gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

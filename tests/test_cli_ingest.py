@@ -26,7 +26,7 @@ def test_from_text_to_info_and_verify(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES)
     made = ooc("ingest", "text", "--lines", "in.txt", "out", "--workers", 2, "--memory", "1GB")
     assert made.returncode == 0
-    assert made.stderr in {"", "compiling kernels; this takes up to half a minute, once\n"}
+    assert made.stderr == ""
     assert made.stdout.startswith("out: 3 documents (1 empty), 6 tokens, vocabulary 4\n1 blocks x 1 slices")
     facts = json.loads(ooc("info", "out", "--json").stdout)
     assert (facts["documents"], facts["empty_documents"], facts["tokens"], facts["vocabulary"]) == (3, 1, 6, 4)

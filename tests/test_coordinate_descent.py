@@ -20,6 +20,7 @@ from samplers.regression.descent import descend
 from samplers.regression.features import BlockFeatures
 from samplers.regression.free_columns import orthonormal
 from samplers.regression.gram import arrange, memory_for, multiply, subtract
+from samplers.regression.limit import Limit
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
 from samplers.regression.team import ALONE, CHUNKS, Team, meet
 from samplers.regression.vectors import project
@@ -211,7 +212,7 @@ def test_a_team_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatc
     problem, found = quadratic(columns, basis, np.full(400, 3.0), np.full(400, 0.1)), []
     for members in (1, 2, 3):
         b, residual = np.zeros(400), target.copy()
-        descend(problem, b, residual, 1.0, Team(members))
+        descend(problem, b, residual, 1.0, Limit(), Team(members))
         found.append(b.tobytes() + residual.tobytes())
     assert np.count_nonzero(b) > 20
     assert found[0] == found[1] == found[2]
@@ -243,7 +244,7 @@ def test_descent_ends_at_the_gap_that_was_asked_for(seed, free, ridge, alike):
         problem = quadratic(sparse_columns(x), problem.basis, problem.l1, problem.l2)
         a = x - problem.basis.T @ (problem.basis @ x)
     b, residual = np.zeros(9), target.copy()
-    descend(problem, b, residual, 1e-10)
+    descend(problem, b, residual, 1e-10, Limit())
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
     slopes = a.T @ residual - ridge * b
     assert (np.abs(slopes) <= problem.l1 * (1 + 1e-3) + 1e-9).all()

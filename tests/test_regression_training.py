@@ -372,9 +372,9 @@ def test_kernels_are_compiled_by_another_process(made: Path, monkeypatch: pytest
         raise AssertionError("forked")
 
     design = Design(made / "lasso")
-    prepare_regression(design, "squared", weighted=False)
+    prepare_regression(design, "squared", weighted=False, shifted=False)
     marker = cache_directory() / f"regression-{design.form}-squared-False-False.compiled"
     marker.unlink()
     monkeypatch.setattr(os, "fork", refuse)
-    prepare_regression(design, "squared", weighted=False)
+    prepare_regression(design, "squared", weighted=False, shifted=False)
     assert marker.exists()

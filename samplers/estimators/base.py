@@ -28,6 +28,10 @@ class NotFitted(ValueError, AttributeError):
     """An estimator was asked for what only `fit` finds out; scikit-learn's class of that name where it is in use."""
 
 
+class NotConverged(UserWarning):
+    """A model is not as near to the best one as was asked for; scikit-learn's ConvergenceWarning where it is in use."""
+
+
 class Estimator:
     """Parameters, features and state of an estimator."""
 
@@ -132,6 +136,12 @@ def _not_fitted_class() -> type[Exception]:
     """Whoever catches scikit-learn's error has imported it."""
     exceptions = sys.modules.get("sklearn.exceptions")
     return exceptions.NotFittedError if exceptions else NotFitted
+
+
+def convergence_warning() -> type[Warning]:
+    """scikit-learn's class, where it is in use."""
+    exceptions = sys.modules.get("sklearn.exceptions")
+    return exceptions.ConvergenceWarning if exceptions else NotConverged
 
 
 def _of_names(fitted: list[str], given: list[str]) -> str:

@@ -30,6 +30,7 @@ class ElasticNet(LinearEstimator):
         fit_intercept: bool = True,
         standardize: bool = False,
         tol: float = 1e-6,
+        max_iter: int = 1000,
         n_jobs: int | None = -1,
         warm_start: bool = False,
     ) -> None:
@@ -38,6 +39,7 @@ class ElasticNet(LinearEstimator):
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.tol = tol
+        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.warm_start = warm_start
 
@@ -89,6 +91,7 @@ class Lasso(ElasticNet):
         fit_intercept: bool = True,
         standardize: bool = False,
         tol: float = 1e-6,
+        max_iter: int = 1000,
         n_jobs: int | None = -1,
         warm_start: bool = False,
     ) -> None:
@@ -96,6 +99,7 @@ class Lasso(ElasticNet):
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.tol = tol
+        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.warm_start = warm_start
 

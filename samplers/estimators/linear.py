@@ -10,10 +10,11 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from samplers.estimators.base import Estimator, job_count
+from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.tables import SparseRows, Table, is_path, read_table
 from samplers.regression.columns import combine
 from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
+from samplers.regression.limit import Limit
 from samplers.regression.sparse_regression import SparseRegression, told_of_constant
 from samplers.regression.team import Team
 from samplers.regression.vectors import inner
@@ -25,12 +26,13 @@ class LinearEstimator(Estimator):
 
     fit_intercept: whether there is one, without a penalty. standardize: whether the penalty is that of columns of
     standard deviation 1; coefficients are those of the columns as they are. tol: the duality gap is at most that times
-    the loss without columns. n_jobs: threads, -1 for all cores; the result does not depend on them. warm_start: fitted
-    again, it starts from the coefficients that it has.
+    the loss without columns. max_iter: rounds of the solver, at most. Where the gap stays larger, for that or for
+    rounding, a ConvergenceWarning says so, and the model is the best that was found. n_jobs: threads, -1 for all cores;
+    the result does not depend on them. warm_start: fitted again, it starts from the coefficients that it has.
 
-    Learnt by `fit`: dual_gap_, objective_ and the loss without columns, null_loss_, all as sums over rows;
-    constant_features_, int64, columns that a warning names, as they have the same value in all rows and the coefficient
-    0 (but for empty ones of sparse matrices); n_features_in_; feature_names_in_ of data frames.
+    Learnt by `fit`: n_iter_, rounds of the solver; dual_gap_, objective_ and the loss without columns, null_loss_, all
+    as sums over rows; constant_features_, int64, columns that a warning names, as they have the same value in all rows
+    and the coefficient 0 (but for empty ones of sparse matrices); n_features_in_; feature_names_in_ of data frames.
 
     X: a sparse matrix, an array or a data frame; or the path of a dataset of `ooc ingest svmlight|mtx|npz|plink|csv`,
     whose columns stay on the disk, and which has y.
@@ -39,6 +41,8 @@ class LinearEstimator(Estimator):
     fit_intercept: bool
     standardize: bool
     tol: float
+    max_iter: int
+    n_iter_: int
     n_jobs: int | None
     warm_start: bool
     dual_gap_: float
@@ -90,12 +94,23 @@ class LinearEstimator(Estimator):
             warnings.warn(told_of_constant(self._names_of(problem.constant)), UserWarning, stacklevel=3)
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
-        found = nothing
+        found, limit, target = nothing, Limit(self.max_iter), self.tol * nothing.fit.loss
+        problem.regression.limit = limit
         if level < nothing.level:
-            found = problem.regression.solve(level, self._start(problem, nothing), self.tol * nothing.fit.loss)
+            found = problem.regression.best(level, self._start(problem, nothing), target)
+            if found.gap > target:
+                warnings.warn(self._told_of_gap(found.gap, limit), convergence_warning(), stacklevel=3)
+        self.n_iter_ = limit.taken if self.warm_start else max(limit.taken, 1)  # the loss without columns takes one
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)
         return model.coefficients, model.intercept
+
+    def _told_of_gap(self, gap: float, limit: Limit) -> str:
+        share = gap / self.null_loss_
+        what = f"the duality gap is {gap:.3g}, {share:.1e} of the loss without columns, and not tol={self.tol:g} of it"
+        if limit.reached:
+            return f"{what}, after max_iter={self.max_iter} rounds. Increase max_iter, or tol."
+        return f"{what}: float64 numbers allow no better here. Increase tol or the penalty, or scale the columns."
 
     def _names_of(self, columns: np.ndarray) -> list[str]:
         """Names of some columns, or their numbers, from 0 on."""

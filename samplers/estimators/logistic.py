@@ -32,6 +32,7 @@ class LogisticRegression(LinearEstimator):
         fit_intercept: bool = True,
         standardize: bool = False,
         tol: float = 1e-6,
+        max_iter: int = 1000,
         n_jobs: int | None = -1,
         warm_start: bool = False,
     ) -> None:
@@ -40,6 +41,7 @@ class LogisticRegression(LinearEstimator):
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.tol = tol
+        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.warm_start = warm_start
 

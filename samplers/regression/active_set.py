@@ -4,8 +4,9 @@ With the signs s fixed, the objective is quadratic in them, and their best value
 
     (A^T A + diag(l2)) d = A^T r - l1 s - l2 b
 
-A step ends where the first coefficient comes to 0, which leaves the set. Conjugate gradients are faster where many
-columns are not far from orthogonal; where columns depend on each other and the penalty is weak, they do not arrive.
+Coefficients that come to 0 on the way stay there and leave the set, if the objective is lower for it; if not, the step
+ends where the first of them does. Conjugate gradients are faster where many columns are not far from orthogonal; where
+columns depend on each other and the penalty is weak, they do not arrive.
 
 A^T A is factorised by Cholesky's method with pivots. Columns that depend on those before them, but for rounding, keep
 their coefficients while these are solved for; then each is moved along the direction in which only the penalty changes.
@@ -19,12 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.columns import add, dot
+from samplers.regression.columns import add, copy, dot
+from samplers.regression.quadratic import objective_of
 from samplers.regression.vectors import project
 
 _DEPENDENT = 1e-12  # of a column's square: a smaller pivot is rounding
 _REFINED = 4  # solutions of one factorisation: what rounding left of the gradient is solved for again
-_DROPS = 32  # coefficients, at most, that leave the set, each of which costs a factorisation
+_FACTORS = 32  # at most: one more whenever coefficients leave the set
 _FLAT = 1e-9  # of l1: a smaller slope along dependent columns is rounding
 _FAR = 1e150  # times a scaled column
 
@@ -42,14 +44,17 @@ class Memory(NamedTuple):
     left: np.ndarray  # (m,), of the diagonal, by place in `order`
     order: np.ndarray  # int64 (m,), the coefficients that are left, those with the largest pivots first
     column: np.ndarray  # (n,)
+    before: np.ndarray  # (m,), coefficients to go back to
+    residual: np.ndarray  # (n,), theirs
 
 
 def memory_for(active: int, rows: int) -> Memory:
     """Memory for so many active coefficients and rows."""
-    scales, signs, gradient, direction, values, left = np.zeros((6, active))
+    scales, signs, gradient, direction, values, left, before = np.zeros((7, active))
     gram, factor = np.zeros((2, active, active))
     vectors = scales, signs, gradient, direction, values, left
-    return Memory(gram, factor, *vectors, np.arange(active), np.zeros(rows))
+    column, residual = np.zeros((2, rows))
+    return Memory(gram, factor, *vectors, np.arange(active), column, before, residual)
 
 
 @reordered_kernel
@@ -114,26 +119,48 @@ def solve_factor(factor, rank, values):
 
 
 @reordered_kernel
-def step(problem, active, coefficients, residual, work):
-    """Go along the direction up to where the first coefficient comes to 0.
-
-    Returns its place among the active ones, or -1 if none does within the whole direction.
-    """
-    scales, direction = work.scales, work.direction
+def first_to_leave(active, coefficients, work):
+    """Which active coefficient is the first to come to 0 along the direction, and how far along; -1 and 1 if none does
+    within the whole of it."""
     length, first = 1.0, -1
     for i in range(active.size):
-        b, change = coefficients[active[i]], scales[i] * direction[i]
+        b, change = coefficients[active[i]], work.scales[i] * work.direction[i]
         if b * change < 0.0 and abs(b) <= length * abs(change):
             length, first = abs(b) / abs(change), i
+    return length, first
+
+
+@reordered_kernel
+def move(problem, active, length, leaves, coefficients, residual, work):
+    """Go so far along the direction. leaves: which coefficient comes to 0 there; those that come past it stay there.
+
+    The residual has what coefficients lose by rounding, as with conjugate gradients.
+    """
     for i in range(active.size):
-        j = active[i]
+        j, change = active[i], length * work.scales[i] * work.direction[i]
         before = coefficients[j]
-        after = 0.0 if i == first else before + length * scales[i] * direction[i]
-        if after != before:
-            coefficients[j] = after
-            add(problem.columns, j, before - after, residual)
+        if i == leaves or before * (before + change) < 0.0:
+            change = -before
+        if change != 0.0:
+            coefficients[j] = before + change
+            add(problem.columns, j, -change, residual)
     project(problem.basis, residual)
-    return first
+
+
+@reordered_kernel
+def leave(problem, active, length, first, coefficients, residual, work):
+    """Go along the direction, past the length at which the first coefficient comes to 0 if the objective is lower there
+    than here."""
+    copy(residual, work.residual)
+    for i in range(active.size):
+        work.before[i] = coefficients[active[i]]
+    here = objective_of(problem, coefficients, residual)
+    move(problem, active, 1.0, -1, coefficients, residual, work)
+    if objective_of(problem, coefficients, residual) >= here:
+        copy(work.residual, residual)
+        for i in range(active.size):
+            coefficients[active[i]] = work.before[i]
+        move(problem, active, length, first, coefficients, residual, work)
 
 
 @reordered_kernel
@@ -185,19 +212,23 @@ def find_flat_direction(problem, active, size, rank, work):
 
 @reordered_kernel
 def go_to_minimum(problem, active, size, coefficients, residual, work):
-    """Go to the minimum by the first so many coefficients in `order`, or as far as one of them comes to 0; its place
-    among the active ones, or -1."""
+    """Go to the minimum by the first so many coefficients in `order`; returns False if some come to 0 before."""
     rank = factorise(size, work)
     for _ in range(_REFINED):
         find_gradient(problem, active, coefficients, residual, work)
         find_newton_direction(rank, work)
-        dropped = step(problem, active, coefficients, residual, work)
-        if dropped >= 0:
-            return dropped
+        length, first = first_to_leave(active, coefficients, work)
+        if first >= 0:
+            leave(problem, active, length, first, coefficients, residual, work)
+            return False
+        move(problem, active, 1.0, -1, coefficients, residual, work)
     find_gradient(problem, active, coefficients, residual, work)
-    if find_flat_direction(problem, active, size, rank, work):
-        return step(problem, active, coefficients, residual, work)
-    return -1
+    if not find_flat_direction(problem, active, size, rank, work):
+        return True
+    length, first = first_to_leave(active, coefficients, work)
+    if first >= 0:
+        move(problem, active, length, first, coefficients, residual, work)
+    return first < 0
 
 
 @reordered_kernel
@@ -210,12 +241,11 @@ def minimise_active(problem, active, coefficients, residual, work):
     multiply_columns(problem, active, work)
     for i in range(size):
         work.signs[i], work.order[i] = np.sign(coefficients[active[i]]), i
-    for _ in range(_DROPS):
-        dropped = go_to_minimum(problem, active, size, coefficients, residual, work)
-        if dropped < 0 or size == 1:
+    for _ in range(_FACTORS):
+        if go_to_minimum(problem, active, size, coefficients, residual, work):
             return
-        for place in range(size):
-            if work.order[place] == dropped:
-                work.order[place] = work.order[size - 1]
-                break
-        size -= 1
+        before, size = size, 0
+        for place in range(before):
+            i = work.order[place]
+            work.order[size] = i
+            size += coefficients[active[i]] != 0.0

@@ -30,6 +30,7 @@ from samplers.regression.cosines import (
     set_limits,
 )
 from samplers.regression.features import Features
+from samplers.regression.limit import Stopped
 from samplers.regression.screening import strong_level
 from samplers.regression.selection import largest
 from samplers.regression.vectors import inner, products
@@ -103,12 +104,17 @@ class Correlations:
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
-        """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on."""
+        """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on. Raises Stopped,
+        and then knows nothing: values that are still to be noted may have been written over."""
         chosen = self._needed(wanted, candidates)
         every = chosen.size == self.usable.size
         if not every or self._square_of(wanted.residual) == 0:
             self._catch_up()
-        values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
+        try:
+            values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
+        except Stopped:
+            self._forget_all()
+            raise
         self.columns_read += chosen.size
         seen = Seen(self.usable if every else chosen, values)
         self._enter(wanted.residual, seen)
@@ -181,6 +187,11 @@ class Correlations:
         self._counts -= np.bincount(self._known.numbers[columns], minlength=_KEPT)
         self._counts[NOTHING] += columns.size
         self._known.numbers[columns], self._known.cosines[columns] = NOTHING, 0.0
+
+    def _forget_all(self) -> None:
+        self._pending = None
+        self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
+        self._counts[:], self._counts[NOTHING] = 0, self._norms.size
 
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots

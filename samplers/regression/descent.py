@@ -1,6 +1,6 @@
 """Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their face.
 
-Where a few rounds do not do, and the face is small, Newton's method takes the place of conjugate gradients.
+Where that takes no longer, as on small faces, Newton's method takes the place of conjugate gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from samplers.regression.columns import copy, entries
 from samplers.regression.conjugate_gradients import Work, polish, work_for
 from samplers.regression.coordinate_descent import support, sweep
 from samplers.regression.gram import arrange
+from samplers.regression.limit import Limit
 from samplers.regression.quadratic import Quadratic, gap_of, objective_of
 from samplers.regression.team import ALONE, Team, meet
 
@@ -25,9 +26,9 @@ _ENOUGH = 0.3  # of the goal, as far as the face tells, which conjugate gradient
 _ROUNDING = 1e-15  # of the objective
 _FEW = 1 << 14  # entries of a face: not worth a second thread
 _PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
-_EASY = 4  # rounds before Newton's method
-_AFFORDABLE = 1 << 29  # products of entries and coefficients of a face that is small
+_AFFORDABLE = 1 << 29  # products for the Gram matrix of a face
 _PROGRESS = 0.9  # of the gap
+_AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in which no limit is seen
 
 
 @reordered_kernel
@@ -90,25 +91,39 @@ def improve_exactly(member, problem, size, coefficients, residual, work, active)
     work.outcome[0], work.outcome[1], work.outcome[2] = min(before, after), gap, 0.0
 
 
+def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
+    """Whether Newton's method on a face, whose columns have so many entries each, takes no longer than so many steps of
+    conjugate gradients, and not too long."""
+    products = size**2 * (each + len(problem.basis) * rows) / 2
+    return products < _AFFORDABLE and products + size**3 / 6 < 2 * size * each * steps
+
+
 def descend(
-    problem: Quadratic, coefficients: np.ndarray, residual: np.ndarray, goal: float, team: Team = ALONE
+    problem: Quadratic,
+    coefficients: np.ndarray,
+    residual: np.ndarray,
+    goal: float,
+    limit: Limit,
+    team: Team = ALONE,
 ) -> None:
-    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`.
+    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`, the
+    limit is reached, or nothing gets better.
 
     The gap that counts is to the best dual point of all rounds. The result is the same for any team.
     """
     work: Work = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)
-    every, bound, best, least, stalled, rounds = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0, 0
+    every, bound, best, least, stalled = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
-    while stalled < _PATIENCE:
+    most = max(_AT_ONCE / max(2 * entries(problem.columns), 1), _STEPS)
+    while stalled < _PATIENCE and not limit.reached:
+        limit.taken += 1
         size = approach(problem, every, coefficients, residual, work)
-        rounds += 1
-        if rounds > _EASY and size * size * (each + len(problem.basis) * residual.size) < _AFFORDABLE:
+        if is_small(problem, size, each, residual.size, steps):
             ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
         else:
             at_work = team if size * each > _FEW else ALONE
-            at_work.run(improve, problem, size, int(steps), enough, coefficients, residual, work)
+            at_work.run(improve, problem, size, int(min(steps, most)), enough, coefficients, residual, work)
         objective, gap, turned = work.outcome.tolist()
         bound = max(bound, objective - gap)
         if objective - bound <= goal:

@@ -25,6 +25,7 @@ from samplers.regression.columns import (
     room_for,
 )
 from samplers.regression.features import BlockFeatures, Piece, block_columns
+from samplers.regression.limit import Limit, Stopped
 from samplers.regression.read_ahead import ReadAhead
 from samplers.regression.sparse_regression import Moments
 from samplers.regression.team import Team
@@ -36,10 +37,20 @@ _COPIES = 2  # of the columns that are gathered, held at a time: with those befo
 class DesignFeatures(BlockFeatures):
     """room: bytes that gathered columns may take. keeps: of a sparse design, columns that are gathered are kept until
     others are, and those that are asked for again, along a path most of them, not read again. scaled: the rows of what
-    is gathered are to have factors, which takes another copy. Attributes: `bytes_read` and `samples`, entries or cells,
-    so far."""
+    is gathered are to have factors, which takes another copy. limit: at which passes over columns raise Stopped.
+    Attributes: `bytes_read` and `samples`, entries or cells, so far."""
 
-    def __init__(self, design: Design, threads: int, room: int, *, keeps: bool = False, scaled: bool = False) -> None:
+    def __init__(
+        self,
+        design: Design,
+        threads: int,
+        room: int,
+        limit: Limit | None = None,
+        *,
+        keeps: bool = False,
+        scaled: bool = False,
+    ) -> None:
+        self._limit = limit or Limit()
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
         self._read_ahead = ReadAhead(blocks, self._bytes * sum(map(entries, blocks)))
@@ -74,6 +85,8 @@ class DesignFeatures(BlockFeatures):
         ask = self._read_ahead.begin(pieces, sizes)
 
         def work(number: int) -> None:
+            if self._limit.reached:
+                raise Stopped
             ask(number)
             look(pieces[number])
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from samplers.regression.columns import DenseColumns, SparseColumns
+from samplers.regression.limit import Limit
 from samplers.regression.team import ALONE, Team
 
 
@@ -36,6 +37,7 @@ class Part(NamedTuple):
     norms: np.ndarray  # float64 (W,), of them (rows times roots of weights), without what free columns explain of them
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
+    limit: Limit
     team: Team = ALONE  # that works on them
 
 
@@ -53,4 +55,5 @@ class Loss(Protocol):
         """The objective of a dual point, but for what the penalty has in it."""
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
-        """Better coefficients for some columns: the gap, were there no others, is `goal`."""
+        """Better coefficients for some columns: the gap, were there no others, is `goal`, unless the limit of the part
+        is reached, or nothing gets better."""

@@ -17,6 +17,7 @@ import numpy as np
 from ooc.ring.ring import Ring
 from samplers.regression.correlations import REACH
 from samplers.regression.cross_validation import Validation, held_out_error, validate
+from samplers.regression.limit import Limit, Stopped
 from samplers.regression.losses import Fit
 from samplers.regression.program import RegressionProgram
 from samplers.regression.sparse_regression import SparseRegression
@@ -55,10 +56,14 @@ class PathFit:
         self.attempt, self._before = self._beginning(level, nothing, target), nothing.level
 
     def step(self, levels: np.ndarray) -> list[Solution]:
-        """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed."""
-        attempts = self._attempts(levels)
+        """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed, and Stopped if
+        the limit is reached before that is known: `attempt` has what was found so far."""
+        attempts, limit = self._attempts(levels), self.regression.regression.limit
+        attempts[-1].solve_working_set()
+        if limit.reached:
+            raise Stopped
         if len(attempts) == 1:
-            found = attempts[0].improve()
+            found = attempts[0].examine()
             solutions = [found] if found else []
         else:
             solutions = judge_all(attempts)
@@ -78,17 +83,15 @@ class PathFit:
         return solutions
 
     def _attempts(self, levels: np.ndarray) -> list[Attempt]:
-        """That for the next lambda, and with several ahead those for more, their working sets solved."""
+        """That for the next lambda, and with several ahead those for more, the working sets solved of all but the
+        last."""
         assert self.attempt
         attempts = [self.attempt]
-        if self._ahead == 1:
-            return attempts
-        attempts[0].solve_working_set()
         for level in (self._share * levels[1 : self._ahead]).tolist():
             if level * REACH < self._before:
                 break
-            attempts.append(attempts[-1].following(level, self._before, self._missed.get(level, _NONE)))
             attempts[-1].solve_working_set()
+            attempts.append(attempts[-1].following(level, self._before, self._missed.get(level, _NONE)))
         return attempts
 
     def _beginning(self, level: float, start: Solution, target: float) -> Attempt:
@@ -141,13 +144,15 @@ class PathFit:
 
 
 class PathSolver:
-    """The regressions of a program. room: bytes for the columns that they work on. ring: of ranks of which each has a
-    solver like this. Attributes: `levels`, float64 (N,), once it has begun; `found`, the models so far; `errors`, those
-    of each fold's rows by the solutions without them."""
+    """The regressions of a program. room: bytes for the columns that they work on. limit: at which they are left. ring:
+    of ranks of which each has a solver like this. Attributes: `levels`, float64 (N,), once it has begun; `found`, the
+    models so far; `errors`, those of each fold's rows by the solutions without them."""
 
-    def __init__(self, program: RegressionProgram, workers: int, room: int, ring: Ring | None = None) -> None:
+    def __init__(
+        self, program: RegressionProgram, workers: int, room: int, limit: Limit, ring: Ring | None = None
+    ) -> None:
         self._program = program
-        self._features, regressions = program.build(workers, room, ring)
+        self._features, regressions = program.build(workers, room, limit, ring)
         total = program.design.rows if program.weights is None else program.weights.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
@@ -216,16 +221,25 @@ class PathSolver:
         return self._fits[0].regression.constant
 
     def step(self) -> None:
-        """Make a step of each regression that has not come to the end."""
-        list(self._map(self._step, [number for number, fit in enumerate(self._fits) if fit.attempt]))
+        """Make a step of each regression that has not come to the end. Raises Stopped if the limit is reached before:
+        what it goes on from is whole."""
+        going_on = [number for number, fit in enumerate(self._fits) if fit.attempt]
+        if not all(list(self._map(self._step, going_on))):
+            raise Stopped
 
-    def _step(self, number: int) -> None:
+    def _step(self, number: int) -> bool:
+        """Whether it came to an end."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
-        for solution in fit.step(self.levels[len(done) :]):
+        try:
+            solutions = fit.step(self.levels[len(done) :])
+        except Stopped:
+            return False
+        for solution in solutions:
             if number == 0:
                 self.found.append(found_model(fit.regression, solution))
             else:
                 self.errors[number - 1].append(self._error(number - 1, fit.regression.scores(solution)))
+        return True
 
     def _error(self, fold: int, scores: np.ndarray) -> float:
         program = self._program

@@ -20,6 +20,7 @@ from ooc.ring.ring import LocalRing, Ring
 from ooc.run import Run
 from ooc.state import Cursor, Generations, layout_of, remove_uncommitted
 from ooc.training import Checkpoints, Stop
+from samplers.regression.limit import Limit, Stopped
 from samplers.regression.model import write_regression
 from samplers.regression.path_plan import PathPlan
 from samplers.regression.path_solver import Found, PathSolver, path_arrays
@@ -27,11 +28,14 @@ from samplers.regression.program import RegressionProgram
 from samplers.regression.round_solver import RoundSolver
 from samplers.regression.sparse_regression import told_of_constant
 
+_PATIENCE = 1.0  # seconds, with a step when it is to stop
+
 
 class PathTraining:
     """The way of one run in one process, and what is told of it. Attributes: `cursor`, of which an iteration is a value
     of lambda, and a phase a step towards the next.
 
+    stop: why it is to end before. A step that has not ended a second later is given up, but for what it has found.
     rule: of rounds, if they are what solves it; an iteration is then a step of these.
     ring: of ranks that go together. All of them have the same state, which each commits to a run of its own; the first
     publishes the model.
@@ -42,6 +46,7 @@ class PathTraining:
         run: Run,
         program: RegressionProgram,
         plan: PathPlan,
+        stop: Stop,
         ring: Ring | None = None,
         rule: Rule | None = None,
         *,
@@ -53,12 +58,13 @@ class PathTraining:
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
         self._sent, self._held = self._ring.bytes_summed, Held()
-        self._rule = rule
+        self._rule, self._stop = rule, stop
         self._solver: PathSolver | RoundSolver
         if rule:
             self._solver = RoundSolver(program, rule, plan.workers, plan.room)
         else:
-            self._solver = PathSolver(program, plan.workers, plan.room, ring)
+            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # ranks keep in step
+            self._solver = PathSolver(program, plan.workers, plan.room, limit, ring)
         self._budget = plan.held + plan.room
         self.cursor, self._start = Cursor(), Cursor()
         self._goes_on = self._restore()
@@ -90,9 +96,8 @@ class PathTraining:
         self.cursor, self._start = self._generations.cursor, self._generations.cursor
         return True
 
-    def follow(self, stop: Stop) -> str | None:
+    def follow(self) -> str | None:
         """Solve for what is left; returns why it stopped before that was done, or None."""
-        solver, checkpoints, reason = self._solver, Checkpoints(), None
         with tqdm(
             total=None if self._rule else self._program.length,
             initial=self.cursor.iteration,
@@ -100,23 +105,37 @@ class PathTraining:
             disable=True if self._quiet else None,
             file=sys.stderr,
         ) as progress:
-            if not self._goes_on:
-                solver.begin()
-                self._warn_of_nothing()
-                self._warn_of_constant()
-                self._commit()
-            while not solver.done:
-                reasons, dues = zip(*self._gather([stop.reason(), checkpoints.due]), strict=True)
-                if reason := next(filter(None, reasons), None):
-                    break
-                if dues[0]:
-                    with checkpoints.taken():
-                        self._commit()
-                progress.update(self._step())
-                progress.set_postfix_str(f"gap {solver.gap:.1e} of {self._program.tolerance:.0e}")
-        self._commit()
+            try:
+                if not self._goes_on:
+                    self._begin()
+                reason = self._solve(progress)
+            except Stopped:
+                reason = self._stop.reason()
+        if self._goes_on:
+            self._commit()
         remove_uncommitted(self._generations.directory)
         return reason
+
+    def _begin(self) -> None:
+        self._solver.begin()
+        self._warn_of_nothing()
+        self._warn_of_constant()
+        self._commit()
+        self._goes_on = True
+
+    def _solve(self, progress: tqdm[Any]) -> str | None:
+        """Raises Stopped where a step is given up."""
+        solver, checkpoints = self._solver, Checkpoints()
+        while not solver.done:
+            reasons, dues = zip(*self._gather([self._stop.reason(), checkpoints.due]), strict=True)
+            if reason := next(filter(None, reasons), None):
+                return str(reason)
+            if dues[0]:
+                with checkpoints.taken():
+                    self._commit()
+            progress.update(self._step())
+            progress.set_postfix_str(f"gap {solver.gap:.1e} of {self._program.tolerance:.0e}")
+        return None
 
     def _warn_of_nothing(self) -> None:
         """Tell of a lambda that is too large."""

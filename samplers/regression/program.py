@@ -18,6 +18,7 @@ from blocks.files import checksum
 from ooc.program import LocalState
 from ooc.ring.ring import Ring
 from samplers.regression.design_features import DesignFeatures, design_moments
+from samplers.regression.limit import Limit
 from samplers.regression.ring_features import RingFeatures
 from samplers.regression.ring_moments import ring_moments
 from samplers.regression.sparse_regression import SparseRegression, shifts_of
@@ -150,12 +151,12 @@ class RegressionProgram:
         return [np.where(drawn == fold, every, 0.0) for fold in range(self.folds)]
 
     def build(
-        self, threads: int, room: int, ring: Ring | None
+        self, threads: int, room: int, limit: Limit, ring: Ring | None
     ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
         """The regression of all rows, then that of each fold's others, each with features of its own.
 
-        room: bytes for the columns that all work on at a time. ring: of ranks that do this together, each with its
-        shard, one regression after the other.
+        room: bytes for the columns that all work on at a time. limit: of all of them. ring: of ranks that do this
+        together, each with its shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]
@@ -177,7 +178,7 @@ class RegressionProgram:
                 or shifts_of(self.design.offsets, moments, intercept=self.intercept) is not None
                 for of_rows, moments in zip(weights, all_moments, strict=True)
             ]
-            features = [DesignFeatures(self.design, *each, keeps=keeps, scaled=one) for one in scaled]
+            features = [DesignFeatures(self.design, *each, limit, keeps=keeps, scaled=one) for one in scaled]
         regressions = [
             SparseRegression(
                 own,
@@ -192,6 +193,8 @@ class RegressionProgram:
             )
             for own, of_rows, moments in zip(features, weights, all_moments, strict=True)
         ]
+        for one in regressions:
+            one.regression.limit = limit
         return features, regressions
 
 

@@ -21,6 +21,7 @@ from ooc.worker import ProgramSpec
 from samplers.regression.columns import combine
 from samplers.regression.correlations import Wanted
 from samplers.regression.duality import slopes_of, standing, survey
+from samplers.regression.limit import Limit
 from samplers.regression.path_solver import Found, found_model, found_of, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.working_sets import Solution
@@ -54,7 +55,7 @@ class RoundSolver:
 
     def __init__(self, program: RegressionProgram, rule: Rule, workers: int, room: int) -> None:
         self._program, self._rule = program, rule
-        (self._features,), (self._whole,) = program.build(workers, room, None)
+        (self._features,), (self._whole,) = program.build(workers, room, Limit(), None)
         self._engine = DynamicEngine(program.design, _spec(program), rule, workers)
         self.levels, self.found = np.empty(0), list[Found]()
         self.errors: list[list[float]] = []

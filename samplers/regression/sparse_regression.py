@@ -105,7 +105,7 @@ class SparseRegression:
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
         self._free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self._free)
-        self.regression = Regression(features, self.loss, penalty, self._norms(features, moments))
+        self.regression = Regression(features, self.loss, penalty, _finite(self._norms(features, moments)))
         self._nothing: Solution | None = None
 
     def _constant(self, features: Features, moments: Moments) -> np.ndarray:
@@ -225,6 +225,15 @@ def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.
     return means, np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
 
 
+def _finite(norms: np.ndarray) -> np.ndarray:
+    """The norms of columns; raises RequestError if squares of values are too large to be added up."""
+    if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
+        raise RequestError(
+            f"column {wrong[0]} has values too large to be squared", "Divide it by a number, so that it is about 1."
+        )
+    return norms
+
+
 def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     """Some columns, int64 (m,), of so many rows, a few at a time."""
     each = max(_CELLS // rows, 1)
@@ -266,6 +275,8 @@ def _check(
         raise RequestError(f"y has {y.size:,} values and X {features.rows:,} rows", "Each row needs one.")
     if not (finite := np.isfinite(y)).all():
         raise RequestError(f"y is {y[~finite][0]} in row {int(np.argmin(finite))}", "Numbers are needed.")
+    if not np.isfinite(inner(y, y)):
+        raise RequestError("y has values too large to be squared", "Divide it by a number, so that it is about 1.")
     if loss not in LOSSES:
         raise RequestError(f"loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
     if loss == "logistic":

@@ -23,6 +23,7 @@ from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
 from samplers.regression.design_features import known_moments
+from samplers.regression.limit import Stopped
 from samplers.regression.path_plan import PathPlan, plan_path
 from samplers.regression.path_training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
@@ -238,7 +239,7 @@ def follow_path(
 
     Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
     """
-    stop = Stop(time.monotonic() + max_time if max_time else math.inf)
+    stop, go_on = Stop(time.monotonic() + max_time if max_time else math.inf), f"Go on with: ooc resume {run.path}"
     design = run.dataset(shard_or_whole if ring else Design)
     if not quiet:
         print(plan.told(), file=sys.stderr)
@@ -249,10 +250,12 @@ def follow_path(
     with ExitStack() as stack:
         for context in (run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring)):
             stack.enter_context(context)
-        path = stack.enter_context(
-            closing(PathTraining(run, program, plan, ring, rule_of_run(run, design), quiet=quiet))
-        )
-        reason = path.follow(stop)
+        try:
+            training = PathTraining(run, program, plan, stop, ring, rule_of_run(run, design), quiet=quiet)
+        except Stopped:
+            raise Interrupted(f"stopped by {stop.reason()} before it began", go_on) from None
+        path = stack.enter_context(closing(training))
+        reason = path.follow()
         if reason is None:
             path.publish()
             run.set_iterations(path.cursor.iteration)  # of rounds it was not known
@@ -260,5 +263,5 @@ def follow_path(
     run.log(f"{f'stopped by {reason}' if reason else 'done'} after {path.done}")
     if reason:
         told = f"stopped by {reason} after {path.done}; everything is saved"
-        raise Interrupted(told, f"Go on with: ooc resume {run.path}")
+        raise Interrupted(told, go_on)
     return run.metrics()[-1] | path.choice()

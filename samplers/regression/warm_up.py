@@ -16,7 +16,7 @@ from ooc.signals import counters_spec
 from samplers.regression.active_set import memory_for
 from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns, scaled
 from samplers.regression.conjugate_gradients import work_for
-from samplers.regression.descent import improve_exactly
+from samplers.regression.descent import improve, improve_exactly
 from samplers.regression.features import BlockFeatures
 from samplers.regression.helper import tell_and_wait
 from samplers.regression.path_solver import PathFit
@@ -76,17 +76,18 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     fit.begin(float(levels[0]))
     while fit.attempt:
         levels = levels[len(fit.step(levels)) :]
-    _solve_exactly(regression.regression, loss)
+    _improve(regression.regression, loss)
 
 
-def _solve_exactly(regression: Regression, loss: str) -> None:
-    """Run what only hard problems come to: Newton's method on the active set."""
+def _improve(regression: Regression, loss: str) -> None:
+    """Run both ways to improve coefficients: only one of them is taken with so few columns."""
     columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
     if loss == "logistic" or regression.loss.roots is not None:
         columns = scaled(columns, np.ones(rows))
     problem = quadratic(columns, np.zeros((1, rows)), np.ones(2), np.zeros(2))
     work = work_for(problem, rows)
     work.face[:] = np.arange(2)
+    ALONE.run(improve, problem, 2, 1, 0.0, np.ones(2), np.ones(rows), work)
     ALONE.run(improve_exactly, problem, 2, np.ones(2), np.ones(rows), work, memory_for(2, rows))
 
 

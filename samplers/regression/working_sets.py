@@ -10,6 +10,7 @@ of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and S
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from samplers.regression.columns import entries
 from samplers.regression.correlations import Correlations, Seen, Wanted
 from samplers.regression.duality import Standing, slopes_of, standing, survey
 from samplers.regression.features import Features
+from samplers.regression.limit import Limit
 from samplers.regression.losses import Fit, Loss, Part
 from samplers.regression.screening import safe_radius
 from samplers.regression.selection import largest, union
@@ -36,6 +38,10 @@ _ALMOST = 0.5  # of the target, as the other columns add to the gap; to leave be
 _PROGRESS = 0.99  # of the gap: what a working set has to bring it to
 _PATIENCE = 20  # working sets that do not
 AHEAD = 16  # values of lambda, at most, for which a pass over all columns may be
+
+
+class Stalled(WorkFailed):
+    """Many working sets have made nothing better."""
 
 
 class Penalty(NamedTuple):
@@ -69,12 +75,12 @@ class Solution(NamedTuple):
 
 class Regression:
     """A regression to solve for levels in turn. norms: float64 (p,), of columns (rows times roots of weights) without
-    what columns without penalty explain of them."""
+    what columns without penalty explain of them. Attributes: `limit`, of the solver."""
 
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
         self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
-        self.usable = self.correlations.usable
+        self.usable, self.limit = self.correlations.usable, Limit()
 
     def nothing(self) -> Solution:
         """The solution for the least level at which all coefficients are 0."""
@@ -97,6 +103,14 @@ class Regression:
         while (found := attempt.improve()) is None:
             pass
         return found
+
+    def best(self, level: float, start: Solution, target: float) -> Solution:
+        """The same, or if its limit is reached, or nothing gets better, the best so far, whose gap is larger."""
+        attempt, found = Attempt.beginning(self, level, start, target), None
+        with suppress(Stalled):
+            while not (found or self.limit.reached):
+                found = attempt.improve()
+        return found or attempt.solution(attempt.standing.objective)
 
 
 @dataclass
@@ -147,6 +161,10 @@ class Attempt:
         Raises WorkFailed if many working sets have made nothing better.
         """
         self.solve_working_set()
+        return self.examine()
+
+    def examine(self) -> Solution | None:
+        """The same once the working set is solved."""
         return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
 
     def judge(self, seen: Seen) -> Solution | None:
@@ -158,13 +176,14 @@ class Attempt:
 
     def go_on(self) -> None:
         """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
-        inner = _INNER * self.gap
-        self.working, self.goal = self.working_set(), inner if inner > self.target else _ALMOST * self.target
+        inner, self.working = _INNER * self.gap, self.working_set()
+        last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
+        self.goal = _ALMOST * self.target if last else inner
         self.screen(self.gap)  # not before: it may write over the columns that were seen
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
-            raise WorkFailed(
+            raise Stalled(
                 f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
                 " be reached",
                 "Choose a larger --tolerance, or larger values of lambda.",
@@ -175,9 +194,9 @@ class Attempt:
 
     def solve_working_set(self) -> None:
         if self.working.size:
-            working, features = self.working, self.regression.features
+            working, features, limit = self.working, self.regression.features, self.regression.limit
             costs = self.regression.penalty.at(self.level, working)
-            part = Part(features.gather(working), self.regression.norms[working], *costs, features.team)
+            part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.team)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)

@@ -1,0 +1,203 @@
+"""scikit-learn's own tests of Lasso, elastic net and logistic regression, with the estimators of ooc in their place.
+
+    python -m benchmarks.sklearn_tests
+    python -m benchmarks.sklearn_tests -k positive
+
+The files are those of the scikit-learn that is installed. Parameters that only say how to solve are taken and ignored;
+one that means another model counts as lacking, and so does an attribute or a method. What is refused with a message, as
+several targets or classes, is told apart; and what is left are warnings and messages, and numbers, that differ. Tests
+that fit none of the three estimators are not counted. Some compare coefficients to seven digits, which takes a gap of
+1e-14: the default of tol, which in scikit-learn means something else, is that here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import sklearn
+import sklearn.linear_model
+
+from blocks.errors import RequestError
+from samplers.estimators import lasso, logistic
+
+FILES = ("test_coordinate_descent.py", "test_sparse_coordinate_descent.py", "test_logistic.py")
+PASSED, LACKING, REFUSED, SAYS, NUMBERS = "passed", "lacking", "refused", "says otherwise", "numbers"
+
+
+class LackingError(Exception):
+    """A parameter asks for a model that ooc does not have."""
+
+
+class Fits:
+    """The fits of estimators of ooc in the test that runs, and what they failed with: a search goes on after that."""
+
+    number = 0
+    failures: ClassVar[list[Exception]] = []
+
+
+class _Fitted:
+    """What all of them have: `standardize` is of ooc only."""
+
+    standardize = False
+    defaults: ClassVar[dict[str, Any]] = {}  # of parameters that ooc lacks
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        Fits.number += 1
+        try:
+            for name, default in self.defaults.items():
+                if (value := getattr(self, name)) != default:
+                    raise LackingError(f"{name}={value!r}")
+            return super().fit(X, y, sample_weight)  # type: ignore[misc]
+        except (LackingError, RequestError) as error:
+            Fits.failures.append(error)
+            raise
+
+
+class ElasticNet(_Fitted, lasso.ElasticNet):
+    n_jobs = 1
+    defaults: ClassVar = {"positive": False}
+
+    def __init__(  # type: ignore[no-untyped-def]
+        self,
+        alpha=1.0,
+        *,
+        l1_ratio=0.5,
+        fit_intercept=True,
+        precompute=False,
+        max_iter=1000,
+        copy_X=True,
+        tol=1e-14,
+        warm_start=False,
+        positive=False,
+        random_state=None,
+        selection="cyclic",
+    ) -> None:
+        for name, value in list(locals().items()):
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+
+class Lasso(_Fitted, lasso.Lasso):
+    n_jobs = 1
+    defaults: ClassVar = {"positive": False}
+
+    def __init__(  # type: ignore[no-untyped-def]
+        self,
+        alpha=1.0,
+        *,
+        fit_intercept=True,
+        precompute=False,
+        copy_X=True,
+        max_iter=1000,
+        tol=1e-14,
+        warm_start=False,
+        positive=False,
+        random_state=None,
+        selection="cyclic",
+    ) -> None:
+        for name, value in list(locals().items()):
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+
+class LogisticRegression(_Fitted, logistic.LogisticRegression):
+    defaults: ClassVar = {"class_weight": None}
+
+    def __init__(  # type: ignore[no-untyped-def]
+        self,
+        *,
+        C=1.0,
+        l1_ratio=0.0,
+        dual=False,
+        tol=1e-14,
+        fit_intercept=True,
+        intercept_scaling=1,
+        class_weight=None,
+        random_state=None,
+        solver="lbfgs",
+        max_iter=100,
+        verbose=0,
+        warm_start=False,
+        n_jobs=1,
+    ) -> None:
+        for name, value in list(locals().items()):
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+
+class Outcomes:
+    """A plugin of pytest: how each test ended that has fitted an estimator of ooc, or tried to make one."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str, str]] = []  # name, outcome, reason
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Any:
+        Fits.number, Fits.failures = 0, []
+        try:
+            result = yield
+        except BaseException as error:
+            if isinstance(error, pytest.skip.Exception):
+                raise
+            outcome, reason = judged(error)
+            if Fits.number or outcome == LACKING:
+                self.found.append((item.nodeid.split("/")[-1], outcome, reason))
+            raise
+        if Fits.number:
+            self.found.append((item.nodeid.split("/")[-1], PASSED, ""))
+        return result
+
+
+def judged(error: BaseException) -> tuple[str, str]:
+    """Outcome and reason."""
+    text, chain = str(error).strip(), [error, *Fits.failures]
+    if reason := next(filter(None, map(lacking, chain)), None):
+        return LACKING, reason
+    if "dtype('float64')" in text:
+        return LACKING, "coefficients of float32"
+    if refused := [one.what for one in chain if isinstance(one, RequestError)]:
+        return REFUSED, refused[0]
+    if isinstance(error, pytest.fail.Exception | Warning) or "Regex pattern" in text:
+        return SAYS, text.splitlines()[0]
+    return NUMBERS, f"{type(error).__name__}: {' '.join(text.split())[:160]}"
+
+
+def lacking(error: BaseException) -> str | None:
+    """What ooc lacks for there not to have been this error, if that is so."""
+    text = str(error)
+    if found := re.search(r"unexpected keyword argument '(\w+)'", text):
+        return found[1]
+    if found := re.search(r"l1_ratio=.*0|a penalty above 0|has no parameter|has no attribute.*", text):
+        return found[0].replace("np.float64", "")
+    return text if isinstance(error, LackingError) else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-k", default="", help="tests whose names match, as pytest's -k")
+    asked = parser.parse_args()
+    for estimator in (ElasticNet, Lasso, LogisticRegression):
+        setattr(sklearn.linear_model, estimator.__name__, estimator)
+    outcomes, package = Outcomes(), Path(sklearn.__file__).parent
+    files = [str(package / "linear_model" / "tests" / name) for name in FILES]
+    settings = ["-q", "--no-header", "--tb=no", "--disable-warnings", "-rN", "-c", "/dev/null", f"--rootdir={package}"]
+    pytest.main([*settings, "-p", "no:cacheprovider", "-p", "no:xdist", "-k", asked.k, *files], [outcomes])
+    print(f"\nscikit-learn {sklearn.__version__}: {len(outcomes.found)} tests fit an estimator of ooc, or try to")
+    for name, number in sorted(Counter(outcome for _, outcome, _ in outcomes.found).items()):
+        print(f"{number:5} {name}")
+    for outcome in (LACKING, REFUSED, SAYS, NUMBERS):
+        reasons = Counter(reason for _, ended, reason in outcomes.found if ended == outcome)
+        print(f"\n{outcome}:", *(f"{number:5} {reason}" for reason, number in reasons.most_common()), sep="\n")
+    wrong = [(name, reason) for name, outcome, reason in outcomes.found if outcome == NUMBERS]
+    print("\ntests with other numbers:", *(f"  {name}\n      {reason}" for name, reason in wrong), sep="\n")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
