@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.ratings.matrix import LARGEST
 from blocks.ratings.writer import Entries
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
@@ -53,6 +54,8 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise RequestError(f"X: columns of {rows.size}, {columns.size} and {values.size} elements are not of one table")
     if not np.isfinite(values).all():
         raise RequestError("X contains NaN or infinity (inf) among its values")
+    if (place := _too_large(values)) >= 0:
+        raise _not_held(f"X[2]: row {place}", values[place])
     return rows, columns, values
 
 
@@ -64,11 +67,23 @@ def known_rows(table: Table, *, counts: bool) -> SparseRows:
         rows, columns = np.indices(table.values.shape).reshape(2, -1)
         values = table.values.reshape(-1)
     known = ~np.isnan(values)
+    if (place := _too_large(values)) >= 0:
+        raise _not_held(f"X: row {rows[place]}, column {columns[place]}", values[place])
     if counts:
         _check_counts(values[known])
         known &= values != 0
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows[known], minlength=table.rows))))
     return SparseRows(offsets, columns[known], values[known])
+
+
+def _too_large(values: np.ndarray) -> int:
+    """The place of the first value that float32 does not hold, or -1."""
+    large = np.abs(values) > LARGEST
+    return int(np.argmax(large)) if large.any() else -1
+
+
+def _not_held(where: str, value: float) -> RequestError:
+    return RequestError(f"{where} has {value:g}; values up to {LARGEST:.3g} are possible", "Divide all of them.")
 
 
 def _check_counts(values: np.ndarray) -> None:
