@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -17,7 +18,8 @@ from blocks.ratings.from_memory import write_matrix
 from blocks.ratings.matrix import Matrix
 from samplers.estimators.base import told_as, whole
 from samplers.estimators.by_run import RunEstimator
-from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, places_among, read_known
+from samplers.estimators.ids import places_among
+from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
 from samplers.estimators.tables import SparseRows, is_path, read_table
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.predictions import predict_pairs
@@ -186,14 +188,19 @@ class MatrixFactorization(RunEstimator):
         """Values of pairs, or of whole rows.
 
         X: a tuple of columns, names of rows and of columns of the training: float64 (N,); what is not known has no part
-        in it. Or a table, of whose rows all values are predicted from those that it has: float64 (n, p).
+        in it, of which a UserWarning is given. Or a table, of whose rows all values are predicted from those that it
+        has: float64 (n, p). Raises RequestError for names of another kind than those of the training, unless it is
+        clear which they are: "17" is 17.
         """
         if not is_columns(X):
             solved = self._solve(self._rows(X))
             products = solved[:, 1:] @ self.model_.columns.factors.T.astype(np.float64)
             return self.model_.mean + solved[:, :1] + self.model_.columns.biases + products
         self._require_fitted()
-        rows, columns = places_among(self.rows_, X[0]), places_among(self.columns_, X[1])
+        users, items, _ = columns_of(X[:2])
+        rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
+        if (rows < 0).any() or (columns < 0).any():
+            warnings.warn(_unknown(users[rows < 0], items[columns < 0], rows.size), UserWarning, stacklevel=2)
         return predict_pairs(self.model_, rows, columns)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -236,6 +243,17 @@ class MatrixFactorization(RunEstimator):
             mine = slice(known.offsets[row], known.offsets[row + 1])
             solved[row] = fold_in(self.model_, known.columns[mine], known.values[mine])
         return solved
+
+
+def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
+    """A warning of names, of some of so many rows, that the training did not have."""
+    sides = [
+        f"{np.unique(names).size:,} {what} (in {names.size:,} of {rows:,} rows)"
+        for what, names in (("users", users), ("items", items))
+        if names.size
+    ]
+    said = " and ".join(sides)
+    return f"X has {said} that the training did not have: predicted are the mean and the bias of the other side"
 
 
 def _identity(data: Matrix | KnownValues) -> str:
