@@ -21,6 +21,7 @@ from samplers.estimators.by_run import RunEstimator
 from samplers.estimators.ids import places_among
 from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
 from samplers.estimators.tables import SparseRows, is_path, read_table
+from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.predictions import predict_pairs
 from samplers.factorization.recommendation import Users, fold_in, recommend
@@ -108,6 +109,8 @@ class MatrixFactorization(RunEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on known values. y: not used. Raises RequestError."""
         whole("n_components", self.n_components, 1)
+        if not is_path(X):
+            refuse_triples(X, y, "fit")
         data = Matrix(X) if is_path(X) else read_known(X, counts=self.implicit)
         if isinstance(data, Matrix):
             names, entries = (np.array(data.row_names()), np.array(data.column_names())), data.entries
@@ -193,6 +196,7 @@ class MatrixFactorization(RunEstimator):
         clear which they are: "17" is 17.
         """
         if not is_columns(X):
+            self._refuse_triples(X, "predict")
             solved = self._solve(self._rows(X))
             products = solved[:, 1:] @ self.model_.columns.factors.T.astype(np.float64)
             return self.model_.mean + solved[:, :1] + self.model_.columns.biases + products
@@ -210,10 +214,18 @@ class MatrixFactorization(RunEstimator):
         if is_columns(X):
             errors = self.predict(X[:2]) - columns_of(X)[2]
         else:
+            self._refuse_triples(X, "score")
             known = self._rows(X)
             rows = np.repeat(np.arange(known.offsets.size - 1), np.diff(known.offsets))
             errors = self.predict(X)[rows, known.columns] - known.values
         return -math.sqrt(np.mean(errors**2))
+
+    def _refuse_triples(self, X: Any, call: str) -> None:
+        """Raise RequestError if X, which has other columns than the training, has a rating in each row."""
+        self._require_fitted()
+        shape = np.shape(X) if not hasattr(X, "shape") else X.shape
+        if len(shape) == 2 and shape[1] != self.n_features_in_:
+            refuse_triples(X, None, call, pairs=True)
 
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
         """For each row of a table the columns with the highest predictions that it has no value of, best first."""
