@@ -24,6 +24,10 @@ class WorkFailed(OocError):
     """The work could not be done: damaged data, a full disk, a worker that died (exit code 1)."""
 
 
+class Diverged(WorkFailed):
+    """Numbers of a model are infinite or NaN: the training ends, and no model is written."""
+
+
 class RequestError(OocError, ValueError):
     """The request itself was wrong: an option, a path, an input file (exit code 2)."""
 

@@ -62,13 +62,17 @@ def predict(
 
     factors = open_factors(run)
     with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        done, unknown = predict_file(factors, data, file)
-    if unknown:
-        print(f"{unknown:,} pairs are of a user or an item that the training did not have", file=sys.stderr)
+        pairs = predict_file(factors, data, file)
+    if pairs.unknown:
+        print(
+            f"warning: {pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "
+            f"({pairs.of_unknown_items:,}) that the training did not have",
+            file=sys.stderr,
+        )
     if json:
-        print_json({"path": str(out), "predictions": done, "unknown": unknown})
+        print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
     else:
-        print(f"{out}: {done:,} predictions")
+        print(f"{out}: {pairs.all:,} predictions")
 
 
 def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from blocks.errors import Interrupted, WorkFailed
+from blocks.errors import Diverged, Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.kinds import open_rows
 from blocks.store import Store
@@ -128,7 +128,8 @@ def train(
             training = Training(run, engine, dataset, observer, callback, budget=plan.budget, quiet=quiet)
             reason = training.iterate(stop)
             if reason is None:
-                observer.finish(engine) if observer else publish_model(run, engine)
+                with naming(engine.cursor.iteration):
+                    observer.finish(engine) if observer else publish_model(run, engine)
                 run.set_finished()
     run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
@@ -240,7 +241,7 @@ class Training:
                 due = dues[0]
                 if due or engine.commits:
                     self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
-                with checkpoints.ended(due) if ends else nullcontext():
+                with checkpoints.ended(due) if ends else nullcontext(), naming(engine.cursor.iteration + 1):
                     engine.step(checkpoint=due)
                 if not ends:
                     continue
@@ -278,7 +279,8 @@ class Training:
             "bytes_sent": told.bytes_sent,
         }
         if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
-            line |= self._engine.objective()
+            with naming(cursor.iteration):
+                line |= self._engine.objective()
             if self._observer:
                 line |= self._observer.observe(self._engine, line)
         self._run.add_metrics(line)
@@ -312,6 +314,16 @@ def resumable(run: Run) -> Iterator[None]:
         yield
     except WorkFailed as error:
         error.remedy = error.remedy or f"Everything that was committed is safe. Go on with: ooc resume {run.path}"
+        raise
+
+
+@contextmanager
+def naming(iteration: int) -> Iterator[None]:
+    """Say in which iteration a model diverged."""
+    try:
+        yield
+    except Diverged as error:
+        error.what = f"iteration {iteration}: {error.what}"
         raise
 
 

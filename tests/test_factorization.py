@@ -246,7 +246,7 @@ def test_enough_conjugate_gradients_solve_the_system(alpha):
     row = np.zeros((1, 16), F)
     work = als.Work(*np.zeros((3, 16), F))
     solver = -1, Penalty(F(0.5), False), 100, work
-    als.solve_rows(np.array([0, 12]), columns, values, F(0.0), F(alpha), gram, row, others, *solver)
+    als.solve_rows(np.array([0, 12]), columns, values, F(0.0), als.Confidences(F(alpha)), gram, row, others, *solver)
     h = others[columns].astype(float)
     extra = alpha * values if alpha else np.ones(12)
     target = 1 + extra if alpha else values

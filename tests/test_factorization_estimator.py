@@ -88,7 +88,8 @@ def test_missing_values_are_found(fitted: MatrixFactorization) -> None:
     expected = -np.sqrt(np.mean((of_pairs - wanted) ** 2))
     assert fitted.score((np.array(USERS)[rows], columns, wanted)) == pytest.approx(expected)
     assert fitted.score(GAPS) > -0.05
-    assert fitted.predict((["u01", "stranger"], [99, 3])).tolist() == [0.0, 0.0]  # without mean and biases
+    with pytest.warns(UserWarning, match="that the training did not have"):
+        assert fitted.predict((["u01", "stranger"], [99, 3])).tolist() == [0.0, 0.0]  # without mean and biases
 
 
 def test_the_best_of_what_is_not_known_comes_first(fitted: MatrixFactorization) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,46 @@ def test_a_pass_of_tiny_steps_goes_against_the_gradient(matrix):
         change[place] = 1e-4
         gradient[place] = (objective(before + change) - objective(before - change)) / 2e-4
     assert np.allclose(moved * 1e5, -gradient, rtol=0.1, atol=0.05 * np.abs(gradient).max())
+
+
+def adagrad(matrix: Matrix, passes: int, workers: int, rate: float, penalty: float, rank: int, seed: int) -> np.ndarray:
+    """The items after some passes, by line of columns.txt: equation 18's gradient by the rule of AdaGrad, in plain
+    Python. A worker has a run of the rows, each of which counts for as many as there are workers, both in the steps and
+    in the sums of squares; after a pass the items, and the sums, of all workers are averaged."""
+    rows = []
+    for number in range(matrix.block_count):
+        block = matrix.block(number)
+        for first, last in pairwise(block.offsets.tolist()):
+            rows.append((matrix.index.column_ids[block.columns[first:last]], block.values[first:last] - matrix.mean))
+    items = np.abs(np.random.default_rng(seed).normal(size=(matrix.columns, rank)))
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    squares = np.zeros_like(items)
+    for _ in range(passes):
+        found = []
+        for worker in range(workers):
+            v, sums = items.copy(), squares.copy()
+            for columns, values in rows[len(rows) * worker // workers : len(rows) * (worker + 1) // workers]:
+                u = np.linalg.solve(v[columns].T @ v[columns] + penalty * np.eye(rank), v[columns].T @ values)
+                for column, value in zip(columns.tolist(), values.tolist(), strict=True):
+                    gradient = 2 * (u @ v[column] - value) * u + 2 * penalty * v[column]
+                    sums[column] += workers * gradient**2
+                    v[column] -= rate * workers * gradient / np.sqrt(sums[column] + 1e-12)
+            found.append((v, sums))
+        items, squares = (np.mean(each, axis=0) for each in zip(*found, strict=True))
+    return items
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_weight_of_a_row_counts_in_the_steps_and_in_the_sums_of_squares(
+    tmp_path: Path, ooc: Ooc, workers: int
+) -> None:
+    written(tmp_path, *planted(60, 12, 2, 0.6), grid=2)
+    command = ("train", "mf", "matrix", "run", "--method", "splash", "--rank", 2, "--iterations", 3, "--seed", 5)
+    done = ooc(*command, "--parallelism", workers, "--rate", 0.1, "--regularization", 0.05, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    expected = adagrad(Matrix(tmp_path / "matrix"), 3, workers, rate=0.1, penalty=0.05, rank=2, seed=5)
+    found = FactorModel(tmp_path / "run" / "model").columns.factors
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_workers_find_what_one_finds(matrix):

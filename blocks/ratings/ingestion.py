@@ -31,7 +31,7 @@ from blocks.corpus.vocabulary import Merged, merge
 from blocks.corpus.writer import write_lines
 from blocks.errors import RequestError
 from blocks.ratings import formats as ratings
-from blocks.ratings.matrix import Matrix
+from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import (
     SIDES,
@@ -96,7 +96,8 @@ def ingest_ratings(
     room = names_bytes(memory, count, _BYTES_OF_ENTRY * _RUN_ENTRIES)
     base = Matrix(path) if (path := request.names_from or request.items_from) else None
     with new_dataset(request.out, request.overwrite) as target:
-        reading = RatingsReading(str(target.spill), request.low, request.high, request.on_error == "skip", room)
+        low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
+        reading = RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
         with Workers("blocks.ratings.worker:start", reading, count) as pool:
             spilled, reports = _read(pool, request, bar)
             names_bytes(memory, count, _BYTES_OF_ENTRY * _block_entries(request, spilled))

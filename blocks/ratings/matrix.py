@@ -21,6 +21,7 @@ import numpy as np
 
 from blocks.store import Store, count_lines, read_lines
 
+LARGEST = float(np.finfo(np.float32).max)  # value that can be kept
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from blocks.errors import WorkFailed
+from blocks.errors import Diverged, WorkFailed
 from ooc import user_functions
 from ooc.program import Arrays, Job
 from ooc.stochastic import element_loops
@@ -136,7 +136,7 @@ class ElementJobs:
             rows = share_of(len(into), task)
             self._set(name, arrays, rows, task, into, trial=trial)
             if not math.isfinite(float(into[slice(*rows)].sum())) and not trial:
-                raise WorkFailed(
+                raise Diverged(
                     f"`{name}` is not finite any more: the steps of {type(self._program).__name__} became too long",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )

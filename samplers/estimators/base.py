@@ -206,12 +206,15 @@ def told_as(names: dict[str, str]) -> Iterator[None]:
     def parameter(option: re.Match[str]) -> str:
         return names.get(option[1], option[1].replace("-", "_"))
 
+    def spelled(text: str) -> str:
+        return re.sub(r"--([a-z][a-z-]*)", parameter, text)
+
     try:
         yield
     except RequestError as error:
-        what, remedy = (re.sub(r"--([a-z][a-z-]*)", parameter, text) for text in (error.what, error.remedy))
-        raise RequestError(what, remedy) from None
+        raise RequestError(*map(spelled, (error.what, error.remedy))) from None
     except WorkFailed as error:
-        raise WorkFailed(error.what, "" if "ooc resume" in error.remedy else error.remedy) from error
+        remedy = "" if "ooc resume" in error.remedy else error.remedy
+        raise WorkFailed(spelled(error.what), spelled(remedy)) from error
     except Interrupted as error:
         raise KeyboardInterrupt(error.what) from None

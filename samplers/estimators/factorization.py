@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -17,8 +18,10 @@ from blocks.ratings.from_memory import write_matrix
 from blocks.ratings.matrix import Matrix
 from samplers.estimators.base import told_as, whole
 from samplers.estimators.by_run import RunEstimator
-from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, places_among, read_known
+from samplers.estimators.ids import places_among
+from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
 from samplers.estimators.tables import SparseRows, is_path, read_table
+from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.predictions import predict_pairs
 from samplers.factorization.recommendation import Users, fold_in, recommend
@@ -106,6 +109,8 @@ class MatrixFactorization(RunEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on known values. y: not used. Raises RequestError."""
         whole("n_components", self.n_components, 1)
+        if not is_path(X):
+            refuse_triples(X, y, "fit")
         data = Matrix(X) if is_path(X) else read_known(X, counts=self.implicit)
         if isinstance(data, Matrix):
             names, entries = (np.array(data.row_names()), np.array(data.column_names())), data.entries
@@ -186,14 +191,20 @@ class MatrixFactorization(RunEstimator):
         """Values of pairs, or of whole rows.
 
         X: a tuple of columns, names of rows and of columns of the training: float64 (N,); what is not known has no part
-        in it. Or a table, of whose rows all values are predicted from those that it has: float64 (n, p).
+        in it, of which a UserWarning is given. Or a table, of whose rows all values are predicted from those that it
+        has: float64 (n, p). Raises RequestError for names of another kind than those of the training, unless it is
+        clear which they are: "17" is 17.
         """
         if not is_columns(X):
+            self._refuse_triples(X, "predict")
             solved = self._solve(self._rows(X))
             products = solved[:, 1:] @ self.model_.columns.factors.T.astype(np.float64)
             return self.model_.mean + solved[:, :1] + self.model_.columns.biases + products
         self._require_fitted()
-        rows, columns = places_among(self.rows_, X[0]), places_among(self.columns_, X[1])
+        users, items, _ = columns_of(X[:2])
+        rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
+        if (rows < 0).any() or (columns < 0).any():
+            warnings.warn(_unknown(users[rows < 0], items[columns < 0], rows.size), UserWarning, stacklevel=2)
         return predict_pairs(self.model_, rows, columns)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -203,10 +214,18 @@ class MatrixFactorization(RunEstimator):
         if is_columns(X):
             errors = self.predict(X[:2]) - columns_of(X)[2]
         else:
+            self._refuse_triples(X, "score")
             known = self._rows(X)
             rows = np.repeat(np.arange(known.offsets.size - 1), np.diff(known.offsets))
             errors = self.predict(X)[rows, known.columns] - known.values
         return -math.sqrt(np.mean(errors**2))
+
+    def _refuse_triples(self, X: Any, call: str) -> None:
+        """Raise RequestError if X, which has other columns than the training, has a rating in each row."""
+        self._require_fitted()
+        shape = np.shape(X) if not hasattr(X, "shape") else X.shape
+        if len(shape) == 2 and shape[1] != self.n_features_in_:
+            refuse_triples(X, None, call, pairs=True)
 
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
         """For each row of a table the columns with the highest predictions that it has no value of, best first."""
@@ -236,6 +255,17 @@ class MatrixFactorization(RunEstimator):
             mine = slice(known.offsets[row], known.offsets[row + 1])
             solved[row] = fold_in(self.model_, known.columns[mine], known.values[mine])
         return solved
+
+
+def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
+    """A warning of names, of some of so many rows, that the training did not have."""
+    sides = [
+        f"{np.unique(names).size:,} {what} (in {names.size:,} of {rows:,} rows)"
+        for what, names in (("users", users), ("items", items))
+        if names.size
+    ]
+    said = " and ".join(sides)
+    return f"X has {said} that the training did not have: predicted are the mean and the bias of the other side"
 
 
 def _identity(data: Matrix | KnownValues) -> str:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.ratings.matrix import LARGEST
 from blocks.ratings.writer import Entries
+from samplers.estimators.ids import read_ids
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
 
@@ -47,12 +49,15 @@ def read_known(X: Any, *, counts: bool) -> KnownValues:
 
 def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Names of rows and of columns, and values, all (N,)."""
-    rows, columns = _of_names(X[0], "rows"), _of_names(X[1], "columns")
-    values = np.asarray(X[2], np.float64) if len(X) == 3 else np.ones(rows.size)
+    rows, columns = read_ids(X[0], "users"), read_ids(X[1], "items")
+    values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)
     if not rows.shape == columns.shape == values.shape:
         raise RequestError(f"X: columns of {rows.size}, {columns.size} and {values.size} elements are not of one table")
     if not np.isfinite(values).all():
-        raise RequestError("X contains NaN or infinity (inf) among its values")
+        row = int(np.argmin(np.isfinite(values)))
+        raise RequestError(f"X contains NaN or infinity (inf) among its values: row {row} has {values[row]}")
+    if (place := _too_large(values)) >= 0:
+        raise _not_held(f"X[2]: row {place}", values[place])
     return rows, columns, values
 
 
@@ -64,6 +69,8 @@ def known_rows(table: Table, *, counts: bool) -> SparseRows:
         rows, columns = np.indices(table.values.shape).reshape(2, -1)
         values = table.values.reshape(-1)
     known = ~np.isnan(values)
+    if (place := _too_large(values)) >= 0:
+        raise _not_held(f"X: row {rows[place]}, column {columns[place]}", values[place])
     if counts:
         _check_counts(values[known])
         known &= values != 0
@@ -71,26 +78,26 @@ def known_rows(table: Table, *, counts: bool) -> SparseRows:
     return SparseRows(offsets, columns[known], values[known])
 
 
+def _too_large(values: np.ndarray) -> int:
+    """The place of the first value that float32 does not hold, or -1."""
+    large = np.abs(values) > LARGEST
+    return int(np.argmax(large)) if large.any() else -1
+
+
+def _not_held(where: str, value: float) -> RequestError:
+    return RequestError(f"{where} has {value:g}; values up to {LARGEST:.3g} are possible", "Divide all of them.")
+
+
 def _check_counts(values: np.ndarray) -> None:
     if values.size and values.min() < 0:
         raise RequestError(f"Negative values in data passed to an implicit factorization: {values.min():g}")
 
 
-def places_among(names: np.ndarray, wanted: Any) -> np.ndarray:
-    """int64 (n,), the place of each name that is wanted, or -1."""
-    wanted = _of_names(wanted, "names")
-    if names.dtype.kind == "U" and wanted.dtype.kind != "U":
-        wanted = wanted.astype(str)
-    order = np.argsort(names, kind="stable")
-    places = order[np.minimum(np.searchsorted(names, wanted, sorter=order), names.size - 1)]
-    return np.where(names[places] == wanted, places, -1)
-
-
-def _of_names(column: Any, what: str) -> np.ndarray:
-    names = np.asarray(column)
-    if names.ndim != 1:
-        raise RequestError(f"X: its {what} are an array of {names.ndim} dimensions, not a column")
-    return names.astype(str) if names.dtype.kind == "O" else names
+def _numbers(values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"X[2], the values, has what is no number: {error}") from None
 
 
 def _entries(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Entries:

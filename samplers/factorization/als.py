@@ -22,6 +22,17 @@ from samplers.factorization.rows import dot, penalty_of
 SMALL = 1e-20  # of the square of what is left of b - A w: nothing to gain
 
 
+class Confidences(NamedTuple):
+    """How counts are weighed. alpha: float32, 0 for ratings. unknown: float32, of what was not chosen: 1, or less where
+    everything was divided by a number."""
+
+    alpha: np.float32
+    unknown: np.float32 = np.float32(1.0)
+
+
+RATINGS = Confidences(np.float32(0.0))
+
+
 class Work(NamedTuple):
     """Working memory, float32 (R,): what is left of b - A w, the direction, and A times it."""
 
@@ -47,17 +58,17 @@ def multiply(gram, regularization, vector, image):
 
 
 @reordered_kernel
-def add_errors(columns, values, mean, alpha, row, others, left):
+def add_errors(columns, values, mean, confidences, row, others, left):
     """left += sum_j (t_j - e_j w . h_j) h_j over the entries of a row; returns the sum of its squared residuals.
 
     left: float32 or float64 (R,). The others are as in `solve_rows`.
     """
-    total, one = 0.0, np.float32(1.0)
+    total, one, alpha = 0.0, np.float32(1.0), confidences.alpha
     for j in range(columns.size):
         other = others[columns[j]]
         score = dot(other, row)
         extra = alpha * values[j] if alpha > 0 else one
-        target = one + extra if alpha > 0 else values[j] - mean
+        target = confidences.unknown + extra if alpha > 0 else values[j] - mean
         error = (one if alpha > 0 else target) - score
         total += np.float64(error) * error
         add(left, target - extra * score, other)
@@ -65,9 +76,9 @@ def add_errors(columns, values, mean, alpha, row, others, left):
 
 
 @reordered_kernel
-def add_products(columns, values, alpha, vector, others, image):
+def add_products(columns, values, confidences, vector, others, image):
     """image += sum_j e_j (h_j . v) h_j over the entries of a row, v being a vector. image: float32 or float64 (R,)."""
-    one = np.float32(1.0)
+    one, alpha = np.float32(1.0), confidences.alpha
     for j in range(columns.size):
         other = others[columns[j]]
         extra = alpha * values[j] if alpha > 0 else one
@@ -75,13 +86,13 @@ def add_products(columns, values, alpha, vector, others, image):
 
 
 @reordered_kernel
-def solve_rows(offsets, columns, values, mean, alpha, gram, rows, others, fixed, penalty, steps, work):
+def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, fixed, penalty, steps, work):
     """Take some conjugate gradient steps towards the best factors of each row; returns the sum of squared residuals of
     their entries before them.
 
-    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,). alpha: 0
-    for ratings. rows: float32 (D, R), changed; others: float32 (I, R), which `columns` number. fixed: the place that is
-    not changed, or -1. penalty: `factor_rows.Penalty`. Padding stays 0.
+    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,).
+    confidences: Confidences. rows: float32 (D, R), changed; others: float32 (I, R), which `columns` number. fixed: the
+    place that is not changed, or -1. penalty: `factor_rows.Penalty`. Padding stays 0.
     """
     total = 0.0
     left, direction, image = work.left, work.direction, work.image
@@ -89,9 +100,11 @@ def solve_rows(offsets, columns, values, mean, alpha, gram, rows, others, fixed,
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         row, regularization = rows[d], penalty_of(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
+        if fixed >= 0:  # the bias is the other one of the first two
+            image[1 - fixed] *= penalty.of_biases
         for k in range(row.size):
             left[k] = -image[k]
-        total += add_errors(mine, of_mine, mean, alpha, row, others, left)
+        total += add_errors(mine, of_mine, mean, confidences, row, others, left)
         if fixed >= 0:
             left[fixed] = 0.0
         for k in range(row.size):
@@ -101,7 +114,9 @@ def solve_rows(offsets, columns, values, mean, alpha, gram, rows, others, fixed,
             if before <= SMALL:
                 break
             multiply(gram, regularization, direction, image)
-            add_products(mine, of_mine, alpha, direction, others, image)
+            if fixed >= 0:
+                image[1 - fixed] *= penalty.of_biases
+            add_products(mine, of_mine, confidences, direction, others, image)
             if fixed >= 0:
                 image[fixed] = 0.0
             length = before / dot(direction, image)

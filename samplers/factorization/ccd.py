@@ -67,6 +67,7 @@ def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalt
                 for k in range(LANE):
                     work.tile[k, j] = other[k]
             for k in range(first, min(first + LANE, used)):
+                weight = regularization * penalty.of_biases if fixed >= 0 and k == 1 - fixed else regularization
                 if k != fixed:
-                    row[k] = descend(residuals, work.tile[k - first, : mine.size], row[k], regularization, least)
+                    row[k] = descend(residuals, work.tile[k - first, : mine.size], row[k], weight, least)
     return total

@@ -10,32 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from blocks.errors import RequestError, WorkFailed
+from blocks.errors import RequestError
 from blocks.memory import available
 from blocks.ratings.matrix import Matrix, RowBlock
 from ooc.pages import ask_for, drop, populate, unmap
 from ooc.program import Arrays, Job, Phase
 from ooc.shared import ArraySpec
 from samplers.factorization import sgd
-from samplers.factorization.program import SIDES, MatrixFactorization
+from samplers.factorization.program import SIDES, MatrixFactorization, silent
 
 _STRATA = 4, 8  # at least and at most, that the columns are dealt with in, if there are so many slices
 _LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more often two rows meet at one
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
 _FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
 _COUNTED = np.array([[0.45], [1.4]])  # of the mean squares of rows, and of columns: steps of these get shorter sooner
+_RATE = 0.15  # of the first step, for values that deviate by 1
 _FEW_ROUNDS = 3  # and less: the one before is not over, or soon comes again
 COMBINATIONS = ("mean", "sum")
 
 
 class GradientDescent(MatrixFactorization):
     """Steps at one rating after the other. See `samplers.factorization.sgd`. rate: of the first one, for values that
-    deviate by 1."""
+    deviate by 1; None for 0.15, or less in a unit in which a penalty alone would make that too long."""
 
+    option = "--method sgd"
     spreads = 1.5, 0.7
 
-    def __init__(self, dataset: Matrix, *, rate: float = 0.15, **options: Any) -> None:
+    def __init__(self, dataset: Matrix, *, rate: float | None = None, **options: Any) -> None:
         super().__init__(dataset, **options)
+        rate = self._default_rate() if rate is None else rate
         if not 0 < rate < math.inf:
             raise RequestError(f"--rate {rate:g}: more than 0 is needed")
         if not self.penalty.per_entry:
@@ -45,6 +48,10 @@ class GradientDescent(MatrixFactorization):
         self.open_rows = np.zeros((3, 2), np.int64)
         leading = min(self.used, sgd.LEADING)
         self._shares = (_COUNTED / [leading, max(self.used - leading, 1)]).astype(np.float32)
+
+    def _default_rate(self) -> float:
+        penalty = float(self.penalty.regularization)
+        return _RATE if self.unit == 1 or not penalty else min(_RATE, self.scale / penalty)
 
     def start_factors(self, job: Job) -> None:
         """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
@@ -61,18 +68,15 @@ class GradientDescent(MatrixFactorization):
             shares=self._shares if fixed else self._shares[::-1].copy(),
             fixed=fixed if self.biases else -1,
             leading_only=first_pass,
+            scaling=np.float32(1 / self.unit),
+            of_biases=self.penalty.of_biases,
         )
 
-    def aggregate(
-        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
-    ) -> dict[str, float]:
-        sums = super().aggregate(phase, shared, deltas, answers)
-        if not all(map(math.isfinite, sums.values())):
-            raise WorkFailed(
-                f"the steps became longer and longer: a first one of {self.rate:g} is too long",
-                "Train a new run with a smaller --rate.",
-            )
-        return sums
+    def cause(self) -> str:
+        return f"the steps became longer and longer: a first one of {self.rate:g} is too long"
+
+    def remedy(self) -> str:
+        return "Train a new run with a smaller --rate or --regularization, or with --method ccd."
 
 
 class StochasticGradient(GradientDescent):
@@ -233,6 +237,7 @@ class DataParallelGradient(StochasticGradient):
     do meanwhile, and the more there are, the smaller a step must be.
     """
 
+    option = "--schedule bsp"
     phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True),)
 
     def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
@@ -267,7 +272,7 @@ class DataParallelGradient(StochasticGradient):
         mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
         bounds, first = [0, self.dataset.columns], job.stream[0] == 0
         loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, first_pass=first)
-        with np.errstate(invalid="ignore"):
+        with silent():
             return loss, *(after - array for after, array in zip(replica, before, strict=True))
 
     def aggregate(
@@ -278,5 +283,6 @@ class DataParallelGradient(StochasticGradient):
         losses, *changes = zip(*answers, strict=True)
         sums = super().aggregate(phase, shared, deltas, losses)
         for name, change in zip(("columns", "column_squares"), changes, strict=True):
-            shared[name] += sum(change) / np.float32(len(answers) if self.combine == "mean" else 1)
+            with silent():
+                shared[name] += sum(change) / np.float32(len(answers) if self.combine == "mean" else 1)
         return sums

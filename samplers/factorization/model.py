@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.arrays import Pieces, map_arrays, write_arrays
-from blocks.errors import RequestError, WorkFailed
+from blocks.errors import Diverged, RequestError, WorkFailed
 from blocks.files import checksum, publish, read_json, write_json
 from blocks.ratings.matrix import Matrix
 from blocks.store import check_file, read_lines
@@ -124,12 +124,13 @@ class Trained(NamedTuple):
     """What was trained of the rows or the columns, as `samplers.factorization.rows` says.
 
     factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), the place
-    or rank of each name, -1 if it has none.
+    or rank of each name, -1 if it has none. unit: that factors are in; biases are in the product of both sides' units.
     """
 
     factors: np.ndarray
     entries: np.ndarray
     order: np.ndarray
+    unit: float = 1.0
 
 
 def trained_rows(dataset: Matrix, factors: np.ndarray) -> Trained:
@@ -162,14 +163,16 @@ def write_factors(
     arrays: dict[str, np.ndarray | Pieces] = {}
     with ExitStack() as stack:
         for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
-            factors, entries, order = trained
+            factors, entries, order, unit = trained
             first = BIASES if biases else 0
             order[entries[order] == 0] = -1  # of the last row, where there is none
             starts = np.arange(len(factors) + 1) * factors.shape[1]
             ordered = stack.enter_context(RowsInOrder(directory, factors.reshape(-1), starts, order))
-            arrays[f"{side}_factors"] = Pieces("float32", order.size * rank, _factors(ordered, order, first, rank))
+            arrays[f"{side}_factors"] = Pieces(
+                "float32", order.size * rank, _factors(ordered, order, first, rank, unit)
+            )
             own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # from end to end
-            arrays[f"{side}_biases"] = _in_order(own_biases, order)
+            arrays[f"{side}_biases"] = natural(_in_order(own_biases, order), rows.unit * columns.unit)
             arrays[f"{side}_entries"] = _in_order(entries, order)
         files = {"factors": write_arrays(directory, "factors.h5", arrays)}
     for name, entry in dataset.manifest["texts"].items():
@@ -221,7 +224,16 @@ def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
     return found
 
 
-def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int) -> Iterator[np.ndarray]:
+def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
+    """Numbers, float32 (n,), that are in a unit, without it; raises Diverged if not all are finite."""
+    with np.errstate(over="ignore"):
+        found = numbers if unit == 1 else numbers * np.float32(unit)
+    if not np.isfinite(found).all():
+        raise Diverged("factors or biases are not finite as float32, and no model is written")
+    return found
+
+
+def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int, unit: float) -> Iterator[np.ndarray]:
     """So many numbers, from one on, of rows in order, some rows at a time; 0 where `order` is -1."""
     step = max(_RUN // rank, 1)
     for begin, end, numbers in ordered.runs():
@@ -231,4 +243,4 @@ def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int) -> 
             run, some = np.zeros((there.size, rank), np.float32), np.count_nonzero(there)
             run[there] = left[:some, first : first + rank]
             left = left[some:]
-            yield run.reshape(-1)
+            yield natural(run.reshape(-1), unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
@@ -14,13 +14,24 @@ from samplers.factorization.model import Factorization, FactorModel, Side
 from samplers.factorization.rating_errors import predictions
 
 
-def predict_file(model: FactorModel, pairs: str, out: TextIO) -> tuple[int, int]:
-    """Write a line of user, item and prediction for each pair; returns how many there are, and of how many a name is
-    not known. pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here."""
+class Pairs(NamedTuple):
+    """How many pairs there are, and of how many the user, the item, or one of them, is not known."""
+
+    all: int
+    of_unknown_users: int
+    of_unknown_items: int
+    unknown: int
+
+
+def predict_file(model: FactorModel, pairs: str, out: TextIO) -> Pairs:
+    """Write a line of user, item and prediction for each pair; returns how many there are.
+
+    pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here.
+    """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
     source = Source(pairs)
-    form, section, done, unknown = ratings.detect(source), b"", 0, 0
+    form, section, done = ratings.detect(source), b"", np.zeros(4, np.int64)
     reader = ratings.Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):
         found = reader.read(section + data, source.name, line - bool(section), form)
@@ -30,8 +41,9 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO) -> tuple[int, int]
         rows, columns = _places(model.rows, users), _places(model.columns, items)
         scores = predict_pairs(model, rows, columns)
         writer.writerows(zip(users, items, (f"{score:.6g}" for score in scores.tolist()), strict=True))
-        done, unknown = done + len(users), unknown + int(np.count_nonzero((rows < 0) | (columns < 0)))
-    return done, unknown
+        no_user, no_item = rows < 0, columns < 0
+        done += [rows.size, *(int(some.sum()) for some in (no_user, no_item, no_user | no_item))]
+    return Pairs(*done.tolist())
 
 
 def _names(joined: bytes) -> list[str]:

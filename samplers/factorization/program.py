@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from blocks.errors import RequestError
-from blocks.ratings.matrix import ColumnSlice, Matrix, RowBlock
+from blocks.errors import Diverged, RequestError
+from blocks.ratings.matrix import LARGEST, PART_ENTRIES, ColumnSlice, Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.ring.packets import Passage
 from ooc.shared import ArraySpec
@@ -29,17 +29,22 @@ from ooc.streams import stream_key
 from samplers.factorization.lanes import LANE
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.rows import BIASES, Penalty, draw_factors, squared_errors
+from samplers.factorization.units import check_unit, entries_in_unit, rows_in_unit, size_of
 
 SIDES = ("rows", "columns")
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
+MOST_PENALTY = 2.0**30  # in a unit of ratings: factors are 0 long before
 
 
 class MatrixFactorization(StaticProgram):
     """rank: R. regularization: lambda, times what `penalty` says. center: whether the mean of all values is taken out.
 
-    biases: whether rows and columns have them.
+    biases: whether rows and columns have them. unit: in which ratings are trained, see `samplers.factorization.units`.
+    The shared arrays, `mean`, `scale` and `penalty` are in it, too; what is told and exported is not.
     """
+
+    option: str  # by which the method is asked for
 
     row_factors = Phase("factors of rows", "block", writes=False)
     column_factors = Phase("factors of columns", "slice", writes=False)
@@ -58,21 +63,32 @@ class MatrixFactorization(StaticProgram):
         penalty: str = "entry",
         biases: bool = False,
         center: bool = True,
+        unit: float = 1.0,
     ) -> None:
         super().__init__(dataset)
+        check_unit(unit)
         if not 1 <= rank <= MOST_RANK:
             raise RequestError(f"--rank {rank}: 1 to {MOST_RANK:,} factors are possible")
-        if not 0 <= regularization < math.inf:
-            raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+        if not 0 <= regularization <= LARGEST:
+            raise RequestError(f"--regularization {regularization:g}: 0 to {LARGEST:.3g} is possible")
         if penalty not in PENALTIES:
             raise RequestError(f"--penalty {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
-        self.rank, self.seed = rank, seed
-        self.penalty = Penalty(np.float32(regularization), penalty == "entry")
-        self.biases, self.mean = biases, dataset.whole.mean if center else 0.0
-        self.scale = dataset.whole.deviation or 1.0  # of the products of factors
+        self.rank, self.seed, self.regularization = rank, seed, np.float32(regularization)
+        self.biases, mean = biases, dataset.whole.mean if center else 0.0
+        self.size = size_of(dataset.whole, mean)
+        self.unit, self.mean = unit, mean / unit
+        self.scale = self.size / self.unit if self.unit != 1 else dataset.whole.deviation or 1.0  # of factors' products
+        self.penalty = self._penalty(regularization, per_entry=penalty == "entry")
         self.first = BIASES if biases else 0
         self.used = self.first + rank
         self.width = -(-self.used // LANE) * LANE
+
+    def _penalty(self, regularization: float, *, per_entry: bool) -> Penalty:
+        """The penalty in the unit of the ratings."""
+        if self.unit == 1 or regularization == 0:
+            return Penalty(np.float32(regularization), per_entry)
+        of_factors = min(regularization / self.unit, MOST_PENALTY)
+        return Penalty(np.float32(of_factors), per_entry, np.float32(regularization / of_factors))
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return {
@@ -97,7 +113,8 @@ class MatrixFactorization(StaticProgram):
         return export_bytes(self.dataset)
 
     def scratch_bytes(self) -> int:
-        return 4 * self._longest()
+        copied = 12 * (PART_ENTRIES + self._longest()) if self.unit != 1 else 0
+        return 4 * self._longest() + copied
 
     def _longest(self) -> int:
         """Entries of the longest row or column, at most."""
@@ -147,20 +164,31 @@ class MatrixFactorization(StaticProgram):
         if self.biases:
             mine[:, self.fixed(job)] = 1.0
 
+    def entries(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The entries of a part, see `Job.entries`, in the unit of training."""
+        return entries_in_unit(*job.entries(), self.unit)
+
     def _measure(self, job: Job) -> tuple[float, float]:
         """The sum of the squared errors of a part of a block, and of its weighted squared factors."""
-        entries, rows = job.entries(), self.mine(job)
+        entries, rows = self.entries(job), self.mine(job)
         work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
         factors = rows, np.arange(len(rows)), rows[0], job.shared["columns"]
-        errors = squared_errors(*entries, np.float32(self.mean), *factors, work)
+        errors = squared_errors(*entries, np.float32(self.mean), *factors, work) * self.unit**2
         return errors, self.weighted_squares(rows, np.diff(entries[0]))
 
     def weighted_squares(self, factors: np.ndarray, entries: np.ndarray) -> float:
         """What the factors of some rows, float32 (n, R), add to the objective. entries: int64 (n,), of each."""
-        squares = np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
-        # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
-        return float(self.penalty.regularization) * float(np.sum(weights * squares))
+        with silent():
+            squares = self._squares(factors)
+            if self.unit != 1:
+                of_biases = self._squares(factors[:, : self.first])
+                squares = self.unit * (squares - of_biases) + self.unit**2 * of_biases
+            # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
+            return float(self.regularization) * float(np.sum(weights * squares))
+
+    def _squares(self, factors: np.ndarray) -> np.ndarray:
+        return np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
 
     def numbers(self, job: Job) -> np.ndarray:
         """The lines that the rows or columns of a part have in rows.txt or columns.txt of the whole: integers (n,)."""
@@ -187,7 +215,26 @@ class MatrixFactorization(StaticProgram):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        return {} if phase in self.initial else {"squared_error": math.fsum(answers) / self.passes}
+        if phase in self.initial:
+            return {}
+        return self.finite({"squared_error": math.fsum(answers) * self.unit**2 / self.passes})
+
+    def finite(self, sums: dict[str, float]) -> dict[str, float]:
+        """Sums over the entries, if all are numbers; raises Diverged."""
+        if not all(map(math.isfinite, sums.values())):
+            raise self.diverged()
+        return sums
+
+    def diverged(self) -> Diverged:
+        """The error of factors that are infinite or NaN."""
+        return Diverged(f"{self.option}: the factors are not finite any more; {self.cause()}", self.remedy())
+
+    def cause(self) -> str:
+        """What made factors infinite, for a message."""
+        return f"ratings are of a size of {self.size:.3g}, and --regularization is {self.regularization:g}"
+
+    def remedy(self) -> str:
+        return "Train a new run with a larger --regularization, or with ratings divided by their standard deviation."
 
     @property
     def passes(self) -> int:
@@ -199,8 +246,9 @@ class MatrixFactorization(StaticProgram):
         return {"errors": errors, "penalties": penalties}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        rmse = math.sqrt(sums["errors"] / self.dataset.whole.entries)
-        return {"objective": sums["errors"] + (sums["penalties"] + self.column_penalty(shared)), "rmse": rmse}
+        objective = sums["errors"] + (sums["penalties"] + self.column_penalty(shared))
+        self.finite({"objective": objective})
+        return {"objective": objective, "rmse": math.sqrt(sums["errors"] / self.dataset.whole.entries)}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
         """The sum of the squared errors of ratings that were not trained on. `sweep` runs one of `reading_phases`.
@@ -209,12 +257,12 @@ class MatrixFactorization(StaticProgram):
         """
         unknown, errors = self.unknown_row(), 0.0
         for number in range(held_out.block_count):
-            block = held_out.block(number)
-            work = np.empty(int(np.diff(block.offsets).max()), np.float32)
-            entries = block.offsets, block.columns, block.values
-            factors = shared["rows"], order[block.rows], unknown, shared["columns"]
-            errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
-        return errors
+            for block in rows_in_unit(held_out.block(number), self.unit):
+                work = np.empty(int(np.diff(block.offsets).max()), np.float32)
+                entries = block.offsets, block.columns, block.values
+                factors = shared["rows"], order[block.rows], unknown, shared["columns"]
+                errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors * self.unit**2
 
     def unknown_row(self) -> np.ndarray:
         """The factors of a user without ratings, float32 (width,): 0."""
@@ -232,26 +280,36 @@ class MatrixFactorization(StaticProgram):
 
     def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
         """Write a model; see `write_factors`."""
-        write_factors(
-            directory,
-            self.dataset,
-            rows=rows,
-            columns=columns,
-            biases=self.biases,
-            rank=self.rank,
-            mean=self.mean,
-            solver=self.solver(),
-            **more,
-        )
+        unit = math.sqrt(self.unit)
+        try:
+            write_factors(
+                directory,
+                self.dataset,
+                rows=rows._replace(unit=unit),
+                columns=columns._replace(unit=unit),
+                biases=self.biases,
+                rank=self.rank,
+                mean=self.mean * self.unit,
+                solver=self.solver(),
+                **more,
+            )
+        except Diverged:
+            raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
         """How rows that come later are solved for; JSON types only. alpha: 0 for ratings, else of confidences."""
         return {
-            "regularization": float(self.penalty.regularization),
+            "regularization": float(self.regularization),
             "per_entry": self.penalty.per_entry,
             "alpha": 0.0,
             "nonnegative": False,
+            **({"unit": math.sqrt(self.unit)} if self.unit != 1 else {}),  # of the factors
         }
+
+
+def silent() -> np.errstate:
+    """Around what may diverge: NumPy does not warn, `MatrixFactorization.finite` says it once."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def all_but_grid(program: MatrixFactorization) -> list[Phase]:

@@ -7,20 +7,21 @@ Those by stochastic gradient descent are in `samplers.factorization.gradient_pro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.ratings.matrix import LARGEST, Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
 from samplers.factorization import als, ccd
 from samplers.factorization.lanes import LANE
-from samplers.factorization.program import MatrixFactorization
-from samplers.factorization.rows import LEAST
+from samplers.factorization.program import MatrixFactorization, silent
+from samplers.factorization.rows import LEAST, Penalty
+from samplers.factorization.units import unit_of
 from samplers.programs import target
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
@@ -30,6 +31,7 @@ class CoordinateDescent(MatrixFactorization):
     """All rows, then all columns, each factor in turn. See `samplers.factorization.ccd`. nonnegative: no factor is
     below 0."""
 
+    option = "--method ccd"
     phases: Sequence[Phase] = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
 
     def __init__(self, dataset: Matrix, *, nonnegative: bool = False, **options: Any) -> None:
@@ -54,7 +56,7 @@ class CoordinateDescent(MatrixFactorization):
         return super().scratch_bytes() + 4 * LANE * self._longest()
 
     def update_factors(self, job: Job) -> float:
-        offsets, others, values = job.entries()
+        offsets, others, values = self.entries(job)
         longest = int(np.diff(offsets).max(initial=0))
         work = ccd.Work(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
         mine, theirs = self.mine(job), self.others(job)
@@ -67,8 +69,9 @@ class CoordinateDescent(MatrixFactorization):
 class AlternatingLeastSquares(MatrixFactorization):
     """All rows, then all columns, by a few conjugate gradient steps each. See `samplers.factorization.als`."""
 
+    option = "--method als"
     phases: Sequence[Phase] = CoordinateDescent.phases
-    alpha = np.float32(0.0)
+    confidences = als.RATINGS
 
     def __init__(self, dataset: Matrix, *, steps: int = 3, **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -86,16 +89,20 @@ class AlternatingLeastSquares(MatrixFactorization):
     def update_factors(self, job: Job) -> float:
         work = als.Work(*np.zeros((3, self.width), np.float32))
         solver = self.fixed(job), self.penalty, self.steps, work
-        mean, gram = np.float32(self.mean), self.gram(job)
-        return als.solve_rows(*job.entries(), mean, self.alpha, gram, self.mine(job), self.others(job), *solver)
+        weights = np.float32(self.mean), self.confidences, self.gram(job)
+        return als.solve_rows(*self.entries(job), *weights, self.mine(job), self.others(job), *solver)
 
 
 class ImplicitFeedback(AlternatingLeastSquares):
     """Counts of what users did, as confidence in a wish (Hu, Koren and Volinsky, ICDM 2008). alpha: of a single count.
 
     The objective is sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and
-    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others.
+    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others. Where confidences are far
+    above 1 all of them, and lambda, are divided by a power of four near them while rows are solved for: so `products`,
+    `confidences` and `penalty` are, but not what is told.
     """
+
+    option = "--implicit"
 
     row_products = Phase("products of rows", "block", writes=False)
     column_products = Phase("products of columns", "slice", writes=False)
@@ -105,21 +112,30 @@ class ImplicitFeedback(AlternatingLeastSquares):
         row_products,
         CoordinateDescent.phases[1],
     )
-    confidences = Phase("confidences", "block", writes=False)
-    reading_phases: Sequence[Phase] = (confidences,)
+    known_terms = Phase("confidences", "block", writes=False)
+    reading_phases: Sequence[Phase] = (known_terms,)
 
     def __init__(self, dataset: Matrix, *, alpha: float, **options: Any) -> None:
         super().__init__(dataset, penalty="row", center=False, **options)
         if self.biases:
             raise RequestError("--implicit: a wish is 1 or 0, and has no biases", "Leave --biases out.")
-        if not 0 < alpha < math.inf:
-            raise RequestError(f"--alpha {alpha:g}: more than 0 is needed")
+        if not 0 < alpha <= LARGEST:
+            raise RequestError(f"--alpha {alpha:g}: more than 0, and at most {LARGEST:.3g}, is needed")
         if dataset.whole.low <= 0:
             raise RequestError(
                 f"--implicit: {dataset.path} has a value of {dataset.whole.low:g}, but counts are above 0",
                 "Ingest what users did, and leave out what they did not.",
             )
         self.alpha, self.scale = np.float32(alpha), 1.0
+        self.divisor = max(unit_of(alpha * self.size), 1.0)
+        self.confidences = als.Confidences(np.float32(alpha / self.divisor), np.float32(1 / self.divisor))
+        self.penalty = Penalty(np.float32(self.regularization / self.divisor), per_entry=False)
+
+    def cause(self) -> str:
+        return f"counts are about {self.size:.3g}, and --alpha is {self.alpha:g}"
+
+    def remedy(self) -> str:
+        return "Train a new run with a smaller --alpha, or with smaller counts."
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {"products": ArraySpec((self.width, self.width), "float32")}
@@ -146,7 +162,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
     def update(self, job: Job) -> Any:
         if job.phase in (self.row_products.name, self.column_products.name):
             return products(self._of_unit(job))
-        if job.phase == self.confidences.name:
+        if job.phase == self.known_terms.name:
             rows, entries = self.mine(job), job.entries()
             terms = als.confidence_terms(*entries, self.alpha, rows, self.others(job))
             return terms, self.weighted_squares(rows, np.diff(entries[0]))
@@ -162,29 +178,38 @@ class ImplicitFeedback(AlternatingLeastSquares):
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
         if phase in (self.row_products, self.column_products):
-            shared["products"][:] = np.sum(answers, axis=0)
+            with silent():
+                shared["products"][:] = np.sum(answers, axis=0) / self.divisor
             return {}
         return super().aggregate(phase, shared, deltas, answers)
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
-        everywhere = float(np.sum(np.multiply(*products)))
-        known, penalties = map(math.fsum, zip(*sweep(self.confidences), strict=True))
+        with silent():
+            products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
+            everywhere = float(np.sum(np.multiply(*products)))
+        known, penalties = map(_sum_of, zip(*sweep(self.known_terms), strict=True))
         return {"objective": everywhere + known + penalties}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        return {"objective": sums["objective"] + self.column_penalty(shared)}
+        return self.finite({"objective": sums["objective"] + self.column_penalty(shared)})
 
     def solver(self) -> dict[str, Any]:
         return super().solver() | {"alpha": float(self.alpha)}
 
 
+def _sum_of(terms: Iterable[float]) -> float:
+    """Their sum, rounded once; NaN if some are not finite: `math.fsum` adds no infinities of both signs up."""
+    found = list(terms)
+    return math.fsum(found) if all(map(math.isfinite, found)) else math.nan
+
+
 def products(factors: np.ndarray) -> np.ndarray:
     """The sum of the outer products of rows, float32 (n, R), each with itself: float64 (R, R)."""
     total = np.zeros((factors.shape[1],) * 2)
-    for first in range(0, len(factors), _CHUNK):
-        some = factors[first : first + _CHUNK]
-        total += some.T @ some
+    with silent():
+        for first in range(0, len(factors), _CHUNK):
+            some = factors[first : first + _CHUNK]
+            total += some.T @ some
     return total
 
 

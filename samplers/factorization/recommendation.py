@@ -92,19 +92,21 @@ def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.n
     items: places, of the items rated; values: the ratings, or counts. The objective is that of the training (see
     `samplers.factorization.program` and `samplers.factorization.als`), all items as they are.
     """
-    solver, alpha = model.solver, model.solver["alpha"]
-    factors = model.columns.factors[items].astype(np.float64)
+    solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
+    factors = model.columns.factors[items].astype(np.float64) / unit
     weights = alpha * values if alpha else np.ones(values.size)
     target = 1 + weights if alpha else values - model.mean - model.columns.biases[items]
     features = np.column_stack([np.ones(values.size), factors])
     penalty = solver["regularization"] * (max(values.size, 1) if solver["per_entry"] else 1)
-    system = (features.T * weights) @ features + penalty * np.eye(1 + model.rank)
+    penalties = np.append(penalty, np.full(model.rank, penalty / unit**2))  # so that biases and factors are alike
+    system = (features.T * weights) @ features + np.diag(penalties)
     wanted = features.T @ target
     if alpha:
         system[1:, 1:] += model.column_products
     solved = np.zeros(1 + model.rank)
     used = slice(0 if model.biased else 1, None)
     solved[used] = _solve(system[used, used], wanted[used], nonnegative=solver["nonnegative"])
+    solved[1:] /= unit
     return solved
 
 

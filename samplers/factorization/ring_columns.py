@@ -94,14 +94,16 @@ class RingDescent(StagedColumns, CoordinateDescent):
         return super().tiny_arrays() | {"tile": np.zeros((LANE, 1), np.float32)}
 
     def do_stage(self, job: Job) -> float:
-        offsets, rows, values = job.entries()
+        offsets, rows, values = self.entries(job)
         columns, others, sums = self.mine(job), self.others(job), job.shared["sums"][job.first : job.last]
         residuals, tile = job.shared["residuals"], job.shared["tile"]
         errors, stage = 0.0, job.stage
         if stage == 0:
             errors = shared_descent.open_rows(offsets, rows, values, np.float32(self.mean), columns, others, residuals)
         else:
-            solver = self._places[stage - 1], self.entries_everywhere(job), self.penalty, self.least
+            place = self._places[stage - 1]
+            biased = self.biases and place == 1 - self.fixed(job)
+            solver = place, biased, self.entries_everywhere(job), self.penalty, self.least
             shared_descent.descend(offsets, residuals, tile, sums, columns, *solver)
         if stage < len(self._places):
             place = self._places[stage]
@@ -124,9 +126,9 @@ class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
         return super().shared_arrays() | {name: ArraySpec(shape, "float32") for name in ("left", "direction")}
 
     def do_stage(self, job: Job) -> float:
-        entries, columns, others = job.entries(), self.mine(job), self.others(job)
+        entries, columns, others = self.entries(job), self.mine(job), self.others(job)
         sums, left, direction = (job.shared[name][job.first : job.last] for name in ("sums", "left", "direction"))
-        weights = self.alpha, self.gram(job)
+        weights = self.confidences, self.gram(job)
         if job.stage == 0:
             return shared_squares.open_rows(*entries, np.float32(self.mean), *weights, columns, others, sums)
         solver = self.entries_everywhere(job), self.fixed(job), self.penalty

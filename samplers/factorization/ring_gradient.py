@@ -23,6 +23,7 @@ from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent
 from samplers.factorization.program import MatrixFactorization
 from samplers.factorization.rows import squared_errors
+from samplers.factorization.units import in_unit
 from samplers.spool import Spool
 
 
@@ -141,10 +142,10 @@ class RingGradient(GatheredRows, GradientDescent):
 
     def _squared_errors(self, job: Job) -> float:
         """The sum of them, of all entries that this machine has in the columns of a part."""
-        entries, columns = job.entries(), self.mine(job)
+        entries, columns = self.entries(job), self.mine(job)
         work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
         factors = columns, np.arange(len(columns)), columns[0], job.shared["rows"]
-        return squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return squared_errors(*entries, np.float32(self.mean), *factors, work) * self.unit**2
 
     def _column_penalties(self, job: Job) -> float:
         entries = self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
@@ -162,14 +163,14 @@ class RingGradient(GatheredRows, GradientDescent):
             offsets, of_rows, values = held_out.slice(unit)
             offsets = offsets[first : first + len(columns) + 1]
             mine = slice(int(offsets[0]), int(offsets[-1]))
-            rows, values = places[of_rows[mine]], values[mine]
+            rows, values = places[of_rows[mine]], in_unit(values[mine], self.unit)
             for chosen, factors in ((rows >= 0, shared["rows"]), (rows < 0, unknown)):
                 ends = np.concatenate(([0], np.cumsum(chosen)))[offsets - offsets[0]]
                 entries = ends, np.maximum(rows[chosen], 0).astype(np.uint32), values[chosen]
                 work = np.empty(int(np.diff(ends).max()), np.float32)
                 all_of = columns, np.arange(len(columns)), columns[0]
                 errors += squared_errors(*entries, np.float32(self.mean), *all_of, factors, work)
-        return errors
+        return errors * self.unit**2
 
     def column_penalty(self, shared: Arrays) -> float:
         """Nothing: `measure` has it, each machine that of the columns that rest with it."""

@@ -21,10 +21,12 @@ LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bou
 
 
 class Penalty(NamedTuple):
-    """lambda * |w|^2 for each row, or as often as it has entries. regularization: float32."""
+    """lambda * |w|^2 for each row, or as often as it has entries. regularization: float32. of_biases: float32, by how
+    much the penalty of a bias is higher, see `samplers.factorization.units`."""
 
     regularization: np.float32
     per_entry: bool
+    of_biases: np.float32 = np.float32(1.0)
 
 
 @reordered_kernel

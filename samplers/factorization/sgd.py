@@ -48,7 +48,8 @@ class Steps(NamedTuple):
     """How steps are taken. mean, rate, regularization: float32. shares: float32 (2, 2), of rows and of the others, by
     how much the sum of squares grows for each of the leading places and for each of the others. fixed: the place of
     rows that holds 1, and stays so, beside a bias in the other of the first two; -1 if there are no biases.
-    leading_only: whether there are no other places yet."""
+    leading_only: whether there are no other places yet. scaling: float32, times which a rating is in the unit of
+    training. of_biases: float32, see `samplers.factorization.rows.Penalty`."""
 
     mean: np.float32
     rate: np.float32
@@ -56,6 +57,8 @@ class Steps(NamedTuple):
     shares: np.ndarray
     fixed: int
     leading_only: bool
+    scaling: np.float32 = np.float32(1.0)
+    of_biases: np.float32 = np.float32(1.0)
 
 
 @inlined_kernel
@@ -94,10 +97,16 @@ def step(error, row, other, row_squares, other_squares, squared, steps, upcoming
     rates = lanes.over_roots(steps.rate, squares)
     gains = lanes.times(lanes.quad(error), rates)
     rests = lanes.fused(lanes.quad(-steps.regularization), rates, lanes.quad(np.float32(1.0)))
+    row_rest, other_rest = lanes.spread_place(rests, 0), lanes.spread_place(rests, 2)
+    if steps.of_biases != 1 and steps.fixed >= 0:
+        of_biases = lanes.quad(-steps.regularization * steps.of_biases)
+        bias_rests = lanes.fused(of_biases, rates, lanes.quad(np.float32(1.0)))
+        row_rest = lanes.replaced(row_rest, 1 - steps.fixed, lanes.place(bias_rests, 0))
+        other_rest = lanes.replaced(other_rest, steps.fixed, lanes.place(bias_rests, 2))
     mine, its = lanes.load(row, 0), lanes.load(other, 0)
     mine, its = (
-        lanes.fused(lanes.spread_place(gains, 0), its, lanes.times(lanes.spread_place(rests, 0), mine)),
-        lanes.fused(lanes.spread_place(gains, 2), mine, lanes.times(lanes.spread_place(rests, 2), its)),
+        lanes.fused(lanes.spread_place(gains, 0), its, lanes.times(row_rest, mine)),
+        lanes.fused(lanes.spread_place(gains, 2), mine, lanes.times(other_rest, its)),
     )
     if steps.fixed == 1:
         mine, its = lanes.replaced(mine, 1, np.float32(1.0)), lanes.replaced(its, 0, np.float32(1.0))
@@ -167,7 +176,7 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
         its, upcoming = ratings.columns[here], ratings.columns[at[following]]
         row, other = rows[mine], others[its]
         products, norms = products_of(row, other, steps.leading_only)
-        error = ratings.values[here] - steps.mean - lanes.place(products, 0) - lanes.place(products, 1)
+        error = ratings.values[here] * steps.scaling - steps.mean - lanes.place(products, 0) - lanes.place(products, 1)
         loss += error * error
         squared = squared_gradients(error, steps.regularization, products, norms)
         prefetch(other_squares[upcoming], 0)

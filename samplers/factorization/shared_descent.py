@@ -50,15 +50,18 @@ def sum_up(offsets, residuals, of_entries, sums):
 
 
 @reordered_kernel
-def descend(offsets, residuals, tile, sums, rows, place, entries, penalty, least):
+def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, least):
     """Set a factor of each row to its best value, and bring the residuals up to date.
 
     sums: float64 (D, 2), over the entries on all machines, of which there are `entries`, int64 (D,). place: of the
-    factor; the tile has those of the other side. penalty: `factor_rows.Penalty`. least: float32, of any factor.
+    factor, `biased` if it is a bias; the tile has those of the other side. penalty: `factor_rows.Penalty`. least:
+    float32, of any factor.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):
         regularization = np.float64(penalty_of(penalty, max(entries[d], 1)))
+        if biased:
+            regularization *= penalty.of_biases
         factor = rows[d, place]
         if sums[d, 1] + regularization <= 0:  # no penalty, and nothing depends on it
             continue

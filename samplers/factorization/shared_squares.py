@@ -15,13 +15,13 @@ from samplers.factorization.rows import dot, penalty_of
 
 
 @reordered_kernel
-def open_rows(offsets, columns, values, mean, alpha, gram, rows, others, sums):
+def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, sums):
     """Set sums, float64 (D, R), to b - (A - lambda I) w of each row, of this machine's share of A and b; returns the
     sum of the squared residuals of their entries.
 
-    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,). alpha: 0
-    for ratings. gram: float32 (R, R), the share of G, or (0, 0) for 0. rows: float32 (D, R), others: float32 (I, R),
-    which `columns` number.
+    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,).
+    confidences: `als.Confidences`. gram: float32 (R, R), the share of G, or (0, 0) for 0. rows: float32 (D, R), others:
+    float32 (I, R), which `columns` number.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -29,18 +29,18 @@ def open_rows(offsets, columns, values, mean, alpha, gram, rows, others, sums):
         multiply(gram, np.float32(0.0), rows[d], sums[d])
         for k in range(rows.shape[1]):
             sums[d, k] = -sums[d, k]
-        total += add_errors(mine, of_mine, mean, alpha, rows[d], others, sums[d])
+        total += add_errors(mine, of_mine, mean, confidences, rows[d], others, sums[d])
     return total
 
 
 @reordered_kernel
-def multiply_rows(offsets, columns, values, alpha, gram, directions, others, sums):
+def multiply_rows(offsets, columns, values, confidences, gram, directions, others, sums):
     """Set sums, float64 (D, R), to this machine's share of A - lambda I, times the direction of each row, float32
     (D, R). The others as in `open_rows`."""
     for d in range(offsets.size - 1):
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         multiply(gram, np.float32(0.0), directions[d], sums[d])
-        add_products(mine, of_mine, alpha, directions[d], others, sums[d])
+        add_products(mine, of_mine, confidences, directions[d], others, sums[d])
 
 
 @reordered_kernel
@@ -54,7 +54,9 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
         regularization = penalty_of(penalty, max(entries[d], 1))
         for k in range(rows.shape[1]):
             left[d, k] = sums[d, k] - regularization * rows[d, k]
-        if fixed >= 0:
+        if fixed >= 0:  # the bias is the other one of the first two
+            bias = 1 - fixed
+            left[d, bias] = sums[d, bias] - regularization * penalty.of_biases * rows[d, bias]
             left[d, fixed] = 0.0
         for k in range(rows.shape[1]):
             directions[d, k] = left[d, k]
@@ -68,8 +70,10 @@ def step(sums, rows, left, directions, entries, fixed, penalty):
         image, before = sums[d], dot(left[d], left[d])
         if before <= SMALL:
             continue
-        add(image, penalty_of(penalty, max(entries[d], 1)), directions[d])
+        regularization = penalty_of(penalty, max(entries[d], 1))
+        add(image, regularization, directions[d])
         if fixed >= 0:
+            image[1 - fixed] += (penalty.of_biases - np.float32(1.0)) * regularization * directions[d, 1 - fixed]
             image[fixed] = 0.0
         along = 0.0
         for k in range(image.size):

@@ -6,6 +6,9 @@ The vector u of a user is always the best for what the items' vectors v are now,
 
 over the items j that user i has rated. A step goes along its gradient, at the rates of AdaGrad; a user of weight m is m
 of them. Items begin with random unit vectors of which no coordinate is below 0.
+
+Ratings that are far from 1 are trained in a unit s, see `samplers.factorization.units`: items stay as they are, users
+are u / s, and divided by s^2 the objective has lambda for users and lambda / s^2 for items.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
-from blocks.errors import RequestError
+from blocks.errors import Diverged, RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.program import Arrays, Job, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
@@ -27,14 +30,16 @@ from ooc.stochastic.variable_arrays import Shared
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.lanes import LANE
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
-from samplers.factorization.program import MOST_RANK
+from samplers.factorization.program import MOST_PENALTY, MOST_RANK
 from samplers.factorization.rows import squared_errors
+from samplers.factorization.units import check_unit, rows_in_unit
 
 _LEAST = np.float32(1e-12)  # of a sum of squares
 
 
 class SplashFactorization(StochasticProgram):
-    """rank: R. regularization: lambda. rate: of the first steps. center: whether the mean of all is taken out."""
+    """rank: R. regularization: lambda. rate: of the first steps. center: whether the mean of all is taken out.
+    unit: in which ratings are trained, see `samplers.factorization.units`."""
 
     maps: Sequence[str] = ("squared_error",)
 
@@ -46,6 +51,7 @@ class SplashFactorization(StochasticProgram):
         regularization: float,
         rate: float = 0.1,
         center: bool = True,
+        unit: float = 1.0,
         **options: Any,
     ) -> None:
         if not 1 <= rank <= MOST_RANK:
@@ -55,7 +61,8 @@ class SplashFactorization(StochasticProgram):
         if not 0 < rate < math.inf:
             raise RequestError(f"--rate {rate:g}: more than 0 is needed")
         self.rank, self.regularization, self.rate = rank, regularization, rate
-        self.mean = dataset.whole.mean if center else 0.0
+        check_unit(unit)
+        self.unit, self.mean = unit, (dataset.whole.mean if center else 0.0) / unit
         self.width = -(-rank // LANE) * LANE
         super().__init__(dataset, **options)
 
@@ -72,9 +79,13 @@ class SplashFactorization(StochasticProgram):
         }
 
     def constants(self) -> dict[str, Any]:
+        of_items = self.regularization if self.unit == 1 else min(self.regularization / self.unit**2, MOST_PENALTY)
         return {
+            "scaling": 1 / self.unit,
+            "squared_unit": self.unit**2,
             "mean": float(self.mean),
             "penalty": float(self.regularization),
+            "item_penalty": float(of_items),
             "rate": np.float32(self.rate),
         }
 
@@ -92,7 +103,7 @@ class SplashFactorization(StochasticProgram):
     def process(element, weight, shared, local):
         solve_user(element, shared, local)
         best, times = local.best, np.float32(weight)
-        shrinkage = np.float32(2.0 * shared.penalty)
+        shrinkage = np.float32(2.0 * shared.item_penalty)
         for entry in range(element.columns.size):
             item = element.columns[entry]
             factors, squares = shared.items.row_view(item), shared.squares.row_view(item)
@@ -108,14 +119,27 @@ class SplashFactorization(StochasticProgram):
         total = errors_of(element, shared, local)
         for k in range(local.best.size):
             total += shared.penalty * local.best[k] * local.best[k]
-        return total
+        return shared.squared_unit * total
 
     @staticmethod
     def squared_error(element, shared, local):
         solve_user(element, shared, local)
         for k in range(local.best.size):
             local.user[k] = local.best[k]
-        return errors_of(element, shared, local)
+        return shared.squared_unit * errors_of(element, shared, local)
+
+    def update(self, job: Job) -> Any:
+        try:
+            return super().update(job)
+        except Diverged:
+            raise self.diverged() from None
+
+    def diverged(self) -> Diverged:
+        """The error of factors that are infinite or NaN."""
+        return Diverged(
+            f"--method splash: the factors are not finite any more; --rate is {self.rate:g}",
+            "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
+        )
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         errors = math.fsum(math.fsum(some) for some in self.values("squared_error", sweep))
@@ -126,6 +150,8 @@ class SplashFactorization(StochasticProgram):
         squares, whole = np.einsum("ij,ij->i", shared["items"], shared["items"], dtype=np.float64), self.dataset.whole
         penalty = self.regularization * float(np.sum(squares * whole.column_entries))
         rmse = math.sqrt(sums["errors"] / whole.entries)
+        if not math.isfinite(sums["objective"] + penalty):
+            raise self.diverged()
         return {"objective": sums["objective"] + penalty, "rmse": rmse, **told}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
@@ -133,12 +159,12 @@ class SplashFactorization(StochasticProgram):
         self._solve_users(sweep)
         unknown, errors = np.zeros(self.width, np.float32), 0.0
         for number in range(held_out.block_count):
-            block = held_out.block(number)
-            work = np.empty(int(np.diff(block.offsets).max()), np.float32)
-            factors = shared["local.user"], order[block.rows], unknown, shared["items"]
-            entries = block.offsets, block.columns, block.values
-            errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
-        return errors
+            for block in rows_in_unit(held_out.block(number), self.unit):
+                work = np.empty(int(np.diff(block.offsets).max()), np.float32)
+                factors = shared["local.user"], order[block.rows], unknown, shared["items"]
+                entries = block.offsets, block.columns, block.values
+                errors += squared_errors(*entries, np.float32(self.mean), *factors, work)
+        return errors * self.unit**2
 
     def _solve_users(self, sweep: Sweep) -> None:
         """Have the vectors of all users be those for the present items."""
@@ -152,17 +178,20 @@ class SplashFactorization(StochasticProgram):
 
     def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
         """Write a model; see `write_factors`."""
-        write_factors(
-            directory,
-            self.dataset,
-            rows=rows,
-            columns=columns,
-            biases=False,
-            rank=self.rank,
-            mean=self.mean,
-            solver={"regularization": self.regularization, "per_entry": False, "alpha": 0.0, "nonnegative": False},
-            **more,
-        )
+        try:
+            write_factors(
+                directory,
+                self.dataset,
+                rows=rows._replace(unit=self.unit),
+                columns=columns,
+                biases=False,
+                rank=self.rank,
+                mean=self.mean * self.unit,
+                solver={"regularization": self.regularization, "per_entry": False, "alpha": 0.0, "nonnegative": False},
+                **more,
+            )
+        except Diverged:
+            raise self.diverged() from None
 
 
 class RingSplash(GatheredRows, SplashFactorization):
@@ -187,7 +216,7 @@ def residual(value, factors, shared, best):
     predicted = shared.mean
     for k in range(best.size):
         predicted += best[k] * factors.get(k)
-    return predicted - value
+    return predicted - value * shared.scaling
 
 
 @inlined_kernel
@@ -211,7 +240,7 @@ def solve_user(element, shared, local):
             gram[k, other] = shared.penalty if k == other else 0.0
     for entry in range(element.columns.size):
         shared.items.get_row(element.columns[entry], row)
-        value = element.values[entry] - shared.mean
+        value = element.values[entry] * shared.scaling - shared.mean
         for k in range(best.size):
             best[k] += value * row[k]
             for other in range(k + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from ooc.ring.ring import Ring
 from ooc.run import create_run, dataset_entry
 from ooc.state import GENERATIONS
 from ooc.training import Callback
+from ooc.worker import ProgramSpec
 from samplers.factorization.lanes import LANE
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.programs import factorization_spec
 from samplers.factorization.rows import BIASES
+from samplers.factorization.units import size_of, unit_of
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_shards
 
@@ -93,6 +96,7 @@ def train_mf(
         check_shards(ring, matrix)
         check_apart(ring, path)
         settings |= {"staleness": 0, "on_node": on_node}  # nothing is stale
+    spec = _in_unit(spec, matrix, implicit=implicit)
     plan = plan_training(matrix, spec, workers, memory_bytes)
     check_dataset(matrix)
     run = create_run(
@@ -131,6 +135,16 @@ def _method(method: str | None, schedule: str | None, *, implicit: bool) -> str:
     if schedule == "bsp":
         return "bsp"
     return "implicit" if implicit else method
+
+
+def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpec:
+    """The program with the unit in which it trains these ratings, where it is not 1; that of counts always is."""
+    centered = spec.options.get("center", True) and not spec.options.get("nonnegative")
+    size = size_of(matrix.whole, matrix.whole.mean if centered else 0.0)
+    if not math.isfinite(size):
+        raise RequestError(f"{matrix.path} has a value that is not finite", "Ingest the ratings again, without it.")
+    unit = 1.0 if implicit else unit_of(size)
+    return spec if unit == 1 else spec._replace(options=spec.options | {"unit": unit})
 
 
 def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:

@@ -1,0 +1,97 @@
+"""Tables whose rows are a user, an item and perhaps a rating, handed over as if their columns were items."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+
+_USER = re.compile(r"user|customer|client|visitor|member|viewer|reader|listener|uid", re.IGNORECASE)
+_ITEM = re.compile(r"item|movie|film|product|song|track|artist|book|article|video|iid", re.IGNORECASE)
+_SCALE = 10  # values that a column of ratings has at most, if they are whole numbers
+
+
+class _Columns(NamedTuple):
+    """The columns of a table, and how each is written in Python."""
+
+    arrays: list[np.ndarray]
+    names: list[Any]
+    spelled: list[str]
+
+
+def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
+    """Raise RequestError if the rows of a table are ratings, one each.
+
+    They are if the first two columns are called as users and items are, or hold texts, or whole numbers of which there
+    are more than on a scale of ratings. y: where the ratings are, if the table has only users and items. call: the
+    method that was called. pairs: whether a table without ratings is meant, too.
+    """
+    columns = _columns(X)
+    if columns is None or not (_are_named(columns) or _are_ids(columns, pairs=pairs or y is not None)):
+        return
+    spelled = columns.spelled[: 2 if call == "predict" else 3]
+    if len(spelled) == 2 and y is not None:
+        spelled.append("y")
+    raise RequestError(
+        f"X has a user and an item in each row, but {call} takes a table with a row for each user and a column for "
+        "each item",
+        f"Give its columns as a tuple: {call}(({', '.join(spelled)})). If its columns are items, give "
+        "scipy.sparse.csr_array(X).",
+    )
+
+
+def _columns(X: Any) -> _Columns | None:
+    """The columns of an array or data frame with two to five of them; None of anything else."""
+    if hasattr(X, "tocsr") or isinstance(X, tuple):
+        return None
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        names = list(X.columns)
+        if 2 <= len(names) <= 5 and len(set(names)) == len(names):
+            return _Columns([np.asarray(X[name]) for name in names], names, [f"X[{name!r}]" for name in names])
+        return None
+    array = np.asarray(X)
+    if array.ndim != 2 or not 2 <= array.shape[1] <= 5:
+        return None
+    numbers = range(array.shape[1])
+    return _Columns([array[:, k] for k in numbers], [""] * len(numbers), [f"X[:, {k}]" for k in numbers])
+
+
+def _are_named(columns: _Columns) -> bool:
+    user, item = map(str, columns.names[:2])
+    return bool(_USER.search(user) and _ITEM.search(item))
+
+
+def _are_ids(columns: _Columns, *, pairs: bool) -> bool:
+    """Whether the first two columns are ids: of a table of three or, if pairs may be, of two."""
+    if len(columns.arrays) != 3 and not (len(columns.arrays) == 2 and pairs):
+        return False
+    first, second, *ratings = columns.arrays
+    if any(_is_number(each) is None for each in ratings):
+        return False
+    if any(_is_text(each) for each in (first, second)):
+        return True
+    return _are_whole(first) and _are_whole(second) and max(map(_distinct, (first, second))) > _SCALE
+
+
+def _is_text(column: np.ndarray) -> bool:
+    return column.dtype.kind in "US" or (column.dtype.kind == "O" and _is_number(column) is None)
+
+
+def _is_number(column: np.ndarray) -> np.ndarray | None:
+    """The column as float64, or None."""
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _are_whole(column: np.ndarray) -> bool:
+    numbers = _is_number(column)
+    return numbers is not None and bool(np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all())
+
+
+def _distinct(column: np.ndarray) -> int:
+    return np.unique(column.astype(np.float64)).size
