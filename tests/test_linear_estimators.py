@@ -127,7 +127,7 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
 @pytest.mark.parametrize(
     ("estimator", "y", "said"),
     [
-        (Lasso(0.0), Y, "a penalty above 0"),
+        (Lasso(0.0), Y, r"alpha=0\.0: a finite number above 0"),
         (Lasso(), Y[:5], "120 rows and y 5 values"),
         (Lasso(), LABELS, "names of classes"),
         (Lasso(), np.full(120, np.inf), "y contains infinity"),

@@ -5,12 +5,14 @@ Parameters are what `__init__` takes, each stored under its name; what `fit` lea
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -174,9 +176,15 @@ def job_count(n_jobs: int | None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(cores() + 1 + int(n_jobs), 1)
 
 
-def byte_count(memory: str | int | None) -> int | None:
-    """Bytes of a parameter `memory`."""
-    return parse_size(memory, "memory") if isinstance(memory, str) else memory
+def byte_count(memory: str | float | None) -> int | None:
+    """Bytes of a parameter `memory`; raises RequestError for what is no size."""
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        return parse_size(memory, "memory")
+    if isinstance(memory, bool) or not isinstance(memory, Real) or not 1 <= memory < math.inf:
+        raise RequestError(f"memory={memory!r} is not a size", "Write a number of bytes, or a text as '2GB'.")
+    return int(memory)
 
 
 def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:

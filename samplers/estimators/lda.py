@@ -16,8 +16,9 @@ from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
 from ooc.streams import stream_key
-from samplers.estimators.base import job_count, told_as, whole
+from samplers.estimators.base import job_count, told_as
 from samplers.estimators.by_run import RunEstimator
+from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import is_path
 from samplers.estimators.word_counts import WordCounts, read_documents
 from samplers.lda.training import train_lda
@@ -99,26 +100,28 @@ class LatentDirichletAllocation(RunEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on documents. y: not used. Raises RequestError."""
-        whole("n_components", self.n_components, 1)
+        parameters = checked_parameters(self)
         data = Dataset(X) if is_path(X) else read_documents(X, self.stop_words, None)
         tokens = data.tokens if isinstance(data, Dataset) else data.words.size
-        train = partial(self._train, data)
+        train = partial(self._train, data, parameters)
         with told_as(_OPTIONS), self._trained_run(train, _identity(data), tokens * _TOKEN_BYTES) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
             return self._take(Model(run.path / "model").in_memory(), names)
 
-    def _train(self, data: Dataset | WordCounts, directory: Path, seed: int, **how: Any) -> None:
+    def _train(
+        self, data: Dataset | WordCounts, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
+    ) -> None:
         if not isinstance(data, Dataset):
             data = write_corpus(directory / "data", data.offsets, data.words, data.vocabulary, seed=seed)
         train_lda(
             data.path,
             directory / "run",
-            topics=self.n_components,
-            sampler=self.sampler,
-            alpha=self.doc_topic_prior,
-            beta=self.topic_word_prior,
-            optimize_every=self.optimize_every,
-            evaluate_every=self.evaluate_every,
+            topics=parameters["n_components"],
+            sampler=parameters["sampler"],
+            alpha=parameters["doc_topic_prior"],
+            beta=parameters["topic_word_prior"],
+            optimize_every=parameters["optimize_every"],
+            evaluate_every=parameters["evaluate_every"],
             seed=seed,
             **how,
         )
