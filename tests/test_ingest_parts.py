@@ -207,7 +207,7 @@ def test_a_fixed_vocabulary_does_not_grow():
     ids, lengths, _, unknown = tokenizer(["dog bird cat fish dog", ["bird"]])
     assert (ids.tolist(), lengths.tolist(), unknown) == ([1, 0, 1], [3, 0], 3)
     assert words_of(tokenizer) == ["cat", "dog"]
-    with pytest.raises(RequestError, match="holds a word twice"):
+    with pytest.raises(RequestError, match="holds the word 'cat' twice"):
         Tokenizer(Rules(), ["cat", "cat"])
 
 

@@ -75,16 +75,60 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         (COUNTS / 2, r"\.5, which is no count"),
         (-COUNTS, "Negative values"),
         (np.where(COUNTS > 0, np.nan, 0), "NaN"),
-        ([["a"], 3], "document 1 is 3"),
-        (["a", None], "document 1 is None"),
+        ([["a"], 3], r"document 1 \(counted from 0\) is 3"),
+        (["a", None], r"document 1 \(counted from 0\) is None"),
         (["the of and"], "no tokens"),
         (COUNTS[0], "Reshape your data"),
-        (pd.DataFrame({"text": TEXTS}), "Of texts, give one column"),
+        (pd.DataFrame({"text": TEXTS}), r"texts in the column 'text'\nGive that column alone: X\['text'\]"),
+        (pl.DataFrame({"n": [1] * 80, "text": TEXTS}), r"texts in the column 'text'\nGive that column alone"),
+        (pd.DataFrame({"text": TEXTS}).to_numpy(), r"of strings of the shape \(80, 1\).*\nGive X\[:, 0\]"),
+        (np.array(TOKENS), r"of strings of the shape \(80, 12\).*\nIf each row is a list of tokens"),
+        ([], r"X is empty: documents are needed\nGive counts of words, or texts"),
+        (iter([]), "X is empty"),
+        (np.array([], object), "X is empty"),
+        (None, "X is None: documents are needed"),
+        (TEXTS[0], r"X is the string 'League.*taken as the path of a dataset.*\nGive .* as \[text\], or the path"),
+        (" ".join(TEXTS), "X is the string .*taken as the path of a dataset"),  # longer than a file name: OSError
+        ("", "X is the string ''"),
+        (dict(enumerate(TEXTS)), "X is the dict"),
+        (TEXTS[0].encode(), "X is the bytes"),
+        ([text.encode() for text in TEXTS], r"document 0 \(counted from 0\) is b'"),
+        ([float("nan"), *TEXTS], r"document 0 \(counted from 0\) is nan"),
+        ([[], []], "no tokens: no word of its 2 documents is kept"),
+        (np.zeros((3, 3)), "no tokens: all of its counts are 0"),
+        ([["New\nYork", "goal"]], r"document 0 \(counted from 0\) has the token 'New\\nYork', which has a line break"),
+        (pd.DataFrame(COUNTS, columns=["New\nYork", *WORDS[1:]]), r"column named 'New\\nYork'"),
     ],
 )
 def test_what_is_no_document_is_refused(wrong: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         LatentDirichletAllocation(3).fit(wrong)
+
+
+def test_what_is_no_document_is_refused_by_all_that_take_documents() -> None:
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
+    for method in (model.transform, model.score, model.perplexity):
+        for wrong, said in (([], "X is empty"), (None, "X is None"), (TEXTS[0], "X is the string")):
+            with pytest.raises(RequestError, match=said):
+                method(wrong)
+
+
+def test_texts_for_a_model_of_counts_are_refused() -> None:
+    """Texts of as many different words as the matrix had columns were taken for its columns."""
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(COUNTS)
+    for documents in (TOKENS, [" ".join(tokens) for tokens in TOKENS]):
+        with pytest.raises(RequestError, match=r"X has texts.*whose columns have no names\nGive counts with the same"):
+            model.transform(documents)
+    named = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(pd.DataFrame(COUNTS, columns=WORDS))
+    assert named.transform(TOKENS).shape == (80, 2)
+
+
+def test_counts_of_other_words_for_a_model_of_texts_are_refused() -> None:
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
+    said = r"X has 9 features.*expecting 10.*\nGive texts.*column for each word of vocabulary_"
+    with pytest.raises(RequestError, match=said), pytest.warns(UserWarning, match="valid feature names"):
+        model.transform(COUNTS[:, 1:])
+    np.testing.assert_array_equal(model.transform([[], ["goal"]])[:1], model.transform([[]]))
 
 
 @pytest.fixture(scope="module")

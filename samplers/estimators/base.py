@@ -85,8 +85,11 @@ class Estimator:
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _check_features(self, count: int, names: Names) -> None:
-        """Raise RequestError unless columns are those that were fitted, as far as they have names."""
+    def _check_features(self, count: int, names: Names, remedy: str = "") -> None:
+        """Raise RequestError unless columns are those that were fitted, as far as they have names.
+
+        remedy: what to do if they are more, or fewer.
+        """
         fitted = getattr(self, "feature_names_in_", None)
         if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):
             raise RequestError(_of_names(fitted.tolist(), list(names)))
@@ -98,7 +101,8 @@ class Estimator:
         if count != self.n_features_in_:
             raise RequestError(
                 f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
-                "input"
+                "input",
+                remedy,
             )
 
 

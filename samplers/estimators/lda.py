@@ -18,8 +18,9 @@ from blocks.errors import RequestError
 from ooc.streams import stream_key
 from samplers.estimators.base import job_count, told_as
 from samplers.estimators.by_run import RunEstimator
+from samplers.estimators.documents import DOCUMENTS
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import is_path
+from samplers.estimators.tables import dataset_path, is_path
 from samplers.estimators.word_counts import WordCounts, read_documents
 from samplers.lda.training import train_lda
 from samplers.models import open_model
@@ -101,8 +102,10 @@ class LatentDirichletAllocation(RunEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on documents. y: not used. Raises RequestError."""
         parameters = checked_parameters(self)
-        data = Dataset(X) if is_path(X) else read_documents(X, self.stop_words, None)
+        data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else read_documents(X, self.stop_words, None)
         tokens = data.tokens if isinstance(data, Dataset) else data.words.size
+        if not tokens:
+            raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
         train = partial(self._train, data, parameters)
         with told_as(_OPTIONS), self._trained_run(train, _identity(data), tokens * _TOKEN_BYTES) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
@@ -211,16 +214,17 @@ class LatentDirichletAllocation(RunEstimator):
     def _documents(self, X: Any) -> DocumentsOfDataset | DocumentsInMemory:
         self._require_fitted()
         if is_path(X):
-            dataset = Dataset(X)
+            dataset = Dataset(dataset_path(X, DOCUMENTS))
             if dataset.vocabulary() != self.model_.vocabulary():
                 raise RequestError(
                     f"{dataset.path} has another vocabulary than the model",
-                    "Ingest it with --vocab-from the dataset that was fitted.",
+                    "Ingest it with `ooc ingest ... --vocab-from DATASET`, the dataset that was fitted.",
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)
-        given = read_documents(X, self.stop_words, None if names is None else names.tolist())
-        self._check_features(given.size, given.names)
+        given = read_documents(X, self.stop_words, () if names is None else names.tolist())
+        words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
+        self._check_features(given.size, given.names, "" if names is None else words)
         return DocumentsInMemory(given)
 
     def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:

@@ -11,7 +11,7 @@ from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, job_count
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import SparseRows, Table, is_path, read_table
+from samplers.estimators.tables import SparseRows, Table, dataset_path, is_path, read_table
 from samplers.regression.columns import combine
 from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.sparse_regression import SparseRegression, told_of_constant
@@ -56,9 +56,14 @@ class LinearEstimator(Estimator):
         """The columns, and y, that is to be checked, of parameters that are."""
         checked_parameters(self)
         if is_path(X):
-            design = Design(X)
-            if y is not None or design.y is None:
-                raise RequestError(f"{design.path} {'has y' if y is not None else 'has no y'}", "Say it once.")
+            design = Design(dataset_path(X))
+            if y is not None and design.y is not None:
+                raise RequestError(f"y is given, but the dataset {design.path} has y, too", "Leave y out: fit(X).")
+            if design.y is None:
+                raise RequestError(
+                    f"the dataset {design.path} has no y",
+                    "Ingest it again with y: `ooc ingest ... --target FILE`; --target COLUMN for csv.",
+                )
             self._note_features(design.columns, None)
             return _of_design(design, job_count(self.n_jobs)), np.asarray(design.y)
         if y is None:
@@ -113,7 +118,7 @@ class LinearEstimator(Estimator):
         """X b, float64 (n,)."""
         self._require_fitted()
         if is_path(X):
-            design = Design(X)
+            design = Design(dataset_path(X))
             self._check_features(design.columns, None)
             found = scores(_of_design(design, job_count(self.n_jobs)), coefficients)
             return found if design.offsets is None else found + inner(design.offsets, coefficients)

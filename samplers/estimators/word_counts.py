@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from blocks.corpus.rules import Rules, read_stop_words
 from blocks.corpus.tokens import Tokenizer
 from blocks.errors import RequestError
+from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
 _MOST = 1 << 32  # tokens of a document
@@ -36,41 +37,17 @@ def read_documents(X: Any, stop_words: Any, vocabulary: Sequence[str] | None) ->
 
     X: what `read_table` takes; or texts or lists of tokens in an iterable, an array or a column of a data frame.
     stop_words: left out of texts, see `rules_of`. vocabulary: all there is, for texts and tokens; None for what is in
-    them. Raises RequestError.
+    them, and empty if nothing is known of it. Raises RequestError.
     """
     if (documents := texts_of(X)) is None:
+        require_counts(X)
         return _of_table(read_table(X))
+    if vocabulary is not None and not vocabulary:
+        raise RequestError(
+            "X has texts, but the model was fitted to counts whose columns have no names",
+            "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
+        )
     return _of_texts(documents, rules_of(stop_words), vocabulary)
-
-
-def texts_of(X: Any) -> Iterable[Any] | None:
-    """The texts or lists of tokens that an object holds; None if it holds something else."""
-    if hasattr(X, "tocsr") or hasattr(X, "columns"):
-        return None
-    if hasattr(X, "to_list"):  # a column
-        X = X.to_list()
-    if isinstance(X, np.ndarray):
-        if X.ndim != 1 or X.dtype.kind not in "OU":
-            return None
-        X = X.tolist()
-    if hasattr(X, "__array__") or not isinstance(X, Iterable):
-        return None
-    if iter(X) is not X:
-        return X if _is_text(next((each for each in X if not _is_empty(each)), None)) else None
-    began = []
-    for each in X:
-        began.append(each)
-        if not _is_empty(each):
-            break
-    return chain(began, X) if began and _is_text(began[-1]) else list(chain(began, X))
-
-
-def _is_empty(document: Any) -> bool:
-    return isinstance(document, list | tuple) and not document
-
-
-def _is_text(document: Any) -> bool:
-    return isinstance(document, str) or (isinstance(document, list | tuple) and isinstance(document[0], str))
 
 
 def rules_of(stop_words: Any) -> Rules:
@@ -81,33 +58,28 @@ def rules_of(stop_words: Any) -> Rules:
 
 
 def _of_texts(documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] | None) -> WordCounts:
-    tokenizer, checked = Tokenizer(rules, vocabulary), _checked(documents)
+    tokenizer, checked = Tokenizer(rules, vocabulary), checked_documents(documents)
     found = [tokenizer([])[:2]]
     while batch := list(islice(checked, _BATCH)):
         found.append(tokenizer(batch)[:2])
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    if not lengths.size:
+        raise RequestError("X is empty: documents are needed", f"Give {DOCUMENTS}.")
+    if not ids.size and vocabulary is None:
+        raise RequestError(
+            f"X has no tokens: no word of its {lengths.size} documents is kept",
+            "Words of texts have two letters or more; those of stop_words are left out.",
+        )
     if vocabulary is None:
         vocabulary, ids = _sorted(tokenizer.table.words().decode().split("\n"), ids)
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return WordCounts(offsets, ids, len(vocabulary), vocabulary)
 
 
-def _checked(documents: Iterable[Any]) -> Iterator[str | list[str]]:
-    for number, document in enumerate(documents):
-        if isinstance(document, str):
-            yield document
-        elif isinstance(document, list | tuple | np.ndarray) and all(isinstance(token, str) for token in document):
-            yield list(document)
-        else:
-            raise RequestError(f"X: document {number} is {document!r}, neither a text nor a list of tokens")
-
-
 def _sorted(words: list[str], ids: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The words that occur in alphabetical order, and the places of the tokens among them."""
     occurring = np.unique(ids)
     order = sorted(occurring.tolist(), key=words.__getitem__)
-    if not order:
-        raise RequestError("there are no tokens: no document has a word that is not left out")
     place_of = np.zeros(len(words), np.uint32)
     place_of[order] = np.arange(len(order), dtype=np.uint32)
     return [words[number] for number in order], place_of[ids]
@@ -121,6 +93,7 @@ def _of_table(table: Table) -> WordCounts:
         counts = table.values[rows, columns]
         offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=table.rows))))
     _check_counts(counts)
+    require_one_line(table.names or (), "X has a column named")
     tokens = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets]
     words = np.repeat(columns.astype(np.uint32), counts.astype(np.int64))
     return WordCounts(tokens, words, table.columns, table.names)
