@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,9 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 def bags(documents: Any) -> list[list[int]]:
-    offsets, words = documents.offsets.tolist(), documents.words.tolist()
-    return [sorted(words[first:last]) for first, last in pairwise(offsets)]
+    found = [sorted(documents.tokens(number, number + 1).tolist()) for number in range(documents.offsets.size - 1)]
+    assert [len(bag) for bag in found] == np.diff(documents.offsets).tolist()
+    return found
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -201,3 +204,61 @@ def test_new_documents_may_have_unknown_words_but_no_other_columns(
         fitted.transform(tmp_path / "other")
     with pytest.raises(RequestError, match="nothing to predict"):
         fitted.score([["goal"]])
+
+
+LIMITED = """
+import resource
+import numpy as np
+from scipy.sparse import csr_matrix
+from samplers import LatentDirichletAllocation
+
+resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+model = LatentDirichletAllocation(2, max_iter=1, n_jobs=1, random_state=0).fit(np.array([[3, 1], [1, 2]]))
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+one_document = csr_matrix(np.array([[{count}, 1], [1, 2]]))
+many = csr_matrix((np.full(80_000, 500), np.tile([0, 1], 40_000), np.arange(0, 80_001, 2)), shape=(40_000, 2))
+try:
+    print(model.set_params(memory={memory!r}).{call})
+except ValueError as error:
+    print(error)
+assert peak() < before + 100, peak() - before
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
+@pytest.mark.parametrize("method", ["fit", "fit_transform", "transform", "score", "perplexity"])
+@pytest.mark.parametrize(("count", "memory", "said"), [(3_000_000_000, "8GB", "8,000"), (100_000_000, "400MB", "400")])
+def test_counts_become_tokens_only_if_these_fit(method: str, count: int, memory: str, said: str) -> None:
+    """A cell of 3e9 was killed for memory, and one of 1e8 held 2.1 GB of a budget of 400 MB."""
+    script = LIMITED.format(count=count, memory=memory, call=f"{method}(one_document)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    what = (
+        rf"X has {count + 4:,} tokens: to fit" if "fit" in method else rf"X has a document of {count + 1:,} tokens: it"
+    )
+    assert re.search(rf"^{what}.* takes [0-9,]+ MB, but memory is {said} MB\nGive a larger memory", done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
+def test_documents_become_tokens_a_few_at_a_time() -> None:
+    """40M tokens of documents of 1,000: all at once they were 160 MB."""
+    script = LIMITED.format(count=1, memory="400MB", call="transform(many).shape")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "(40000, 2)\n"
+
+
+def test_counts_that_are_ingested_are_told_of_where_that_helps() -> None:
+    counts = sparse.csr_matrix(np.full((40, 2), 500_000))
+    with pytest.raises(
+        RequestError, match=r"40,000,000 tokens.* 400 MB\n.*ingest that \(`ooc ingest uci`\) and fit the pa"
+    ):
+        LatentDirichletAllocation(2, memory="400MB").fit(counts)
+    with pytest.raises(RequestError, match=r"document 0 \(counted from 0\) has 4,500,000,000 tokens"):
+        LatentDirichletAllocation(2).fit(np.array([[4_000_000_000, 500_000_000]]))
+
+
+def test_texts_are_read_only_as_far_as_they_fit() -> None:
+    """An endless generator ends with a message."""
+    with pytest.raises(RequestError, match=r"tokens: to fit them from memory takes .* but memory is 200 MB"):
+        LatentDirichletAllocation(2, memory="200MB").fit("goal match " * 500 for _ in iter(int, 1))

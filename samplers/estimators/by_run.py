@@ -56,7 +56,7 @@ class RunEstimator(Transformer):
         key = (identity, *map(repr, chosen.values()))
         before: _Trained | None = vars(self).pop("_trained", None)
         goes_on = self.warm_start and before is not None and before.key == key
-        workspace = before.workspace if before and goes_on else Workspace(size)
+        workspace = before.workspace if before and goes_on else Workspace(size, byte_count(self.memory))
         try:
             if goes_on:
                 resume(workspace.path / "run", iterations=self.n_iter_ + more, **self._how())

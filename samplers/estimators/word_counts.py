@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,12 +19,26 @@ _BATCH = 1 << 12  # documents that are split into words together
 
 
 class WordCounts(NamedTuple):
-    """The tokens of D documents over a vocabulary of V words."""
+    """Words of D documents over a vocabulary of V words, as E entries of a word and its count."""
 
-    offsets: np.ndarray  # int64 (D+1,), where the tokens of each begin
-    words: np.ndarray  # uint32 (N,), places in the vocabulary
+    offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
+    entries: np.ndarray  # int64 (D+1,), where the entries of each document begin
+    words: np.ndarray  # uint32 (E,), places in the vocabulary
+    counts: np.ndarray | None  # whole numbers (E,) of any dtype; None if each is 1
     size: int  # V
     names: Names  # of the words
+
+    def tokens(self, first: int, last: int) -> np.ndarray:
+        """The words of the tokens of documents first, ..., last - 1: uint32."""
+        some = slice(self.entries[first], self.entries[last])
+        if self.counts is None:
+            return self.words[some]
+        return np.repeat(self.words[some], self.counts[some].astype(np.int64))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest document."""
+        return int(np.diff(self.offsets).max())
 
     @property
     def vocabulary(self) -> Sequence[str]:
@@ -32,12 +46,15 @@ class WordCounts(NamedTuple):
         return list(map(str, range(self.size))) if self.names is None else self.names
 
 
-def read_documents(X: Any, stop_words: Any, vocabulary: Sequence[str] | None) -> WordCounts:
+def read_documents(
+    X: Any, stop_words: Any, vocabulary: Sequence[str] | None, room: Callable[[int], None] | None = None
+) -> WordCounts:
     """Documents as the rows of a table of counts, or as texts, or as lists of tokens, whose words are put in order.
 
     X: what `read_table` takes; or texts or lists of tokens in an iterable, an array or a column of a data frame.
     stop_words: left out of texts, see `rules_of`. vocabulary: all there is, for texts and tokens; None for what is in
-    them, and empty if nothing is known of it. Raises RequestError.
+    them, and empty if nothing is known of it. room: is told how many tokens of texts have been read, and may raise.
+    Raises RequestError.
     """
     if (documents := texts_of(X)) is None:
         require_counts(X)
@@ -47,7 +64,7 @@ def read_documents(X: Any, stop_words: Any, vocabulary: Sequence[str] | None) ->
             "X has texts, but the model was fitted to counts whose columns have no names",
             "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
         )
-    return _of_texts(documents, rules_of(stop_words), vocabulary)
+    return _of_texts(documents, rules_of(stop_words), vocabulary, room or (lambda tokens: None))
 
 
 def rules_of(stop_words: Any) -> Rules:
@@ -57,11 +74,14 @@ def rules_of(stop_words: Any) -> Rules:
     return Rules(stop_words=tuple(sorted(set(stop_words))))
 
 
-def _of_texts(documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] | None) -> WordCounts:
+def _of_texts(
+    documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] | None, room: Callable[[int], None]
+) -> WordCounts:
     tokenizer, checked = Tokenizer(rules, vocabulary), checked_documents(documents)
     found = [tokenizer([])[:2]]
     while batch := list(islice(checked, _BATCH)):
         found.append(tokenizer(batch)[:2])
+        room(sum(ids.size for ids, _ in found))
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
     if not lengths.size:
         raise RequestError("X is empty: documents are needed", f"Give {DOCUMENTS}.")
@@ -73,7 +93,7 @@ def _of_texts(documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] 
     if vocabulary is None:
         vocabulary, ids = _sorted(tokenizer.table.words().decode().split("\n"), ids)
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    return WordCounts(offsets, ids, len(vocabulary), vocabulary)
+    return WordCounts(offsets, offsets, ids, None, len(vocabulary), vocabulary)
 
 
 def _sorted(words: list[str], ids: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -95,8 +115,13 @@ def _of_table(table: Table) -> WordCounts:
     _check_counts(counts)
     require_one_line(table.names or (), "X has a column named")
     tokens = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets]
-    words = np.repeat(columns.astype(np.uint32), counts.astype(np.int64))
-    return WordCounts(tokens, words, table.columns, table.names)
+    if (long := np.diff(tokens) >= _MOST).any():
+        number = int(long.argmax())
+        raise RequestError(
+            f"X: document {number} (counted from 0) has {tokens[number + 1] - tokens[number]:,} tokens",
+            f"A document has less than {_MOST:,} tokens.",
+        )
+    return WordCounts(tokens, offsets, columns.astype(np.uint32), counts, table.columns, table.names)
 
 
 def _check_counts(counts: np.ndarray) -> None:
@@ -108,4 +133,6 @@ def _check_counts(counts: np.ndarray) -> None:
             "Give counts of words, as of CountVectorizer, without weights.",
         )
     if counts.size and counts.max() >= _MOST:
-        raise RequestError(f"X has a word {counts.max():g} times in a document: too often")
+        raise RequestError(
+            f"X has a word {counts.max():g} times in a document", f"A document has less than {_MOST:,} tokens."
+        )
