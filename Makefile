@@ -12,7 +12,7 @@ demo: $(VENV)/installed
 # On two cores; some tests wait for a process that ends or a browser, hence three at once. Where a test hangs is told
 # before it is taken to: see `timeout` in pyproject.toml.
 test: $(VENV)/tested lint
-	$(BIN)/python -m pytest -m "not long and not ring" -n 3 --dist worksteal -o faulthandler_timeout=280
+	$(BIN)/python -m pytest -m "not long and not ring" -n 3 --dist worksteal -o faulthandler_timeout=800
 
 test-long: $(VENV)/tested
 	$(BIN)/python -m pytest -m "not ring" -n 3 --dist worksteal

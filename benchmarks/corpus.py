@@ -65,9 +65,9 @@ def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
     lengths = np.zeros(header.documents, np.int64)
     pieces = []
     for line, data in source.chunks(uci.whole_documents):
-        bags = uci_bags.parse(data, source.name, line, header)
-        lengths[bags.first_document : bags.first_document + bags.lengths.size] = bags.lengths
-        pieces.append(bags.words)
+        for bags in uci_bags.parse(data, source.name, line, header):
+            lengths[bags.first_document : bags.first_document + bags.lengths.size] = bags.lengths
+            pieces.append(bags.words)
     terms = uci.read_vocabulary(str(vocabulary)) if vocabulary else [f"w{word + 1}" for word in range(header.words)]
     if len(terms) != header.words:
         raise SystemExit(f"{vocabulary} has {len(terms)} words, but {path} says {header.words}")

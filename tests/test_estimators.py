@@ -104,7 +104,7 @@ def test_parameters_are_kept_set_and_shown() -> None:
         ({"random_state": "today"}, "random_state='today'"),
         ({"memory": "much"}, "memory: 'much' is not a size"),
         ({"doc_topic_prior": [0.1, 0.2]}, "doc_topic_prior has 2 values"),
-        ({"evaluate_every": 0}, "evaluate_every 0"),
+        ({"evaluate_every": 0}, "evaluate_every=0"),
         ({"sampler": "best"}, "sampler"),
     ],
 )

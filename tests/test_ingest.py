@@ -211,6 +211,32 @@ def test_bad_bytes_are_named_or_skipped(tmp_path, bags):
     assert "line 2" in dataset.manifest["made"]["first_skipped"]
 
 
+def test_counts_are_expanded_a_few_documents_at_a_time(tmp_path, bags):
+    """A chunk of lines was one piece of memory, whatever its counts; the dataset is that of other budgets."""
+    lines = [f"{document} {word} {9_000 * word}" for document in (1, 2, 5, 6, 9) for word in range(1, 6)]
+    (tmp_path / "docword.txt").write_text("\n".join(["9", "5", "25", *lines, ""]))
+    made = [
+        ingest(Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / name)), workers=1, memory=memory)
+        for name, memory in (("small", 250 << 20), ("large", 1 << 30))
+    ]
+    assert made[0].identity == made[1].identity
+    expected = {str(word): 9_000 * word for word in range(1, 6)}
+    assert bags(made[0]) == [expected if number in (1, 2, 5, 6, 9) else {} for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("count", [10**8, 3 * 10**9])
+def test_a_document_beyond_memory_is_refused(tmp_path, count):
+    """3e9 tokens were refused as one sum of many lines, and 1e8 held 2.1 GB of 400 MB."""
+    (tmp_path / "docword.txt").write_text(f"3\n2\n3\n1 1 1\n2 1 {count}\n3 1 2\n")
+    request = Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"))
+    said = (
+        rf"docword\.txt: document 2 has {count:,} tokens.* takes {count // 50_000:,} MB, but --memory leaves .* 192 MB"
+    )
+    with pytest.raises(RequestError, match=said):
+        ingest(request, workers=1, memory=400_000_000)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("".join(f"w{number:x} " + ("\n" if number % 100 == 99 else "") for number in range(60_000)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,9 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 def bags(documents: Any) -> list[list[int]]:
-    offsets, words = documents.offsets.tolist(), documents.words.tolist()
-    return [sorted(words[first:last]) for first, last in pairwise(offsets)]
+    found = [sorted(documents.tokens(number, number + 1).tolist()) for number in range(documents.offsets.size - 1)]
+    assert [len(bag) for bag in found] == np.diff(documents.offsets).tolist()
+    return found
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -75,16 +78,60 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         (COUNTS / 2, r"\.5, which is no count"),
         (-COUNTS, "Negative values"),
         (np.where(COUNTS > 0, np.nan, 0), "NaN"),
-        ([["a"], 3], "document 1 is 3"),
-        (["a", None], "document 1 is None"),
+        ([["a"], 3], r"document 1 \(counted from 0\) is 3"),
+        (["a", None], r"document 1 \(counted from 0\) is None"),
         (["the of and"], "no tokens"),
         (COUNTS[0], "Reshape your data"),
-        (pd.DataFrame({"text": TEXTS}), "Of texts, give one column"),
+        (pd.DataFrame({"text": TEXTS}), r"texts in the column 'text'\nGive that column alone: X\['text'\]"),
+        (pl.DataFrame({"n": [1] * 80, "text": TEXTS}), r"texts in the column 'text'\nGive that column alone"),
+        (pd.DataFrame({"text": TEXTS}).to_numpy(), r"of strings of the shape \(80, 1\).*\nGive X\[:, 0\]"),
+        (np.array(TOKENS), r"of strings of the shape \(80, 12\).*\nIf each row is a list of tokens"),
+        ([], r"X is empty: documents are needed\nGive counts of words, or texts"),
+        (iter([]), "X is empty"),
+        (np.array([], object), "X is empty"),
+        (None, "X is None: documents are needed"),
+        (TEXTS[0], r"X is the string 'League.*taken as the path of a dataset.*\nGive .* as \[text\], or the path"),
+        (" ".join(TEXTS), "X is the string .*taken as the path of a dataset"),  # longer than a file name: OSError
+        ("", "X is the string ''"),
+        (dict(enumerate(TEXTS)), "X is the dict"),
+        (TEXTS[0].encode(), "X is the bytes"),
+        ([text.encode() for text in TEXTS], r"document 0 \(counted from 0\) is b'"),
+        ([float("nan"), *TEXTS], r"document 0 \(counted from 0\) is nan"),
+        ([[], []], "no tokens: no word of its 2 documents is kept"),
+        (np.zeros((3, 3)), "no tokens: all of its counts are 0"),
+        ([["New\nYork", "goal"]], r"document 0 \(counted from 0\) has the token 'New\\nYork', which has a line break"),
+        (pd.DataFrame(COUNTS, columns=["New\nYork", *WORDS[1:]]), r"column named 'New\\nYork'"),
     ],
 )
 def test_what_is_no_document_is_refused(wrong: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         LatentDirichletAllocation(3).fit(wrong)
+
+
+def test_what_is_no_document_is_refused_by_all_that_take_documents() -> None:
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
+    for method in (model.transform, model.score, model.perplexity):
+        for wrong, said in (([], "X is empty"), (None, "X is None"), (TEXTS[0], "X is the string")):
+            with pytest.raises(RequestError, match=said):
+                method(wrong)
+
+
+def test_texts_for_a_model_of_counts_are_refused() -> None:
+    """Texts of as many different words as the matrix had columns were taken for its columns."""
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(COUNTS)
+    for documents in (TOKENS, [" ".join(tokens) for tokens in TOKENS]):
+        with pytest.raises(RequestError, match=r"X has texts.*whose columns have no names\nGive counts with the same"):
+            model.transform(documents)
+    named = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(pd.DataFrame(COUNTS, columns=WORDS))
+    assert named.transform(TOKENS).shape == (80, 2)
+
+
+def test_counts_of_other_words_for_a_model_of_texts_are_refused() -> None:
+    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
+    said = r"X has 9 features.*expecting 10.*\nGive texts.*column for each word of vocabulary_"
+    with pytest.raises(RequestError, match=said), pytest.warns(UserWarning, match="valid feature names"):
+        model.transform(COUNTS[:, 1:])
+    np.testing.assert_array_equal(model.transform([[], ["goal"]])[:1], model.transform([[]]))
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +204,61 @@ def test_new_documents_may_have_unknown_words_but_no_other_columns(
         fitted.transform(tmp_path / "other")
     with pytest.raises(RequestError, match="nothing to predict"):
         fitted.score([["goal"]])
+
+
+LIMITED = """
+import resource
+import numpy as np
+from scipy.sparse import csr_matrix
+from samplers import LatentDirichletAllocation
+
+resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+model = LatentDirichletAllocation(2, max_iter=1, n_jobs=1, random_state=0).fit(np.array([[3, 1], [1, 2]]))
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+one_document = csr_matrix(np.array([[{count}, 1], [1, 2]]))
+many = csr_matrix((np.full(80_000, 500), np.tile([0, 1], 40_000), np.arange(0, 80_001, 2)), shape=(40_000, 2))
+try:
+    print(model.set_params(memory={memory!r}).{call})
+except ValueError as error:
+    print(error)
+assert peak() < before + 100, peak() - before
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
+@pytest.mark.parametrize("method", ["fit", "fit_transform", "transform", "score", "perplexity"])
+@pytest.mark.parametrize(("count", "memory", "said"), [(3_000_000_000, "8GB", "8,000"), (100_000_000, "400MB", "400")])
+def test_counts_become_tokens_only_if_these_fit(method: str, count: int, memory: str, said: str) -> None:
+    """A cell of 3e9 was killed for memory, and one of 1e8 held 2.1 GB of a budget of 400 MB."""
+    script = LIMITED.format(count=count, memory=memory, call=f"{method}(one_document)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    what = (
+        rf"X has {count + 4:,} tokens: to fit" if "fit" in method else rf"X has a document of {count + 1:,} tokens: it"
+    )
+    assert re.search(rf"^{what}.* takes [0-9,]+ MB, but memory is {said} MB\nGive a larger memory", done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
+def test_documents_become_tokens_a_few_at_a_time() -> None:
+    """40M tokens of documents of 1,000: all at once they were 160 MB."""
+    script = LIMITED.format(count=1, memory="400MB", call="transform(many).shape")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "(40000, 2)\n"
+
+
+def test_counts_that_are_ingested_are_told_of_where_that_helps() -> None:
+    counts = sparse.csr_matrix(np.full((40, 2), 500_000))
+    with pytest.raises(
+        RequestError, match=r"40,000,000 tokens.* 400 MB\n.*ingest that \(`ooc ingest uci`\) and fit the pa"
+    ):
+        LatentDirichletAllocation(2, memory="400MB").fit(counts)
+    with pytest.raises(RequestError, match=r"document 0 \(counted from 0\) has 4,500,000,000 tokens"):
+        LatentDirichletAllocation(2).fit(np.array([[4_000_000_000, 500_000_000]]))
+
+
+def test_texts_are_read_only_as_far_as_they_fit() -> None:
+    """An endless generator ends with a message."""
+    with pytest.raises(RequestError, match=r"tokens: to fit them from memory takes .* but memory is 200 MB"):
+        LatentDirichletAllocation(2, memory="200MB").fit("goal match " * 500 for _ in iter(int, 1))

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 from blocks import DesignRequest, RequestError, ingest_design
-from samplers import ElasticNet, Lasso, LogisticRegression
+from samplers import ElasticNet, Lasso, LogisticRegression, MatrixFactorization, SoftmaxRegression
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(120, 30)) * (RANDOM.random((120, 30)) < 0.4) + 0.3
@@ -127,7 +127,7 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
 @pytest.mark.parametrize(
     ("estimator", "y", "said"),
     [
-        (Lasso(0.0), Y, "a penalty above 0"),
+        (Lasso(0.0), Y, r"alpha=0\.0: a finite number above 0"),
         (Lasso(), Y[:5], "120 rows and y 5 values"),
         (Lasso(), LABELS, "names of classes"),
         (Lasso(), np.full(120, np.inf), "y contains infinity"),
@@ -141,6 +141,46 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
 def test_what_cannot_be_is_refused(estimator: Any, y: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         estimator.fit(X, y)
+
+
+TEXT = "the cat sat on the mat"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([], r"X is empty: a table has at least one row\nGive an array"),
+        (None, r"X is None: a table of numbers is needed\nGive an array"),
+        (TEXT, "X is the str"),
+        (TEXT * 50, "X is the str"),
+        ({"a": 1}, "X is the dict"),
+        (iter([1]), "X is the list_iterator"),
+        ([TEXT] * 120, r"X has the text 'the cat sat on the mat' in row 0 \(counted from 0\)\nA table of numbers"),
+        (
+            pd.DataFrame({"n": 1, "text": [TEXT] * 120}),
+            "X has the text 'the cat sat on the mat' in row 0 of column 'text'",
+        ),
+        (3.0, "got scalar array"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [Lasso, ElasticNet, LogisticRegression, SoftmaxRegression, MatrixFactorization])
+def test_what_is_no_table_is_refused(estimator: Any, wrong: Any, said: str) -> None:
+    takes_paths = estimator is MatrixFactorization and isinstance(wrong, str)
+    if not takes_paths:
+        with pytest.raises(RequestError, match=said):
+            estimator().fit(wrong, LABELS)
+
+
+def test_y_is_given_once(tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_matrix(X))
+    ingest_design(DesignRequest("npz", [str(tmp_path / "x.npz")], str(tmp_path / "data")), workers=1)
+    for y in (None, Y):
+        with pytest.raises(RequestError, match=r"has no y\nIngest it again with y"):
+            Lasso().fit(tmp_path / "data", y)
+    with pytest.raises(
+        RequestError, match=r"nothing is there\nGive an array, .*, or the path of a dataset of `ooc ing"
+    ):
+        Lasso().fit(X, Y).predict("dat")
 
 
 @pytest.mark.parametrize(("positives", "C"), [(1, 3e4), (1, 1e6), (3, 1e6)])

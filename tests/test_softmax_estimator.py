@@ -110,7 +110,7 @@ def test_a_sample_without_weight_is_none() -> None:
 def test_what_it_cannot_learn_is_refused() -> None:
     for estimator, labels, told in [
         (SoftmaxRegression("best"), NAMES, "loss='best' is not known"),
-        (SoftmaxRegression(rate=0.0), NAMES, "rate 0: more than 0"),
+        (SoftmaxRegression(rate=0.0), NAMES, r"rate=0\.0: a finite number above 0"),
         (SoftmaxRegression(max_iter=0), NAMES, "max_iter=0"),
         (SoftmaxRegression(), np.full(400, "a"), "y has 1 class"),
         (SoftmaxRegression(), X[:, 0] + 0.5, "Unknown label type"),

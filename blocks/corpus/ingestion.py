@@ -93,6 +93,7 @@ def ingest(
             name_field=request.name_field,
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
             vocabulary_bytes=names_bytes(memory, count, 20 * max(request.block_tokens, _RUN_TOKENS)),
+            longest=_longest(memory, count),
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)
@@ -107,15 +108,26 @@ def _fixed_words(request: Request) -> list[str] | None:
     return uci.read_vocabulary(request.vocab) if request.kind == "uci" and request.vocab else None
 
 
+def _longest(memory: int | None, workers: int) -> int:
+    """How many tokens a document of a UCI file may have, if each worker may have one in hand."""
+    room = (_budget(memory) - _TEMPLATE) // workers - _ONE_WORKER
+    return min(room // uci.TOKEN_BYTES, uci.LONGEST)
+
+
+def _budget(memory: int | None) -> int:
+    """Bytes for the whole process tree: a quarter of what is available, if nothing else is said."""
+    from blocks.memory import available
+
+    return available() // 4 if memory is None else memory
+
+
 def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
     """What the names (words, users, items) of one worker may take, besides a block or run of so many bytes.
 
     memory: bytes for the whole process tree, None for a quarter of what is available. Raises RequestError if it does
     not reach for anything.
     """
-    from blocks.memory import available
-
-    budget = available() // 4 if memory is None else memory
+    budget = _budget(memory)
     needed = _TEMPLATE + workers * (_ONE_WORKER + block_bytes)
     # While they are merged, names stand in the workers and once more in the main process.
     share = (budget - needed) // (workers + 2)
@@ -261,7 +273,10 @@ def _pieces(target: Target, read: Read, ranks: dict[int, str]) -> Iterator[Piece
     for chunk, before in zip(read.chunks, read.before, strict=True):
         yield from _empty(before)
         path = str(spill_file(target.spill, chunk.worker))
-        yield Piece(path, chunk.offset, 0, chunk.documents, chunk.tokens, ranks.get(chunk.worker, ""))
+        offset = chunk.offset
+        for documents, tokens in chunk.pieces or [(chunk.documents, chunk.tokens)]:
+            yield Piece(path, offset, 0, documents, tokens, ranks.get(chunk.worker, ""))
+            offset += 4 * (documents + tokens)
     yield from _empty(read.tail)
 
 

@@ -24,6 +24,7 @@ class Reading(NamedTuple):
     name_field: str | None
     vocabulary: list[str] | None  # fixed, or None to collect one
     vocabulary_bytes: int  # a worker may use for its own
+    longest: int  # tokens that a document of a UCI file may have
 
 
 @dataclass
@@ -40,7 +41,10 @@ class Chunk:
 
 
 class Spilled(NamedTuple):
-    """Where the documents of a chunk went: lengths uint32 (D,), then ids uint32 (N,), then their names."""
+    """Where the documents of a chunk went: lengths uint32 (D,), then ids uint32 (N,), then their names.
+
+    pieces: documents and tokens of each of several such pieces, which lie one after the other; empty if it is one.
+    """
 
     worker: int  # process id: whose numbering the ids have
     offset: int
@@ -53,6 +57,7 @@ class Spilled(NamedTuple):
     first_problem: str = ""
     stop_words: int = 0  # tokens dropped as stop words
     unknown: int = 0  # tokens dropped because a fixed vocabulary lacks their word
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass

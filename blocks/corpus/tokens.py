@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, filterfalse, groupby
 from pathlib import Path
@@ -30,7 +31,8 @@ class Tokenizer:
         self._stop_words = frozenset(rules.stop_words)
         self.table = WordTable(rules.stop_words, fixed)
         if fixed is not None and len(self.table) != len(fixed):
-            raise RequestError("the vocabulary holds a word twice, or an empty one")
+            word = next((word for word, times in Counter(fixed).items() if times > 1), "")
+            raise RequestError(f"the vocabulary holds {f'the word {word!r} twice' if word else 'an empty word'}")
 
     def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from blocks.errors import RequestError
 from blocks.sources import Source, first_line, whole_line
 
+LONGEST = (1 << 32) - 1  # tokens of a document
+TOKEN_BYTES = 20  # of a document while its block is written, of which it may be all
 LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 bits
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.uci import LARGEST, Header, not_sorted, quoted
+from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, Header, not_sorted, quoted
 from blocks.errors import RequestError
+from blocks.store import parts
 
-_MOST_TOKENS = 1 << 27  # in one chunk: half a gigabyte of token ids
+_SIZE = 1 << 18  # tokens that are expanded together, if a document has no more
 
 
 class Bags(NamedTuple):
@@ -22,28 +25,43 @@ class Bags(NamedTuple):
     entries: int  # lines
 
 
-def parse(data: bytes, source: str, line: int, header: Header) -> Bags:
-    """Read the lines of whole documents.
+def parse(data: bytes, source: str, line: int, header: Header, longest: int = LONGEST) -> Iterator[Bags]:
+    """Read the lines of whole documents; they come a few at a time, as counts may be much larger than lines.
 
-    line: number of the first line. Raises RequestError with the file and the line of whatever is wrong.
+    line: number of the first line. longest: tokens that a document may have. Raises RequestError with the file and the
+    line of whatever is wrong.
     """
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     rows = np.empty((data.count(b"\n") + 1, 3), np.int64)
-    entries, bad_line, tokens = _parse_rows(text, rows, header.documents, header.words)
+    entries, bad_line = _parse_rows(text, rows, header.documents, header.words)
     if bad_line >= 0:
         raise _explained(data.split(b"\n"), bad_line, source, line, header)
-    if entries == 0:
-        return Bags(0, np.empty(0, np.uint32), np.empty(0, np.uint32), 0)
-    if tokens > _MOST_TOKENS:
-        raise RequestError(
-            f"{source}, lines {line} to {line + entries - 1}: their counts sum to {tokens}",
-            "Counts this large are probably not counts of words.",
-        )
     rows = rows[:entries]
+    if not entries:
+        return iter(())
+    lengths = np.bincount(rows[:, 0] - rows[0, 0], weights=rows[:, 2]).astype(np.int64)
+    if lengths.max() > longest:
+        raise _too_long(source, int(rows[0, 0] + lengths.argmax()), int(lengths.max()), longest)
+    return _bags(rows, lengths)
+
+
+def _bags(rows: np.ndarray, lengths: np.ndarray) -> Iterator[Bags]:
+    """Whole documents, about `_SIZE` tokens together. rows: int64 (n, 3). lengths: int64 (D,), of documents."""
     first = int(rows[0, 0])
-    per_document = np.bincount(rows[:, 0] - first, weights=rows[:, 2])
-    words = np.repeat((rows[:, 1] - 1).astype(np.uint32), rows[:, 2])
-    return Bags(first - 1, per_document.astype(np.uint32), words, entries)
+    bounds = parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
+    lines = np.searchsorted(rows[:, 0], first + bounds)
+    for (begin, end), (top, bottom) in zip(pairwise(bounds.tolist()), pairwise(lines.tolist()), strict=True):
+        words = np.repeat((rows[top:bottom, 1] - 1).astype(np.uint32), rows[top:bottom, 2])
+        yield Bags(first - 1 + begin, lengths[begin:end].astype(np.uint32), words, bottom - top)
+
+
+def _too_long(source: str, document: int, tokens: int, longest: int) -> RequestError:
+    takes, may = (f"{TOKEN_BYTES * count / 1e6:,.0f} MB" for count in (tokens, longest))
+    return RequestError(
+        f"{source}: document {document} has {tokens:,} tokens: writing them takes {takes}, but --memory leaves a worker"
+        f" {may}",
+        "Give a larger --memory or fewer --workers, if these are counts of words: such large ones seldom are.",
+    )
 
 
 @kernel
@@ -51,21 +69,21 @@ def _parse_rows(text, rows, documents, words):
     """Read and check rows of three numbers.
 
     text: uint8, lines that each end with a line break. rows: int64 (n, 3), filled.
-    Returns the number of rows, the index of the first bad line or -1, and the sum of the counts.
+    Returns the number of rows, and the index of the first bad line or -1.
     """
     row, column, line = 0, 0, 0
-    value, tokens = -1, 0
+    value = -1
     for byte in text:
         if 48 <= byte <= 57:
             value = (value * 10 if value > 0 else 0) + (byte - 48)
             if value > LARGEST:
-                return row, line, tokens
+                return row, line
             continue
         if byte not in (9, 10, 13, 32):
-            return row, line, tokens
+            return row, line
         if value >= 0:
             if column == 3:
-                return row, line, tokens
+                return row, line
             rows[row, column] = value
             column += 1
             value = -1
@@ -74,14 +92,13 @@ def _parse_rows(text, rows, documents, words):
                 document, word, count = rows[row]
                 sorted_so_far = row == 0 or document >= rows[row - 1, 0]
                 if not (1 <= document <= documents and 1 <= word <= words and count >= 1 and sorted_so_far):
-                    return row, line, tokens
-                tokens += count
+                    return row, line
                 row += 1
             elif column > 0:
-                return row, line, tokens
+                return row, line
             column = 0
             line += 1
-    return row, -1, tokens
+    return row, -1
 
 
 def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Header) -> RequestError:

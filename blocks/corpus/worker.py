@@ -24,6 +24,8 @@ from blocks.files import disk_errors
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
 
+_NONE = np.empty(0, np.uint32)
+
 
 class IngestWorker:
     """Answers the messages of `blocks.corpus.messages`."""
@@ -47,7 +49,7 @@ class IngestWorker:
         nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
         self._tokenizer(["a word"])
         self._counts.add(nothing, nothing, 0)
-        uci_bags.parse(b"1 1 1\n", "", 4, Header(1, 1, 1))
+        list(uci_bags.parse(b"1 1 1\n", "", 4, Header(1, 1, 1)))
         partition(nothing, nothing, 0, 0, 1)
         shuffled(none.astype(np.uint64), nothing, nothing, 0, 0)
         word_major(nothing, np.zeros(1, np.int64), 1)
@@ -59,12 +61,7 @@ class IngestWorker:
 
     def _parse(self, chunk: Chunk) -> Spilled:
         if chunk.header is not None:
-            bags = uci_bags.parse(chunk.data, chunk.source, chunk.line, chunk.header)
-            self._words = chunk.header.words
-            self._counts.add(bags.words, bags.lengths, self._words)
-            return self._spilled(bags.lengths, bags.words)._replace(
-                first_document=bags.first_document, entries=bags.entries
-            )
+            return self._parse_uci(chunk, chunk.header)
         found = self._documents(chunk)
         ids, lengths, stopped, unknown = self._tokenizer(found.texts)
         words = len(self._tokenizer.table)
@@ -77,6 +74,20 @@ class IngestWorker:
         names = "".join(name + "\n" for name in found.names) if records.any_names(found.names) else ""
         return self._spilled(lengths, ids, names.encode("utf-8", "replace"))._replace(
             skipped=found.skipped, first_problem=found.first_problem, stop_words=stopped, unknown=unknown
+        )
+
+    def _parse_uci(self, chunk: Chunk, header: Header) -> Spilled:
+        self._words = header.words
+        spilled, first, entries = [self._spilled(_NONE, _NONE)], 0, 0
+        for bags in uci_bags.parse(chunk.data, chunk.source, chunk.line, header, self._reading.longest):
+            self._counts.add(bags.words, bags.lengths, self._words)
+            first = first if entries else bags.first_document
+            entries += bags.entries
+            spilled.append(self._spilled(bags.lengths, bags.words))
+        pieces = tuple((piece.documents, piece.tokens) for piece in spilled[1:])
+        documents, tokens = (sum(sizes) for sizes in zip(*pieces, strict=True)) if pieces else (0, 0)
+        return spilled[0]._replace(
+            documents=documents, tokens=tokens, first_document=first, entries=entries, pieces=pieces
         )
 
     def _documents(self, chunk: Chunk) -> records.Documents:
@@ -165,7 +176,7 @@ class IngestWorker:
 
 def load() -> None:
     """Have all kernels ready, whatever will be read."""
-    nothing = Reading("lines", "", Rules(), False, "", None, None, 0)
+    nothing = Reading("lines", "", Rules(), False, "", None, None, 0, 0)
     prepare("ingestion", lambda: IngestWorker(nothing).warm_up())
 
 

@@ -5,12 +5,14 @@ Parameters are what `__init__` takes, each stored under its name; what `fit` lea
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -87,8 +89,11 @@ class Estimator:
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _check_features(self, count: int, names: Names) -> None:
-        """Raise RequestError unless columns are those that were fitted, as far as they have names."""
+    def _check_features(self, count: int, names: Names, remedy: str = "") -> None:
+        """Raise RequestError unless columns are those that were fitted, as far as they have names.
+
+        remedy: what to do if they are more, or fewer.
+        """
         fitted = getattr(self, "feature_names_in_", None)
         if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):
             raise RequestError(_of_names(fitted.tolist(), list(names)))
@@ -100,7 +105,8 @@ class Estimator:
         if count != self.n_features_in_:
             raise RequestError(
                 f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
-                "input"
+                "input",
+                remedy,
             )
 
 
@@ -184,9 +190,15 @@ def job_count(n_jobs: int | None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(cores() + 1 + int(n_jobs), 1)
 
 
-def byte_count(memory: str | int | None) -> int | None:
-    """Bytes of a parameter `memory`."""
-    return parse_size(memory, "memory") if isinstance(memory, str) else memory
+def byte_count(memory: str | float | None) -> int | None:
+    """Bytes of a parameter `memory`; raises RequestError for what is no size."""
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        return parse_size(memory, "memory")
+    if isinstance(memory, bool) or not isinstance(memory, Real) or not 1 <= memory < math.inf:
+        raise RequestError(f"memory={memory!r} is not a size", "Write a number of bytes, or a text as '2GB'.")
+    return int(memory)
 
 
 def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:

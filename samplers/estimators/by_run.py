@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ooc.run import Run
-from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of, whole
+from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of
+from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.workspace import Workspace
 from samplers.lda.training import resume
 
@@ -49,12 +50,13 @@ class RunEstimator(Transformer):
 
         train: begins a run in the directory `run` of one that it is given, with a seed and the arguments of `_how`.
         """
-        more = whole("max_iter", self.max_iter, 1)
+        checked_parameters(self)
+        more = int(self.max_iter)
         chosen = {name: value for name, value in self.get_params().items() if name not in _OF_NO_MODEL}
         key = (identity, *map(repr, chosen.values()))
         before: _Trained | None = vars(self).pop("_trained", None)
         goes_on = self.warm_start and before is not None and before.key == key
-        workspace = before.workspace if before and goes_on else Workspace(size)
+        workspace = before.workspace if before and goes_on else Workspace(size, byte_count(self.memory))
         try:
             if goes_on:
                 resume(workspace.path / "run", iterations=self.n_iter_ + more, **self._how())

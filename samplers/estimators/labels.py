@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.targets import read_target, read_weights
+
+_NAMES = "OSU"  # kinds of arrays
+
+
+def _names_or_numbers(y: np.ndarray) -> np.ndarray:
+    """Labels (n,), all of them strings or all of them numbers. Raises RequestError for others."""
+    if y.dtype.kind != "O" or all(isinstance(each, str) for each in y.tolist()):
+        return y
+    for row, each in enumerate(y.tolist()):
+        if not isinstance(each, int | float | np.number) or math.isnan(each):
+            raise RequestError(
+                f"Unknown label type: y is {each!r} in row {row} (counted from 0)",
+                "A class is a whole number or a name, in all rows the same kind.",
+            )
+    return y.astype(np.float64)
 
 
 def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The classes in order, at least two, and which of them each row is of, int64 (n,). Raises RequestError."""
+    y = _names_or_numbers(y)
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise RequestError("Unknown label type: continuous. A class is a whole number or a name.")
-    if y.dtype.kind == "O" and not all(isinstance(each, str) for each in y.tolist()):
-        if not all(isinstance(each, int | float | np.number) for each in y.tolist()):
-            raise RequestError("Unknown label type: unknown. A class is a whole number or a name.")
-        y = y.astype(np.float64)
     classes, labels = np.unique(y, return_inverse=True)
     if classes.size < 2:
         raise RequestError(f"y has 1 class, {classes.tolist()[0]!r}: two are needed to tell one from the other")
@@ -27,3 +43,14 @@ def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     if (unknown := classes[labels] != y).any():
         raise RequestError(f"y has the class {y[unknown].tolist()[0]!r}, which is not among {classes.tolist()}")
     return labels
+
+
+def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
+    """The share of the rows whose class is predicted. predicted: (n,). Raises RequestError."""
+    y = _names_or_numbers(read_target(y, predicted.size))
+    if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):
+        raise RequestError(
+            f"y has classes like {y.tolist()[0]!r}, but those that were fitted are like {predicted.tolist()[0]!r}",
+            "Give names where names were fitted, and numbers where numbers were.",
+        )
+    return float(np.average(predicted == y, weights=read_weights(sample_weight, y.size)))

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from blocks.errors import RequestError
-from samplers.estimators.linear import LinearEstimator, read_target, read_weights
+from samplers.estimators.linear import LinearEstimator
+from samplers.estimators.targets import read_numbers, read_weights
 
 
 class ElasticNet(LinearEstimator):
@@ -55,11 +55,7 @@ class ElasticNet(LinearEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Solve for coefficients and intercept. Raises RequestError."""
         features, y = self._read(X, y)
-        y = read_target(y, features.rows)
-        try:
-            numbers = y.astype(np.float64)
-        except ValueError:
-            raise RequestError("y of a regression are numbers, not names of classes") from None
+        numbers = read_numbers(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
         total = features.rows if weights is None else float(weights.sum())
         level, share = self.alpha * total, self._l1_ratio()
@@ -74,7 +70,7 @@ class ElasticNet(LinearEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the variance of y that is predicted, R^2."""
         predicted = self.predict(X)
-        y = read_target(y, predicted.size).astype(np.float64)
+        y = read_numbers(y, predicted.size)
         weights = read_weights(sample_weight, y.size)
         weights = np.ones(y.size) if weights is None else weights
         left, all_ = weights @ (y - predicted) ** 2, weights @ (y - np.average(y, weights=weights)) ** 2

@@ -16,9 +16,12 @@ from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
 from ooc.streams import stream_key
-from samplers.estimators.base import job_count, told_as, whole
+from samplers.estimators.base import byte_count, job_count, told_as
 from samplers.estimators.by_run import RunEstimator
-from samplers.estimators.tables import is_path
+from samplers.estimators.documents import DOCUMENTS
+from samplers.estimators.parameters import checked_parameters
+from samplers.estimators.tables import dataset_path, is_path
+from samplers.estimators.token_memory import budget_of, folding_threads, require_memory_to_fit
 from samplers.estimators.word_counts import WordCounts, read_documents
 from samplers.lda.training import train_lda
 from samplers.models import open_model
@@ -99,26 +102,38 @@ class LatentDirichletAllocation(RunEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on documents. y: not used. Raises RequestError."""
-        whole("n_components", self.n_components, 1)
-        data = Dataset(X) if is_path(X) else read_documents(X, self.stop_words, None)
-        tokens = data.tokens if isinstance(data, Dataset) else data.words.size
-        train = partial(self._train, data)
+        parameters = checked_parameters(self)
+        data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else self._read(X, budget_of(parameters["memory"]))
+        tokens = data.tokens if isinstance(data, Dataset) else int(data.offsets[-1])
+        train = partial(self._train, data, parameters)
         with told_as(_OPTIONS), self._trained_run(train, _identity(data), tokens * _TOKEN_BYTES) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
             return self._take(Model(run.path / "model").in_memory(), names)
 
-    def _train(self, data: Dataset | WordCounts, directory: Path, seed: int, **how: Any) -> None:
+    def _read(self, X: Any, budget: int) -> WordCounts:
+        """Documents to fit, whose tokens fit into so many bytes."""
+        read = read_documents(X, self.stop_words, None, lambda tokens: require_memory_to_fit(tokens, 0, budget))
+        if not read.offsets[-1]:
+            raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
+        require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
+        return read
+
+    def _train(
+        self, data: Dataset | WordCounts, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
+    ) -> None:
         if not isinstance(data, Dataset):
-            data = write_corpus(directory / "data", data.offsets, data.words, data.vocabulary, seed=seed)
+            words = data.tokens(0, data.offsets.size - 1)
+            data = write_corpus(directory / "data", data.offsets, words, data.vocabulary, seed=seed)
+            del words
         train_lda(
             data.path,
             directory / "run",
-            topics=self.n_components,
-            sampler=self.sampler,
-            alpha=self.doc_topic_prior,
-            beta=self.topic_word_prior,
-            optimize_every=self.optimize_every,
-            evaluate_every=self.evaluate_every,
+            topics=parameters["n_components"],
+            sampler=parameters["sampler"],
+            alpha=parameters["doc_topic_prior"],
+            beta=parameters["topic_word_prior"],
+            optimize_every=parameters["optimize_every"],
+            evaluate_every=parameters["evaluate_every"],
             seed=seed,
             **how,
         )
@@ -208,21 +223,23 @@ class LatentDirichletAllocation(RunEstimator):
     def _documents(self, X: Any) -> DocumentsOfDataset | DocumentsInMemory:
         self._require_fitted()
         if is_path(X):
-            dataset = Dataset(X)
+            dataset = Dataset(dataset_path(X, DOCUMENTS))
             if dataset.vocabulary() != self.model_.vocabulary():
                 raise RequestError(
                     f"{dataset.path} has another vocabulary than the model",
-                    "Ingest it with --vocab-from the dataset that was fitted.",
+                    "Ingest it with `ooc ingest ... --vocab-from DATASET`, the dataset that was fitted.",
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)
-        given = read_documents(X, self.stop_words, None if names is None else names.tolist())
-        self._check_features(given.size, given.names)
+        given = read_documents(X, self.stop_words, () if names is None else names.tolist())
+        words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
+        self._check_features(given.size, given.names, "" if names is None else words)
         return DocumentsInMemory(given)
 
     def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:
         """What `work` says of all parts of the documents, in their order."""
-        with ThreadPoolExecutor(job_count(self.n_jobs)) as pool:
+        threads = folding_threads(documents.largest, job_count(self.n_jobs), budget_of(byte_count(self.memory)))
+        with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda part: work(documents.read(part)), documents.parts))
 
 
@@ -230,6 +247,7 @@ def _identity(data: Dataset | WordCounts) -> str:
     if isinstance(data, Dataset):
         return data.identity
     content = xxhash.xxh3_128()
-    for part in (data.offsets.data, data.words.data, "\n".join(data.names or ()).encode()):
-        content.update(part)
+    for array in (data.offsets, data.words, data.counts):
+        content.update(b"" if array is None else np.ascontiguousarray(array).data)
+    content.update("\n".join(data.names or ()).encode())
     return content.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any, Self
 
@@ -11,7 +10,8 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
-from samplers.estimators.tables import SparseRows, Table, is_path, read_table
+from samplers.estimators.parameters import checked_parameters
+from samplers.estimators.tables import SparseRows, Table, dataset_path, is_path, read_table
 from samplers.regression.columns import combine
 from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.limit import Limit
@@ -57,11 +57,17 @@ class LinearEstimator(Estimator):
         tags.target_tags.required = True
 
     def _read(self, X: Any, y: Any) -> tuple[BlockFeatures, Any]:
-        """The columns, and y, that is to be checked."""
+        """The columns, and y, that is to be checked, of parameters that are."""
+        checked_parameters(self)
         if is_path(X):
-            design = Design(X)
-            if y is not None or design.y is None:
-                raise RequestError(f"{design.path} {'has y' if y is not None else 'has no y'}", "Say it once.")
+            design = Design(dataset_path(X))
+            if y is not None and design.y is not None:
+                raise RequestError(f"y is given, but the dataset {design.path} has y, too", "Leave y out: fit(X).")
+            if design.y is None:
+                raise RequestError(
+                    f"the dataset {design.path} has no y",
+                    "Ingest it again with y: `ooc ingest ... --target FILE`; --target COLUMN for csv.",
+                )
             self._note_features(design.columns, None)
             return _of_design(design, job_count(self.n_jobs)), np.asarray(design.y)
         if y is None:
@@ -76,10 +82,6 @@ class LinearEstimator(Estimator):
         self, features: BlockFeatures, y: np.ndarray, loss: str, level: float, share: float, weights: np.ndarray | None
     ) -> tuple[np.ndarray, float]:
         """Coefficients, float64 (p,), and intercept."""
-        if not level > 0:
-            raise RequestError("a penalty above 0 is needed", "Choose a smaller C, or a larger alpha.")
-        if not 0 < share <= 1:
-            raise RequestError(f"l1_ratio={share!r}: above 0, and up to 1, is possible", "1 is the Lasso.")
         problem = SparseRegression(
             features,
             y,
@@ -131,7 +133,7 @@ class LinearEstimator(Estimator):
         """X b, float64 (n,)."""
         self._require_fitted()
         if is_path(X):
-            design = Design(X)
+            design = Design(dataset_path(X))
             self._check_features(design.columns, None)
             found = scores(_of_design(design, job_count(self.n_jobs)), coefficients)
             return found if design.offsets is None else found + inner(design.offsets, coefficients)
@@ -169,38 +171,3 @@ def scores(features: Any, coefficients: np.ndarray) -> np.ndarray:
     if chosen.size:
         combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)
     return found
-
-
-def read_target(y: Any, rows: int) -> np.ndarray:
-    """A column (n,), for so many rows; raises RequestError if it is something else."""
-    column = np.asarray(y)
-    if column.ndim == 2 and column.shape[1] == 1:
-        warnings.warn("A column-vector y was passed when a 1d array was expected", _conversion(), stacklevel=4)
-        column = column[:, 0]
-    if column.ndim != 1:
-        raise RequestError(f"y should be a 1d array, got an array of shape {column.shape} instead.")
-    if column.size != rows:
-        raise RequestError(f"X has {rows} rows and y {column.size} values: inconsistent numbers of samples")
-    if column.dtype.kind == "f" and not np.isfinite(column).all():
-        what = "NaN" if np.isnan(column).any() else "infinity or a value too large for dtype('float64')"
-        raise RequestError(f"Input y contains {what}.")
-    return column
-
-
-def read_weights(weights: Any, rows: int) -> np.ndarray | None:
-    """float64 (n,), for so many rows, or None; raises RequestError."""
-    if weights is None:
-        return None
-    found = np.asarray(weights, np.float64)
-    if found.ndim == 0:
-        return np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise RequestError(f"sample_weight has the shape {found.shape}; X has {rows} rows")
-    if not found.any():
-        raise RequestError("Sample weights must contain at least one non-zero number.")
-    return found
-
-
-def _conversion() -> type[Warning]:
-    exceptions = sys.modules.get("sklearn.exceptions")
-    return exceptions.DataConversionWarning if exceptions else UserWarning

@@ -7,8 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.estimators.labels import classes_of
-from samplers.estimators.linear import LinearEstimator, read_target, read_weights
+from samplers.estimators.labels import accuracy, classes_of
+from samplers.estimators.linear import LinearEstimator
+from samplers.estimators.targets import read_target, read_weights
 
 
 class LogisticRegression(LinearEstimator):
@@ -59,8 +60,6 @@ class LogisticRegression(LinearEstimator):
         classes, labels = _two_classes(y)
         if weights is not None and np.unique(labels[weights > 0]).size < 2:
             raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
-        if not self.C > 0:
-            raise RequestError(f"C={self.C!r}: a number above 0 is needed")
         target = labels.astype(np.float64)
         coefficients, intercept = self._solve(features, target, "logistic", 1 / self.C, self.l1_ratio, weights)
         self.classes_, self.coef_, self.intercept_ = classes, coefficients[None], np.array([intercept])
@@ -88,8 +87,7 @@ class LogisticRegression(LinearEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the rows whose class is predicted."""
-        right = self.predict(X) == np.asarray(y).reshape(-1)
-        return float(np.average(right, weights=read_weights(sample_weight, right.size)))
+        return accuracy(self.predict(X), y, sample_weight)
 
 
 def _two_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

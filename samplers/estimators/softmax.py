@@ -9,11 +9,12 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.samples.samples import SampleBlock
-from samplers.estimators.base import Estimator, seed_of, told_as, whole
-from samplers.estimators.labels import classes_of, labels_among
-from samplers.estimators.linear import read_target, read_weights
+from samplers.estimators.base import Estimator, seed_of
+from samplers.estimators.labels import accuracy, classes_of, labels_among
+from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, Table, read_table
-from samplers.regression.softmax import LOSSES, check_rates
+from samplers.estimators.targets import read_target, read_weights
+from samplers.regression.softmax import LOSSES
 from samplers.regression.softmax_in_memory import SoftmaxInMemory
 
 
@@ -74,7 +75,7 @@ class SoftmaxRegression(Estimator):
         else:
             self._begin(table, classes)
         block, random = _block(table, labels), np.random.default_rng(seed_of(self.random_state))
-        for _ in range(whole("max_iter", self.max_iter, 1)):
+        for _ in range(self.max_iter):
             order = random.permutation(table.rows) if self.shuffle else np.arange(table.rows)
             self._training.train(block, order, weights)
         self.n_iter_ = self.max_iter + (self.n_iter_ if goes_on else 0)
@@ -99,19 +100,16 @@ class SoftmaxRegression(Estimator):
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, np.ndarray, np.ndarray]:
         """The table, what is to be told of its rows, (n,), and their weights, float64 (n,)."""
+        checked_parameters(self)
         if y is None:
             raise RequestError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
         table = read_table(X)
         target, weights = read_target(y, table.rows), read_weights(sample_weight, table.rows)
-        if weights is not None and weights.min() < 0:
-            raise RequestError("sample_weight has a number below 0")
         return table, target, np.ones(table.rows) if weights is None else weights
 
     def _begin(self, table: Table, classes: np.ndarray) -> None:
         if self.loss not in LOSSES:
             raise RequestError(f"loss={self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
-        with told_as({}):
-            check_rates(self.rate, self.regularization)
         rates = {"rate": self.rate, "regularization": self.regularization}
         self._training = SoftmaxInMemory(table.columns, classes.size, kind=LOSSES.index(self.loss), **rates)
         self._note_features(table.columns, table.names)
@@ -166,8 +164,7 @@ class SoftmaxRegression(Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the rows whose class is predicted."""
-        right = self.predict(X) == np.asarray(y).reshape(-1)
-        return float(np.average(right, weights=read_weights(sample_weight, right.size)))
+        return accuracy(self.predict(X), y, sample_weight)
 
 
 def _block(table: Table, labels: np.ndarray) -> SampleBlock:

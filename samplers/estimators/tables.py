@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import numpy as np
 from blocks.errors import RequestError
 
 Names = Sequence[str] | None  # of columns, if they have any
+_TABLES = "an array, a sparse matrix or a data frame"
 
 
 class SparseRows(NamedTuple):
@@ -39,6 +42,7 @@ def read_table(X: Any, *, missing: bool = False) -> Table:
     if hasattr(X, "tocsr"):
         table = _of_sparse(X)
     else:
+        _require_table(X)
         names = _names_of(X)
         table = _of_array(X.to_numpy() if hasattr(X, "to_numpy") else X, names)
     values = table.values.values if isinstance(table.values, SparseRows) else table.values
@@ -48,9 +52,26 @@ def read_table(X: Any, *, missing: bool = False) -> Table:
     return table
 
 
+def _require_table(X: Any) -> None:
+    """Raise RequestError for what can hold no table."""
+    if X is None or isinstance(X, str | bytes | Mapping | Set | Iterator):
+        shown = "None" if X is None else f"the {type(X).__name__} {reprlib.repr(X)}"
+        raise RequestError(f"X is {shown}: a table of numbers is needed", f"Give {_TABLES}.")
+
+
 def is_path(X: Any) -> bool:
     """Whether X names a dataset."""
     return isinstance(X, str | Path)
+
+
+def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
+    """The path of a dataset; raises RequestError for a string that is none. others: what could be given, too."""
+    if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
+        raise RequestError(
+            f"X is the string {reprlib.repr(X)}: it is taken as the path of a dataset, and nothing is there",
+            f"Give {others}, or the path of a dataset of `ooc ingest`.",
+        )
+    return X
 
 
 def _of_sparse(X: Any) -> Table:
@@ -68,16 +89,35 @@ def _of_array(X: Any, names: Names) -> Table:
     array = np.asarray(X)
     _check_kind(array.dtype)
     if array.dtype.kind not in "iufb":
-        array = _numbers(array)
+        array = _numbers(array, names)
     _check_shape(array.shape)
     return Table(array.shape[0], array.shape[1], array, names)
 
 
-def _numbers(array: np.ndarray) -> np.ndarray:
+def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
     try:
         return array.astype(np.float64)
-    except ValueError as error:
-        raise RequestError(f"X is a table of numbers, but {error}", "Of texts, give one column.") from None
+    except (TypeError, ValueError):
+        place, error = _first_no_number(array)
+    where = " of ".join(f"{axis} {number}" for axis, number in zip(("row", "column"), place, strict=False))
+    if names is not None:
+        where = f"row {place[0]} of column {names[place[1]]!r}"
+    if isinstance(error, TypeError):
+        raise TypeError(f"X, {where} (counted from 0): {error}")
+    raise RequestError(
+        f"X has the text {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
+        "A table of numbers is needed: leave texts out, or encode them as numbers first.",
+    )
+
+
+def _first_no_number(array: np.ndarray) -> tuple[tuple[int, ...], Exception]:
+    """Where the first element is that is no number, and what Python says of it."""
+    for place, value in np.ndenumerate(array):
+        try:
+            float(value)
+        except (TypeError, ValueError) as error:
+            return place, error
+    raise AssertionError("all elements are numbers")
 
 
 def _names_of(X: Any) -> Names:
@@ -97,9 +137,11 @@ def _check_kind(dtype: np.dtype) -> None:
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
+    if shape == (0,):
+        raise RequestError("X is empty: a table has at least one row", f"Give {_TABLES}.")
     if len(shape) != 2:
         raise RequestError(
-            f"Expected 2D array, got {len(shape)}D array instead.",
+            f"Expected 2D array, got {f'{len(shape)}D' if shape else 'scalar'} array instead.",
             "Reshape your data: array.reshape(1, -1) is one row, array.reshape(-1, 1) one column.",
         )
     for number, what in zip(shape, ("sample", "feature"), strict=True):

@@ -1,6 +1,7 @@
 """Documents for a trained model, of a dataset or in memory, in parts that threads take as they are free.
 
-Attributes: `count`, of documents; `word_ids` uint32, the place in the vocabulary of each rank; `parts`, for `read`.
+Attributes: `count`, of documents; `word_ids` uint32, the place in the vocabulary of each rank; `parts`, for `read`;
+`largest`, about the tokens of the largest of them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class DocumentsOfDataset:
         self.count = dataset.documents
         self.word_ids = dataset.index.word_ids
         self.parts = token_parts(dataset)
+        self.largest = max(dataset.longest_document, dataset.part_size)
 
     def read(self, part: Part) -> Documents:
         return read_documents(self._dataset, part)
@@ -38,12 +40,13 @@ class DocumentsInMemory:
         self.count = documents.offsets.size - 1
         self.word_ids = read_only(np.arange(documents.size, dtype=np.uint32))
         self.parts = [Part(0, *bounds) for bounds in pairwise(parts(documents.offsets, PART_TOKENS).tolist())]
+        self.largest = max(documents.longest, PART_TOKENS)
 
     def read(self, part: Part) -> Documents:
         offsets = self._documents.offsets[part.first : part.last + 1]
         lengths = np.diff(offsets)
         keys = np.repeat(np.arange(lengths.size, dtype=np.uint64) << np.uint64(32), lengths)
-        keys |= self._documents.words[offsets[0] : offsets[-1]]
+        keys |= self._documents.tokens(part.first, part.last)
         keys.sort()  # the words within each document
         numbers = read_only(np.arange(part.first, part.last, dtype=np.uint64))
         return Documents(offsets - offsets[0], keys.astype(np.uint32), numbers)

@@ -1,0 +1,105 @@
+"""What users hand to topic models as documents: texts, lists of tokens, or tables of counts; and what is none."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+
+DOCUMENTS = "counts of words, or texts or lists of tokens in a list, as [text]"
+
+
+def require_counts(X: Any) -> None:
+    """Raise RequestError for what holds neither texts nor counts, with the call that would do."""
+    empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
+    if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
+        shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
+        raise RequestError(f"X is {shown}: documents are needed", f"Give {DOCUMENTS}.")
+    if hasattr(X, "columns"):
+        if (column := next((name for name in X.columns if _has_texts(np.asarray(X[name]))), None)) is not None:
+            raise RequestError(
+                f"X is a data frame with texts in the column {column!r}", f"Give that column alone: X[{column!r}]."
+            )
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and _has_texts(X.reshape(-1)):
+        raise RequestError(
+            f"X is an array of strings of the shape {X.shape}: texts are in one dimension",
+            "Give X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens give X.tolist().",
+        )
+
+
+def _has_texts(array: np.ndarray) -> bool:
+    """Whether an array begins with a text."""
+    return array.ndim > 0 and array.size > 0 and isinstance(array[0], str)
+
+
+def texts_of(X: Any) -> Iterable[Any] | None:
+    """The texts or lists of tokens that an object holds; None if it holds something else."""
+    if hasattr(X, "tocsr") or hasattr(X, "columns"):
+        return None
+    if hasattr(X, "to_list"):  # a column
+        X = X.to_list()
+    if isinstance(X, np.ndarray):
+        if X.ndim != 1 or X.dtype.kind not in "OU":
+            return None
+        X = X.tolist()
+    if hasattr(X, "__array__") or not isinstance(X, Iterable) or isinstance(X, Mapping | bytes):
+        return None
+    if iter(X) is not X:
+        return X if _is_documents(X) else None
+    began = []
+    for each in X:
+        began.append(each)
+        if not _is_empty(each):
+            break
+    return chain(began, X) if _is_documents(began) else list(chain(began, X))
+
+
+def _is_documents(began: Iterable[Any]) -> bool:
+    """Whether a first document that is not empty is no row of numbers; of empty ones, whether there are any."""
+    first = None
+    for first in began:
+        if not _is_empty(first):
+            return _is_document(first)
+    return first is not None
+
+
+def _is_empty(document: Any) -> bool:
+    return isinstance(document, list | tuple) and not document
+
+
+def _is_document(document: Any) -> bool:
+    """Whether something is a text or a list of tokens, or stands in the place of one."""
+    if isinstance(document, list | tuple):
+        return isinstance(document[0], str)
+    if isinstance(document, np.ndarray):
+        return _has_texts(document)
+    missing = document is None or (isinstance(document, float) and math.isnan(document))
+    return missing or isinstance(document, str | bytes | Mapping)
+
+
+def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
+    """Texts and lists of tokens, as they come; raises RequestError for what is neither."""
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            yield document
+        elif isinstance(document, list | tuple | np.ndarray) and all(isinstance(token, str) for token in document):
+            require_one_line(document, f"X: document {number} (counted from 0) has the token")
+            yield list(document)
+        else:
+            shown = reprlib.repr(document)
+            raise RequestError(
+                f"X: document {number} (counted from 0) is {shown}, neither a text nor a list of tokens",
+                "Leave out what is missing, and decode bytes.",
+            )
+
+
+def require_one_line(words: Iterable[str], where: str) -> None:
+    """Raise RequestError for a word with a line break: files of words have one in each line."""
+    if broken := next((word for word in words if "\n" in word), None):
+        raise RequestError(f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks by spaces.")

@@ -1,0 +1,100 @@
+"""What the parameters of all estimators may be: one rule for each name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+from samplers.estimators.base import Estimator, byte_count, job_count, whole
+
+
+def checked_parameters(estimator: Estimator) -> dict[str, Any]:
+    """The parameters of an estimator by name, as Python's own numbers and lists.
+
+    A parameter whose default is None may be None. Raises RequestError that names the first one that is not possible.
+    """
+    parameters, defaults = estimator.get_params(), estimator._defaults()
+    for name, value in parameters.items():
+        if name in _RULES and not (value is None and defaults[name] is None):
+            parameters[name] = _RULES[name](name, value)
+    return parameters
+
+
+def _number(name: str, value: Any, *, zero: bool = False, most: float = math.inf) -> float:
+    """A finite number above 0, or from 0 on, up to `most`."""
+    if _is_number(value) and math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= most:
+        return float(value)
+    up_to = "" if math.isinf(most) else f" up to {most:g}"
+    raise RequestError(f"{name}={value!r}: a finite number {'from 0 on' if zero else 'above 0'}{up_to} is needed")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _priors(name: str, value: Any) -> float | list[float]:
+    """A number above 0, or a list of those."""
+    if _is_number(value):
+        return _number(name, value)
+    if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
+        return [_number(f"{name}[{place}]", prior) for place, prior in enumerate(value)]
+    raise RequestError(f"{name}={value!r}: a number above 0, or a list of one for each topic, is needed")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise RequestError(f"{name}={value!r}: True or False is needed")
+    return bool(value)
+
+
+def _words(name: str, value: Any) -> Any:
+    """None, a string, or a list of them."""
+    if value is None:
+        return None
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, Collection) or not all(isinstance(word, str) for word in words):
+        raise RequestError(f"{name}={value!r}: 'english', None, the path of a file, or a list of words is needed")
+    return value
+
+
+def _functions(name: str, value: Any) -> Any:
+    """A function, or a list of them."""
+    if not callable(value) and not (isinstance(value, Sequence) and all(map(callable, value))):
+        raise RequestError(f"{name}={value!r}: a function, or a list of functions, is needed")
+    return value
+
+
+_positive, _from_0 = _number, partial(_number, zero=True)
+_from_1 = partial(whole, least=1)
+_RULES: dict[str, Callable[[str, Any], Any]] = {
+    "C": _positive,
+    "alpha": _positive,
+    "biases": _flag,
+    "callbacks": _functions,
+    "center": _flag,
+    "doc_topic_prior": _priors,
+    "evaluate_every": _from_1,
+    "fit_intercept": _flag,
+    "implicit": _flag,
+    "l1_ratio": partial(_number, most=1.0),
+    "max_iter": _from_1,
+    "memory": lambda _, value: byte_count(value),
+    "n_components": _from_1,
+    "n_jobs": lambda _, value: job_count(value),
+    "nonnegative": _flag,
+    "optimize_every": partial(whole, least=0),
+    "rate": _positive,
+    "regularization": _from_0,
+    "shuffle": _flag,
+    "standardize": _flag,
+    "stop_words": _words,
+    "tol": _from_0,
+    "topic_word_prior": _positive,
+    "warm_start": _flag,
+}
