@@ -290,7 +290,8 @@ class Generations:
 
     def problems(self) -> Iterator[str]:
         """Read everything there is; yields what is damaged."""
-        for name in [MANIFEST, *(f"{entry['generation']:06}.json" for entry in self._entries)]:
+        copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # which earlier versions did not write
+        for name in [MANIFEST, *(copy for copy in copies if (self.directory / copy).exists())]:
             try:
                 read_json(self.directory / name, what="the state of a run", schema=SCHEMA, sealed=True)
             except OocError as error:
