@@ -70,7 +70,7 @@ class GradientDescent(MatrixFactorization):
         if not all(map(math.isfinite, sums.values())):
             raise WorkFailed(
                 f"the steps became longer and longer: a first one of {self.rate:g} is too long",
-                "Train a new run with a smaller --rate.",
+                "Train again by --method als or ccd, which have no steps, or with a smaller --rate.",
             )
         return sums
 
