@@ -67,7 +67,7 @@ def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, be
         least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the number that is told must do
         raise RequestError(
             f"--memory {_mb(memory)} is too little: {workers} workers need at least {_mb(least)}",
-            "Give more memory, or fewer --workers.",
+            "Give a larger --memory, or a smaller --workers.",
         )
     mapped, buffers, size = fitting[0]
     reasons = []

@@ -52,7 +52,8 @@ def plan_training(
     """
     available = memory.available()
     if memory_bytes and memory_bytes > available:
-        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
+        asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
+        print(f"warning: the budget of {asked} is more than the {there} of memory that are available", file=sys.stderr)
     budget = memory_bytes or int(MEMORY_SHARE * available)
     count = workers or (1 if spec.options.get("update") == "immediate" else cores())
     beside = processes_bytes(count) if evaluators else 0

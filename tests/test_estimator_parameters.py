@@ -10,6 +10,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from blocks import RequestError
+from blocks.errors import WorkFailed
 from samplers import (
     ElasticNet,
     Lasso,
@@ -154,3 +155,51 @@ def test_a_score_of_what_are_no_numbers_is_refused(y: Any, said: str) -> None:
     X, numbers = DATA[Lasso]
     with pytest.raises(RequestError, match=said):
         Lasso().fit(X, numbers).score(X, y)
+
+
+FEW = {"n_components": 2, "max_iter": 2, "n_jobs": 1}
+TOLD = [
+    (LatentDirichletAllocation, {"optimize_every": 5}, "optimize_every 5: .* after 20 iterations, but max_iter is 2"),
+    (LatentDirichletAllocation, {"sampler": "splash", "optimize_every": 1}, "optimize_every is not for sampler splash"),
+    (LatentDirichletAllocation, {"stop_words": "/none"}, r"stop_words /none: cannot be read.*\nGive `english`, `none`"),
+    (
+        LatentDirichletAllocation,
+        {"memory": "1MB"},
+        r"memory 1 MB is too little.*\nGive a larger memory, or a smaller n_j",
+    ),
+    (LatentDirichletAllocation, {"topic_word_prior": 1e-12}, "topic_word_prior 1e-12: a prior is a number from"),
+    (LatentDirichletAllocation, {"doc_topic_prior": [0.1] * 3}, "doc_topic_prior has 3 values"),
+    (MatrixFactorization, {"memory": "1MB"}, r"memory 1 MB is too little.*\nGive a larger memory, or a smaller n_jobs"),
+    (MatrixFactorization, {"method": "ccd", "nonnegative": True, "biases": True}, r"nonnegative: .*\nAdd biases=False"),
+    (
+        MatrixFactorization,
+        {"method": "als", "nonnegative": True},
+        r"nonnegative is not for method als\nIt is for method",
+    ),
+]
+
+
+@pytest.mark.parametrize(("estimator", "parameters", "said"), TOLD)
+def test_messages_speak_of_parameters_and_not_of_options(estimator: Any, parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        estimator(**FEW | parameters).fit(*DATA[estimator])
+    assert "--" not in str(caught.value)
+    assert "burn" not in str(caught.value)
+
+
+def test_the_directory_of_data_in_memory_is_not_told() -> None:
+    with pytest.raises(RequestError, match="nonnegative: no value of X is above 0"):
+        MatrixFactorization(**FEW, method="ccd", nonnegative=True, biases=False).fit(-RATINGS)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_steps_that_diverge_are_told_with_what_the_estimator_has() -> None:
+    with pytest.raises(WorkFailed, match=r"steps became longer.*\nTrain again by method als or ccd") as caught:
+        MatrixFactorization(**FEW).fit(RATINGS * 1e30)
+    assert "--" not in str(caught.value)
+
+
+def test_a_budget_beyond_the_machine_is_told_without_options(capfd: pytest.CaptureFixture[str]) -> None:
+    LatentDirichletAllocation(**FEW, memory="100TB").fit(TEXTS)
+    assert "warning: the budget of 100,000.0 GB is more than the" in (told := capfd.readouterr().err)
+    assert "--" not in told

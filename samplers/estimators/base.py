@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from blocks.errors import Interrupted, RequestError, WorkFailed
+from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 from blocks.memory import parse_size
 from blocks.workers import cores
 from samplers.estimators.tables import Names
@@ -207,26 +207,32 @@ def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[
     return lambda line: sum(bool(callback(line)) for callback in several) > 0
 
 
+def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
+    """The same error with other words."""
+    return type(error)(change(error.what), change(error.remedy))
+
+
 @contextmanager
 def told_as(names: dict[str, str]) -> Iterator[None]:
     """Options of the command line in messages get the names of parameters; an interrupt is one for Python, too.
 
-    There is nothing left to resume after a failure.
+    names: of parameters that are not called as the options are. After a failure there is nothing to resume.
     """
     names = {"workers": "n_jobs", **names}
 
     def parameter(option: re.Match[str]) -> str:
-        return names.get(option[1], option[1].replace("-", "_"))
+        name = option[2].replace("-", "_")
+        return f"{name}=False" if option[1] else names.get(option[2], name)
 
-    def spelled(text: str) -> str:
-        return re.sub(r"--([a-z][a-z-]*)", parameter, text)
+    def in_parameters(text: str) -> str:
+        return re.sub(r"--(no-)?([a-z][a-z0-9-]*)", parameter, text)
 
     try:
         yield
     except RequestError as error:
-        raise RequestError(*map(spelled, (error.what, error.remedy))) from None
+        raise reworded(error, in_parameters) from None
     except WorkFailed as error:
-        remedy = "" if "ooc resume" in error.remedy else error.remedy
-        raise WorkFailed(spelled(error.what), spelled(remedy)) from error
+        told = WorkFailed(error.what, "" if "resume" in error.remedy else error.remedy)
+        raise reworded(told, in_parameters) from error
     except Interrupted as error:
         raise KeyboardInterrupt(error.what) from None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from blocks.errors import OocError
 from ooc.run import Run
-from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of
+from samplers.estimators.base import Transformer, byte_count, combined, job_count, reworded, seed_of
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.workspace import Workspace
 from samplers.lda.training import resume
@@ -68,6 +69,8 @@ class RunEstimator(Transformer):
             self.n_iter_ = self.history_[-1]["iteration"]
             if self.warm_start:
                 self._trained = _Trained(workspace, key)
+        except OocError as error:  # nobody is to look for a directory that is gone
+            raise reworded(error, lambda text: text.replace(str(workspace.path / "data"), "X")) from error
         finally:
             if "_trained" not in vars(self):
                 workspace.remove()

@@ -11,6 +11,7 @@ from blocks.memory import available
 from samplers.preparation import MEMORY_SHARE
 
 _PROCESS = 180_000_000  # with all that is loaded, but without tokens
+_LEAST = _PROCESS + 10_000_000  # about what any training needs, which says so
 _WRITTEN, _OF_BLOCK = 13, 8  # bytes of each token while a dataset is written: of all, and of the block in hand
 _FOLDED_IN = 13  # of each token of the documents that a thread has in hand
 
@@ -23,7 +24,7 @@ def budget_of(memory: int | None) -> int:
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
     """Raise RequestError unless so many tokens can be written as a dataset. longest: tokens of the longest document."""
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))
-    if needed <= budget:
+    if needed <= max(budget, _LEAST):
         return
     what = f"X has {tokens:,} tokens: to fit them from memory takes {_mb(needed)}, but memory is {_mb(budget)}"
     if _PROCESS + (_WRITTEN + _OF_BLOCK) * longest > budget:

@@ -11,6 +11,7 @@ import numpy as np
 from blocks.corpus.rules import Rules, read_stop_words
 from blocks.corpus.tokens import Tokenizer
 from blocks.errors import RequestError
+from samplers.estimators.base import told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
@@ -70,7 +71,8 @@ def read_documents(
 def rules_of(stop_words: Any) -> Rules:
     """How texts become tokens. stop_words: "english", None, a file of them, or a list."""
     if stop_words is None or isinstance(stop_words, str):
-        return Rules(stop_words=read_stop_words(stop_words or "none"))
+        with told_as({}):
+            return Rules(stop_words=read_stop_words(stop_words or "none"))
     return Rules(stop_words=tuple(sorted(set(stop_words))))
 
 

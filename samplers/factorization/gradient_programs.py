@@ -76,7 +76,7 @@ class GradientDescent(MatrixFactorization):
         return f"the steps became longer and longer: a first one of {self.rate:g} is too long"
 
     def remedy(self) -> str:
-        return "Train a new run with a smaller --rate or --regularization, or with --method ccd."
+        return "Train again by --method als or ccd, which have no steps, or with a smaller --rate or --regularization."
 
 
 class StochasticGradient(GradientDescent):

@@ -141,9 +141,10 @@ def optimization(optimize_every: int, burn_in: int | None, iterations: int) -> d
         return {}
     first = DEFAULT_BURN_IN if burn_in is None else burn_in
     if first >= iterations:
+        option = f"--optimize-every {optimize_every}" if burn_in is None else f"--burn-in {burn_in}"
         raise RequestError(
-            f"--burn-in {first}: nothing would be optimised in {iterations} iterations",
-            "Give a smaller --burn-in or more --iterations.",
+            f"{option}: priors are first estimated after {first} iterations, but --iterations is {iterations}",
+            "Give a larger --iterations." if burn_in is None else "Give a larger --iterations or a smaller --burn-in.",
         )
     return {"optimize_every": optimize_every, "burn_in": first}
 
