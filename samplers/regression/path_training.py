@@ -97,7 +97,8 @@ class PathTraining:
         return True
 
     def follow(self) -> str | None:
-        """Solve for what is left; returns why it stopped before that was done, or None."""
+        """Solve for what is left; returns why it stopped before that was done, or None. Raises Stopped if there is
+        nothing to commit yet."""
         with tqdm(
             total=None if self._rule else self._program.length,
             initial=self.cursor.iteration,
@@ -110,9 +111,10 @@ class PathTraining:
                     self._begin()
                 reason = self._solve(progress)
             except Stopped:
+                if not self._goes_on:
+                    raise
                 reason = self._stop.reason()
-        if self._goes_on:
-            self._commit()
+        self._commit()
         remove_uncommitted(self._generations.directory)
         return reason
 

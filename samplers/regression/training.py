@@ -252,10 +252,10 @@ def follow_path(
             stack.enter_context(context)
         try:
             training = PathTraining(run, program, plan, stop, ring, rule_of_run(run, design), quiet=quiet)
+            path = stack.enter_context(closing(training))
+            reason = path.follow()
         except Stopped:
             raise Interrupted(f"stopped by {stop.reason()} before it began", go_on) from None
-        path = stack.enter_context(closing(training))
-        reason = path.follow()
         if reason is None:
             path.publish()
             run.set_iterations(path.cursor.iteration)  # of rounds it was not known
