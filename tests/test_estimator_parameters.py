@@ -10,7 +10,6 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from blocks import RequestError
-from blocks.errors import WorkFailed
 from samplers import (
     ElasticNet,
     Lasso,
@@ -193,12 +192,6 @@ def test_the_directory_of_data_in_memory_is_not_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-def test_steps_that_diverge_are_told_with_what_the_estimator_has() -> None:
-    with pytest.raises(WorkFailed, match=r"steps became longer.*\nTrain again by method als or ccd") as caught:
-        MatrixFactorization(**FEW).fit(RATINGS * 1e30)
-    assert "--" not in str(caught.value)
-
-
 def test_a_budget_beyond_the_machine_is_told_without_options(capfd: pytest.CaptureFixture[str]) -> None:
     LatentDirichletAllocation(**FEW, memory="100TB").fit(TEXTS)
     assert "warning: the budget of 100,000.0 GB is more than the" in (told := capfd.readouterr().err)
