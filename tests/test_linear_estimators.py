@@ -157,7 +157,7 @@ TEXT = "the cat sat on the mat"
         (iter([1]), "X is the list_iterator"),
         ([TEXT] * 120, r"X has the text 'the cat sat on the mat' in row 0 \(counted from 0\)\nA table of numbers"),
         (
-            pd.DataFrame({"n": 1, "text": [TEXT] * 120}),
+            pd.DataFrame({"text": [TEXT] * 120}),
             "X has the text 'the cat sat on the mat' in row 0 of column 'text'",
         ),
         (3.0, "got scalar array"),
