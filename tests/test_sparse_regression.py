@@ -73,7 +73,7 @@ def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to
     tolerance, problem = 1e-12, cancelling(np.random.default_rng(seed).standard_normal(6) * [1, 0, 0, 0, 1, 0])
     for level, model in zip(*solve(problem, tolerance=tolerance), strict=True):
         nearby = max(gap(problem, near, level) for near in with_another_last_digit(model))
-        assert gap(problem, model, level) <= min(max(tolerance * null_loss(problem), nearby), 1e-7 * null_loss(problem))
+        assert gap(problem, model, level) <= min(max(tolerance * null_loss(problem), nearby), 1e-8 * null_loss(problem))
 
 
 def test_a_gap_that_rounding_does_not_allow_is_not_tried_for_ever():

@@ -13,7 +13,7 @@ import numpy as np
 from samplers.regression.columns import combine, correlate, scaled
 from samplers.regression.descent import descend
 from samplers.regression.free_columns import orthonormal
-from samplers.regression.logistic_loss import EQUAL, entropy, find_target, fit_free, is_possible, memory_for
+from samplers.regression.logistic_loss import EQUAL, entropy, find_target, fit_free, memory_for
 from samplers.regression.losses import Fit, Part
 from samplers.regression.quadratic import penalty_of, quadratic
 from samplers.regression.vectors import combined, inner, project
@@ -30,11 +30,9 @@ class DualPoint(NamedTuple):
     bound: float
     residual: np.ndarray  # float64 (n,)
 
-    def __lt__(self, other: tuple) -> bool:
-        return self.bound < other[0]
 
-    def __gt__(self, other: tuple) -> bool:
-        return self.bound > other[0]
+def better(one: DualPoint, other: DualPoint) -> DualPoint:
+    return other if other.bound > one.bound else one
 
 
 class Logistic:
@@ -65,17 +63,19 @@ class Logistic:
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         fit, curvatures = self._fit(fit.scores, fit.free)
         objective = least = fit.loss + _penalty(part, coefficients)
-        best, stalled = self._dual_point(part, coefficients, fit.residual), 0
+        best = own = self._dual_point(part, coefficients, fit.residual)
+        stalled = 0
         while objective - best.bound > goal and stalled < _PATIENCE and not part.limit.reached:
-            new, free, left = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
+            new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
             if stalled:  # what rounding took from b may be more than there is to gain
-                residuals = self._expected(fit, left, curvatures)
-                best = max(best, *(self._dual_point(part, new, residual) for residual in residuals))
-            coefficients, fit, curvatures = self._search(part, coefficients, fit, objective, new, free)
-            objective = fit.loss + _penalty(part, coefficients)
-            best = max(best, self._dual_point(part, coefficients, fit.residual))
-            stalled = 0 if objective < least * (1 - EQUAL) else stalled + 1
-            least = min(objective, least)
+                best = better(best, self._dual_point(part, new, self.fit(reached, fit.free).residual))
+            found = self._search(part, coefficients, fit, objective, new, free)
+            lower = found[1].loss + _penalty(part, found[0])
+            point = self._dual_point(part, found[0], found[1].residual)
+            stalled = 0 if lower < least * (1 - EQUAL) else stalled + 1
+            best, least = better(best, point), min(lower, least)
+            if not stalled or point.bound >= own.bound:  # else b is the same, but rounded worse
+                (coefficients, fit, curvatures), objective, own = found, lower, point
         return coefficients, fit._replace(residual=best.residual)
 
     def _dual_point(self, part: Part, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
@@ -90,7 +90,7 @@ class Logistic:
     def _newton(
         self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """b and a where the loss to second order is least, and the residual of that least squares problem."""
+        """b and a where the loss to second order is least, and their scores before b was rounded."""
         roots, target = np.empty((2, fit.residual.size))
         find_target(fit.residual, self._roots, curvatures, roots, target)
         free = orthonormal(self._columns * roots)
@@ -100,17 +100,8 @@ class Logistic:
         descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.team)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
-        return new, fit.free + free.coefficients(target - image), left
-
-    def _expected(self, fit: Fit, left: np.ndarray, curvatures: np.ndarray) -> list[np.ndarray]:
-        """The residual at the scores where the loss to second order is least, from that of the least squares problem,
-        float64 (n,), and the same to first order, which breaks no constraint of the columns, if scores can have it."""
-        roots, target = np.empty((2, left.size))
-        find_target(fit.residual, self._roots, curvatures, roots, target)
         change = np.divide(target - left, roots, out=np.zeros(left.size), where=roots > 0)
-        expected = np.divide(left * roots, self._roots, out=np.zeros(left.size), where=self._roots > 0)
-        found = [self.fit(fit.scores + change, fit.free).residual]
-        return [*found, expected] if is_possible(expected, self._y, self._roots) else found
+        return new, fit.free + free.coefficients(target - image), fit.scores + change
 
     def _search(
         self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray

@@ -120,13 +120,3 @@ def entropy(residual, y, roots):
             if 0.0 < away < 1.0:
                 total -= roots[i] * roots[i] * (away * math.log(away) + (1.0 - away) * math.log1p(-away))
     return total
-
-
-@reordered_kernel
-def is_possible(residual, y, roots):
-    """Whether these q_i are 0 to 1."""
-    for i in range(residual.size):
-        away = residual[i] if y[i] == 1.0 else -residual[i]
-        if not 0.0 <= away <= roots[i]:
-            return False
-    return True
