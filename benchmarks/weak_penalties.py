@@ -80,9 +80,11 @@ PROBLEMS = (
 
 
 def columns_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """float64 (n, p) and classes, int64 (n,): those of `make_classification`, a tenth of whose columns are combinations
-    of others unless they are independent; then half of the columns replaced by others, or by others and noise of 1e-6,
-    or multiplied by 1e-4 to 1e4."""
+    """X, float64 (n, p), and y, int64 (n,), of scikit-learn's `make_classification`.
+
+    "independent" has no redundant columns. All others have a tenth of them; in addition "duplicated" repeats the first
+    half of the columns, "nearly duplicated" does so with noise of 1e-6, and "scaled" multiplies columns by 1e-4 to 1e4.
+    """
     from sklearn.datasets import make_classification
 
     kind, random = problem.columns_are, np.random.default_rng(0)

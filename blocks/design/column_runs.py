@@ -30,9 +30,9 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
 
 
 def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
-    """The columns from `first` on that have so many entries each; raises RequestError if an entry stands twice.
+    """Gather the sparse columns from `first` on; counts: how many entries each of them has.
 
-    Values are float64 if those of a run are.
+    Values are float64 if any run has float64 values, else float32. Raises RequestError if a cell has two entries.
     """
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind_of(segments))
@@ -49,7 +49,7 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
 
 
 def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
-    """The same columns with all values of so many rows, (W, n), which the dtype must be able to hold."""
+    """Gather the columns from `first` on as a dense array, (W, rows). dtype: must represent all of their values."""
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
         found = piece["value"] if values.dtype == np.float64 else piece["value"].astype(np.float32, copy=False)
@@ -65,7 +65,7 @@ def kind_of(segments: Sequence[Segment]) -> np.dtype[Any]:
 
 
 def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.ndarray]:
-    """The entries of each run in turn, of so many columns, which are counted from `first` on."""
+    """Yield the entries of each run; column numbers are relative to `first`."""
     for path, wide, begin, end, place in segments:
         kind = WIDE_ENTRY if wide else ENTRY
         found = np.fromfile(path, kind, end - begin, offset=kind.itemsize * begin)
