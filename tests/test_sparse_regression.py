@@ -76,6 +76,17 @@ def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to
         assert gap(problem, model, level) <= min(max(tolerance * null_loss(problem), nearby), 1e-8 * null_loss(problem))
 
 
+def test_columns_that_are_equally_good_but_for_rounding_do_not_stand_in_the_way():
+    """Of two rows every column explains as much for its penalty, but for the last digits of what they are scaled by."""
+    first = [6.19453967e-01, 1.23135102e00, 9.94210510e01, -1.44077778e00, -4.70427454e-01, 6.01045555e-03]
+    second = [-8.98568273e-01, 8.95542324e-01, 9.99642792e01, -4.68771815e-01, -2.94025868e-01, 8.41517925e-01]
+    x = np.array([first, second], np.float32).astype(np.float64)
+    problem = Problem(x, np.array([0.0, 1.0]), "logistic", {"intercept": False, "standardize": True})
+    for level, model in zip(*solve(problem, tolerance=1e-12), strict=True):
+        assert gap(problem, model, level) <= 1e-10 * null_loss(problem)
+        assert np.count_nonzero(model.coefficients) <= 2
+
+
 def test_a_gap_that_rounding_does_not_allow_is_not_tried_for_ever():
     """Of this problem Newton's method comes round to the same few points, whose objectives differ by rounding."""
     problem = cancelling(np.random.default_rng(142).standard_normal(6) * [1, 0, 0, 0, 1, 0])

@@ -22,12 +22,12 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.columns import add, copy, dot
 from samplers.regression.quadratic import objective_of
-from samplers.regression.vectors import project
+from samplers.regression.vectors import inner, project
 
 _DEPENDENT = 1e-12  # of a column's square: a smaller pivot is rounding
 _REFINED = 4  # solutions of one factorisation: what rounding left of the gradient is solved for again
 _FACTORS = 32  # at most: one more whenever coefficients leave the set
-_FLAT = 1e-9  # of l1: a smaller slope along dependent columns is rounding
+_FLAT = 2e-15  # of the lengths of column and residual, for each root of a row: a smaller slope is rounding
 _FAR = 1e150  # times a scaled column
 
 
@@ -183,18 +183,17 @@ def find_newton_direction(rank, work):
 
 
 @reordered_kernel
-def find_flat_direction(problem, active, size, rank, work):
+def find_flat_direction(size, rank, residual, work):
     """The direction in which a dependent column moves with those that it depends on: only the penalty changes.
 
     It is that of the column whose penalty falls fastest, and leads far beyond where a coefficient comes to 0. Returns
     whether there is such a column.
     """
     factor, order, along = work.factor, work.order, work.values
-    steepest, place = _FLAT, -1
+    steepest, place = _FLAT * math.sqrt(residual.size * inner(residual, residual)), -1
     for k in range(rank, size):
-        slope = abs(work.gradient[order[k]]) / (work.scales[order[k]] * problem.l1[active[order[k]]])
-        if slope > steepest:
-            steepest, place = slope, k
+        if abs(work.gradient[order[k]]) > steepest:
+            steepest, place = abs(work.gradient[order[k]]), k
     if place < 0:
         return False
     for i in range(rank - 1, -1, -1):  # L^T x = the row of the dependent column
@@ -223,7 +222,7 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
             return False
         move(problem, active, 1.0, -1, coefficients, residual, work)
     find_gradient(problem, active, coefficients, residual, work)
-    if not find_flat_direction(problem, active, size, rank, work):
+    if not find_flat_direction(size, rank, residual, work):
         return True
     length, first = first_to_leave(active, coefficients, work)
     if first >= 0:

@@ -59,7 +59,8 @@ class DesignFeatures(BlockFeatures):
         self._backwards = True  # a design whose checksums were looked at has been read to its end
         self._copies = _COPIES + (not design.dense) + scaled
         self.bytes_read = self.samples = 0
-        self._numbers, self._held = np.empty(0, np.int64), room_for(np.empty(0, np.int64), np.float32)
+        nothing = np.empty(0, np.int64)
+        self._numbers, self._held = nothing, read_only(room_for(nothing, np.float32))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Raises WorkFailed if there is no room for them."""

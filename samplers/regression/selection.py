@@ -17,9 +17,9 @@ def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE
     """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
     0. gains: float32 (m,), not negative."""
     limit = _likely_limit(gains, size)
-    places = _above(limit, gains, team)
+    places = above(limit, gains, team)
     if places.size < size and limit > 0:
-        places = _above(0.0, gains, team)
+        places = above(0.0, gains, team)
     if 0 < size < places.size:
         some = gains[places]
         least = np.partition(some, -size)[-size]
@@ -45,7 +45,7 @@ def _likely_limit(gains: np.ndarray, size: int) -> float:
     return float(np.partition(sample, -above)[-above]) if above < sample.size else 0.0
 
 
-def _above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
+def above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
     """The numbers of gains above the limit, int64, ascending."""
 
     def work(begin: int, end: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from samplers.regression.helper import tell_and_wait
 from samplers.regression.path_solver import PathFit
 from samplers.regression.quadratic import quadratic
 from samplers.regression.read_ahead import touch
+from samplers.regression.selection import above
 from samplers.regression.sparse_regression import SparseRegression
 from samplers.regression.team import ALONE
 from samplers.regression.working_sets import Regression
@@ -77,6 +78,7 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     while fit.attempt:
         levels = levels[len(fit.step(levels)) :]
     _improve(regression.regression, loss)
+    above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, those that are worked on are found by a limit
 
 
 def _improve(regression: Regression, loss: str) -> None:
