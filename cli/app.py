@@ -32,7 +32,7 @@ from cli import (
     watch,
 )
 from cli.command import Command, Commands, Configured, Training
-from cli.console import explained
+from cli.console import explained, use_terminal, visible
 
 app = typer.Typer(
     name="ooc",
@@ -100,6 +100,7 @@ def run() -> NoReturn:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
+    use_terminal()
     try:
         code = commands()(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
@@ -136,9 +137,9 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-    print(f"ooc: {what}", file=sys.stderr)
+    print(f"ooc: {visible(what)}", file=sys.stderr)
     if remedy:
-        print(remedy, file=sys.stderr)
+        print(visible(remedy), file=sys.stderr)
     sys.exit(code)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -42,6 +44,30 @@ def progress_bar(what: str, total: int | None, unit: str) -> Any:
 def print_json(content: Any) -> None:
     """Print one JSON document on standard output."""
     print(json.dumps(content, indent=1))
+
+
+_CONTROLS = [*range(9), *range(11, 32), *range(127, 160)]  # but for the ends of lines and tabulators
+_DIRECTIONS = [0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]  # of writing, and separators of lines
+_SHOWN = {code: ascii(chr(code))[1:-1] for code in _CONTROLS + _DIRECTIONS}
+
+
+def visible(text: str) -> str:
+    """A text in which characters that a terminal would obey are seen, as \\x1b: it may have words and names of files
+    from anywhere."""
+    return text.translate(_SHOWN)
+
+
+class Terminal(io.TextIOWrapper):
+    """Standard output on a terminal: all that is written is `visible`."""
+
+    def write(self, text: str) -> int:
+        return super().write(visible(text))
+
+
+def use_terminal() -> None:
+    """Make standard output a `Terminal` if it is one; `sys.__stdout__` is still what it was."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.isatty():
+        sys.stdout = Terminal(sys.stdout.buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
 
 
 class Explained(NamedTuple):

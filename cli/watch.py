@@ -48,7 +48,10 @@ def watch(
     """
     from blocks.errors import WorkFailed
 
-    last = _print_lines(run, sys.stdout, as_json=json) if json or not sys.stdout.isatty() else _show(run, sys.stdout)
+    if json or not sys.stdout.isatty():
+        last = _print_lines(run, sys.stdout, as_json=json)
+    else:
+        last = _show(run, sys.__stdout__ or sys.stdout)  # which moves the cursor
     if last.state == "stopped":
         where = f"stopped at iteration {last.done} of {last.planned}"
         raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Go on with it: ooc resume {run}")
