@@ -23,6 +23,7 @@ from blocks.files import (
     remove_leftovers,
     temporary_name,
 )
+from blocks.generations import drop_unreferred, keep_referred, kept_files
 from blocks.kinds import open_any
 from blocks.store import MANIFEST
 
@@ -74,6 +75,7 @@ def append_to(out: str) -> Iterator[Target]:
             raise RequestError(
                 f"another process is appending to {root}, or there are no locks on its disk", "Wait until it has ended."
             )
+        keep_referred(root)
         remove_strays(root)
         spill = temporary_name(root / "spill")
         spill.mkdir()
@@ -85,11 +87,13 @@ def append_to(out: str) -> Iterator[Target]:
 
 
 def remove_strays(root: Path) -> list[Removed]:
-    """Delete what the manifest of a dataset does not name: files of an earlier generation or of a failed append."""
-    named = {path for path, _ in open_any(root).files()} | {root / MANIFEST}
+    """Delete what the manifest of a dataset does not name: files of an earlier generation, unless a run refers to it,
+    or of a failed append."""
+    dropped = drop_unreferred(root)
+    named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}
     removed = [gone for folder in sorted(folders) for gone in remove_leftovers(folder)]
     files = (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt"))
     strays = [file for file in files if file not in named]
     strays += [folder for folder in root.glob("slices*") if folder not in folders]
-    return removed + [remove(stray) for stray in strays]
+    return dropped + removed + [remove(stray) for stray in strays]

@@ -1,16 +1,28 @@
-"""Files of named arrays: HDF5, written once, contiguous, and mapped by file offset without the HDF5 library."""
+"""Files of named arrays: HDF5, written once, contiguous, and mapped by file offset without the HDF5 library.
+
+What a file has to hold is a NamedTuple of arrays, whose annotations say of which dtype each is: `Int64` and the others.
+"""
 
 from __future__ import annotations
 
 import io
 import mmap
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
-from blocks.files import checksum, disk_errors, publish
+from blocks.errors import WorkFailed
+from blocks.files import REMEDY, checksum, disk_errors, publish
+
+_NUMBERS = ("bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
+Int64 = Annotated[np.ndarray, "int64"]
+Uint32 = Annotated[np.ndarray, "uint32"]
+Uint64 = Annotated[np.ndarray, "uint64"]
+Float32 = Annotated[np.ndarray, "float32"]
+Float64 = Annotated[np.ndarray, "float64"]
 
 
 class Where(NamedTuple):
@@ -89,6 +101,43 @@ def _write_pieces(written: Any, array: Pieces) -> None:
     for run in array.runs:
         written[at : at + run.size] = run
         at += run.size
+
+
+@cache
+def _fields(holds: Any) -> dict[str, tuple[str, ...]]:
+    """The dtypes that each array of a NamedTuple may have."""
+    return {name: hint.__metadata__ for name, hint in get_type_hints(holds, include_extras=True).items()}
+
+
+def open_arrays(
+    path: Path, entry: Mapping[str, Any], holds: Any, *, remedy: str = REMEDY, streamed: bool = False
+) -> dict[str, np.ndarray]:
+    """Map the arrays of a file that a manifest names, which may be damaged or come from a stranger: see `map_arrays`.
+
+    entry: a `blocks.schemas.ArrayFile`. holds: the NamedTuple of arrays that they have to be, None for any numbers.
+    Raises WorkFailed if the file is missing or has another size, or if its arrays are others or reach beyond it.
+    """
+    _require_size(path, entry["bytes"], remedy)
+    where = entry["arrays"]
+    fields = dict.fromkeys(where, _NUMBERS) if holds is None else _fields(holds)
+    needed = fields.keys() - getattr(holds, "_field_defaults", {}).keys()
+    if not needed <= where.keys() <= fields.keys():
+        raise WorkFailed(f"{path} holds {', '.join(where)}; it should hold {', '.join(fields)}", remedy)
+    for name, (offset, dtype, size) in where.items():
+        if dtype not in fields[name]:
+            raise WorkFailed(f"{path}: {name} is said to be of {dtype!r}, not {' or '.join(fields[name])}", remedy)
+        if size and (offset % np.dtype(dtype).alignment or offset + size * np.dtype(dtype).itemsize > entry["bytes"]):
+            raise WorkFailed(f"{path}: {size} numbers of {name} do not fit into it at byte {offset}", remedy)
+    return map_arrays(path, where, streamed=streamed)
+
+
+def _require_size(path: Path, expected: int, remedy: str) -> None:
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise WorkFailed(f"{path} is missing: it had {expected} bytes", remedy) from None
+    if found != expected or not found:
+        raise WorkFailed(f"{path} is damaged: {found} bytes, expected {expected}", remedy)
 
 
 def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ from blocks.errors import RequestError, WorkFailed
 _CHUNK = 8 << 20  # bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
+REMEDY = "Restore it from a copy, or make it again."  # of what is damaged
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
 
 
@@ -214,8 +217,8 @@ def _is_ours(path: Path) -> bool:
     """Whether a directory may be replaced: a dataset, shards, a run, a model, what is in a run, or empty."""
     for place in (path, path / "shard-0", path.parent):
         for name, key in _MARKS.items():
-            with suppress(OSError, ValueError):
-                content = json.loads((place / name).read_bytes())
+            with suppress(OSError, ValueError, RecursionError):
+                content = json.loads(_read_small(place / name))
                 if isinstance(content, dict) and {"schema", key} <= content.keys():
                     return True
     return path.is_dir() and not any(path.iterdir())
@@ -291,20 +294,24 @@ def _require_inside(directory: Path, content: Any) -> None:
 
     Content may come from a stranger: what it names is read, mapped and, by `verify --repair`, written over.
     """
-    if isinstance(content, list):
-        for each in content:
-            _require_inside(directory, each)
-    elif isinstance(content, dict):
-        name = content.get("file")
-        if name is not None:
-            plain = isinstance(name, str) and name and "\0" not in name and not Path(name).is_absolute()
-            if not plain or ".." in Path(name).parts or leads_out(directory, name):
-                raise WorkFailed(
-                    f"{directory} names {name!r} as a file of its own, which is not a path inside it",
-                    "Get it again from where it was made.",
-                )
-        for each in content.values():
-            _require_inside(directory, each)
+    rest = [content]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, list):
+            rest += each
+        elif isinstance(each, dict):
+            rest += each.values()
+            if each.get("file") is not None:
+                _require_name_inside(directory, each["file"])
+
+
+def _require_name_inside(directory: Path, name: Any) -> None:
+    plain = isinstance(name, str) and name and "\0" not in name and not Path(name).is_absolute()
+    if not plain or ".." in Path(name).parts or leads_out(directory, name):
+        raise WorkFailed(
+            f"{directory} names {name!r} as a file of its own, which is not a path inside it",
+            "Get it again from where it was made.",
+        )
 
 
 def leads_out(directory: Path, name: str) -> bool:
@@ -326,31 +333,64 @@ def no_such_file(path: Path) -> RequestError:
     return RequestError(what, f"Did you mean {path.parent / close[0]}?" if close else "Check the name.")
 
 
-def read_json(path: Path, *, what: str, schema: int, sealed: bool = False) -> dict[str, Any]:
+def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = False) -> dict[str, Any]:
     """Read the content of a JSON file that `write_json` wrote: its "schema" is the version, from 1 up to `schema`.
 
-    sealed: whether every version wrote a checksum; otherwise a file without one is read, too. Raises RequestError if
-    the file is not there or of another schema, WorkFailed if it is damaged or names files outside its directory.
+    holds: the TypedDict that the content has to fit. sealed: whether every version wrote a checksum; otherwise a file
+    without one is read, too. Raises RequestError if the file is not there or of another schema, WorkFailed if it is
+    damaged, does not hold what it should, or names files outside its directory.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        if not path.parent.exists():
-            raise no_such_file(path.parent) from None
-        raise RequestError(f"{path.parent} is not {what}: it has no {path.name}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise WorkFailed(f"{path} is damaged: {error}", "Restore it from a copy, or make it again.") from error
-    found = content.get("schema") if isinstance(content, dict) else None
-    if found not in range(1, schema + 1):
+    content, intact = _parsed(path, what, sealed=sealed)
+    found = content.get("schema")
+    if type(found) is not int or not 1 <= found <= schema:
         raise RequestError(
             f"{path} has schema version {found}; this version of ooc reads {'1' if schema == 1 else f'1 to {schema}'}",
             "Use the version of ooc that wrote it, or make it again.",
         )
-    noted = content.pop("checksum", None)
-    if (sealed or noted is not None) and noted != _content_checksum(content):
-        raise WorkFailed(f"{path} is damaged: its checksum does not match", "Restore it from a copy, or make it again.")
+    if not intact:
+        raise WorkFailed(f"{path} is damaged: its checksum does not match", REMEDY)
+    require_fit(path, content, holds)
     _require_inside(path.parent, content)
     return content
+
+
+def require_fit(path: Path, content: Any, holds: Any) -> None:
+    """Raise WorkFailed if what was read from a file does not fit a type, such as a TypedDict."""
+    from msgspec import ValidationError, convert
+
+    try:
+        convert(content, holds)
+    except ValidationError as error:
+        raise WorkFailed(f"{path} does not hold what it should: {error}", REMEDY) from error
+
+
+def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], bool]:
+    """The JSON object in a file, and whether its checksum fits; raises as `read_json` does."""
+    try:
+        content = json.loads(_read_small(path))
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        noted = content.pop("checksum", None)
+        return content, noted == _content_checksum(content) or (noted is None and not sealed)
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.parent.exists():
+            raise no_such_file(path.parent) from None
+        raise RequestError(f"{path.parent} is not {what}: it has no {path.name}") from None
+    except OSError as error:
+        raise WorkFailed(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
+    except (ValueError, RecursionError) as error:
+        raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
+
+
+def _read_small(path: Path) -> bytes:
+    """The bytes of a file; raises ValueError if it is none, which may have no end, or larger than any of ours."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a regular file")
+        if found.st_size > _MOST_JSON:
+            raise ValueError(f"it has {found.st_size} bytes, more than any that ooc writes")
+        return file.read()
 
 
 def allocate(path: Path, size: int) -> None:

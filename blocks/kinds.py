@@ -9,7 +9,8 @@ from blocks.design.design import Design
 from blocks.files import read_json
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import Samples
-from blocks.store import MANIFEST
+from blocks.schemas import Kind
+from blocks.store import NEWEST, manifest_of
 
 
 def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
@@ -29,4 +30,4 @@ def open_grid(path: Path) -> Dataset | Matrix:
 
 def _kind(path: Path) -> str:
     """The class of that kind then looks at the schema: designs have the newest of all."""
-    return read_json(path / MANIFEST, what="a dataset made by `ooc ingest`", schema=Design.schema)["kind"]
+    return read_json(manifest_of(path), what="a dataset made by `ooc ingest`", schema=NEWEST, holds=Kind)["kind"]

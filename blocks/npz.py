@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from blocks.files import publish
+from blocks.errors import WorkFailed
+from blocks.files import REMEDY, publish
 
 _CHUNK = 16 << 20  # bytes copied at a time
 
@@ -26,3 +27,29 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 step = max(1, _CHUNK // max(array.itemsize, 1))
                 for first in range(0, flat.size, step):
                     member.write(np.ascontiguousarray(flat[first : first + step]).tobytes())
+
+
+def read_npz(path: Path, dtypes: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Read arrays that `write_npz` wrote, of these names and dtypes.
+
+    Raises WorkFailed if they are others, or if any is said to be larger than what the file holds of it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: _read_member(archive, name, dtype) for name, dtype in dtypes.items()}
+    except FileNotFoundError:
+        raise WorkFailed(f"{path} is missing", REMEDY) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, KeyError, ValueError, EOFError) as error:
+        raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, dtype: str) -> np.ndarray:
+    told = archive.getinfo(f"{name}.npy")
+    if told.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"array {name} is compressed, which may make it any size")
+    with archive.open(told) as member:
+        npy.read_magic(member)
+        shape, by_column, found = npy.read_array_header_2_0(member)
+        if found != np.dtype(dtype) or by_column:
+            raise ValueError(f"array {name} holds {found}, not {dtype}")
+        return np.frombuffer(member.read(), found).reshape(shape)

@@ -9,24 +9,39 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from blocks.arrays import map_arrays
+from blocks.arrays import Int64, Uint64, open_arrays
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import checksum, disk_errors, read_json
+from blocks.files import REMEDY, checksum, disk_errors, read_json, require_fit
+from blocks.schemas import Kind, Manifest
 
 SCHEMA = 1  # of most manifests
+NEWEST = 2  # of all of them
 MANIFEST = "manifest.json"
+
+
+class OfWhole(NamedTuple):
+    """What a shard knows of the dataset that it is of, see `blocks.shards.whole`."""
+
+    numbers: Uint64  # (D,)
+    frequencies: Int64  # (V,)
+
+
+def manifest_of(path: Path) -> Path:
+    """The manifest of a dataset; a path may also be that of an earlier generation, see `blocks.generations`."""
+    return path if path.name.startswith("manifest-") and path.suffix == ".json" else path / MANIFEST
 
 
 class Store:
     """A dataset of one kind opened for reading; subclasses say what its blocks and slices hold.
 
-    Attributes: `path`, `manifest`, `block_count`, `slice_count`, `identity` (changes when any data changes), `samples`
-    (how many there are to train on), `part_size` (of them, in the parts in which work is dealt and random streams are
-    keyed); `shard` and `shards`, its number among those of a whole and how many they are: 0 and 1 if it is none.
+    Attributes: `path`, `opened_at` (what to give for the same generation to be opened again), `manifest`,
+    `block_count`, `slice_count`, `identity` (changes when any data changes), `samples` (how many there are to train
+    on), `part_size` (of them, in the parts in which work is dealt and random streams are keyed); `shard` and `shards`,
+    its number among those of a whole and how many they are: 0 and 1 if it is none.
     """
 
     kind: ClassVar[str]
@@ -34,15 +49,22 @@ class Store:
     unit: ClassVar[str]  # and these of
     rate: ClassVar[str]  # how metrics call the samples of a second
     schema: ClassVar[int] = SCHEMA  # the newest of its manifests
+    holds: ClassVar[Any] = Manifest  # what a manifest has to hold
+    whole_holds: ClassVar[Any]  # and the file that a shard has of its whole
     samples: int
     part_size: int
     index: Any  # with `cells` int64 (B, S), samples of each cell
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.manifest = read_json(self.path / MANIFEST, what="a dataset made by `ooc ingest`", schema=self.schema)
+        self.opened_at = Path(path)
+        file = manifest_of(self.opened_at)
+        self.path = file.parent
+        what = "a dataset made by `ooc ingest`"
+        self.manifest = read_json(file, what=what, schema=self.schema, holds=Kind)
         if self.manifest["kind"] != self.kind:
             raise RequestError(f"{self.path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
+        require_fit(file, self.manifest, self.holds)
+        self._looked_through: set[str] = set()
         self.identity: str = self.manifest["identity"]
         self.block_count = len(self.manifest["blocks"])
         self.slice_count = len(self.manifest["slices"])
@@ -88,27 +110,18 @@ class Store:
 
     def of_whole(self) -> dict[str, np.ndarray] | None:
         """What a shard knows of its whole, see `blocks.shards.whole`; None for a dataset that is no shard."""
-        return self.map(self.manifest["shard"]["index"]) if "shard" in self.manifest else None
+        return self.map(self.manifest["shard"]["index"], self.whole_holds) if "shard" in self.manifest else None
 
-    def map(self, entry: dict[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
-        """Map the arrays of a file, given its entry; raises WorkFailed if it is missing or has another size.
+    def map(self, entry: dict[str, Any], holds: Any, *, streamed: bool = False) -> dict[str, np.ndarray]:
+        """Map the arrays of a file, given its entry; holds, streamed, raises: see `open_arrays`."""
+        remedy = f"See what is left with: ooc verify {self.path}"
+        return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
 
-        streamed: see `map_arrays`.
-        """
-        path = self.path / entry["file"]
-        try:
-            found = path.stat().st_size
-        except FileNotFoundError:
-            raise WorkFailed(
-                f"{path} is missing",
-                f"Make the dataset again, or restore the file; it had {entry['bytes']} bytes.",
-            ) from None
-        if found != entry["bytes"]:
-            raise WorkFailed(
-                f"{path} is damaged: {found} bytes, expected {entry['bytes']}",
-                f"See what is left with: ooc verify {self.path}",
-            )
-        return map_arrays(path, entry["arrays"], streamed=streamed)
+    def first_time(self, entry: dict[str, Any]) -> bool:
+        """Whether a file has not been looked through yet, by this process: see `blocks.bounds`."""
+        known = entry["file"] in self._looked_through
+        self._looked_through.add(entry["file"])
+        return not known
 
     @property
     def data_bytes(self) -> int:
@@ -160,6 +173,17 @@ def count_lines(path: Path) -> int:
         return sum(data.count(b"\n") for data in iter(lambda: file.read(1 << 20), b""))
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file that `write_lines` wrote."""
-    return path.read_bytes().decode("utf-8").split("\n")[:-1]  # as bytes: a carriage return may stand in a word
+def read_lines(path: Path, count: int | None = None) -> list[str]:
+    """The lines of a text file that `write_lines` wrote.
+
+    Raises WorkFailed if it is missing or damaged, or if there have to be so many lines and are not.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")  # as bytes: a carriage return may stand in a word
+    except FileNotFoundError:
+        raise WorkFailed(f"{path} is missing", REMEDY) from None
+    except UnicodeDecodeError as error:
+        raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
+    if lines.pop() or (count is not None and len(lines) != count):
+        raise WorkFailed(f"{path} is damaged: it has {len(lines)} lines, and should have {count}", REMEDY)
+    return lines

@@ -14,6 +14,7 @@ from blocks.design.checks import problems_of_design
 from blocks.design.design import Design
 from blocks.errors import RequestError
 from blocks.files import disk_errors, locked, write_json
+from blocks.generations import problems as problems_of_generations
 from blocks.kinds import open_any
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.writer import Entries, column_order, write_column_slice
@@ -34,11 +35,11 @@ class Report(NamedTuple):
 
 def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
     """Read all files again. bar: makes a progress bar from what, total and unit."""
-    files = list(dataset.files())
+    files = [*dataset.files(), *_of_kept_generations(dataset)]
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
     damaged: set[str] = set()
-    problems = []
+    problems = list(problems_of_generations(dataset.path))
     for path, entry in files:
         if problem := check_file(path, entry):
             problems.append(problem)
@@ -49,6 +50,13 @@ def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[
         problems += _inside(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
     return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
+
+
+def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The files that only generations have that runs go on with, see `blocks.generations`."""
+    known = {path for path, _ in dataset.files()}
+    for manifest in sorted(dataset.path.glob("manifest-*.json")):
+        yield from ((path, entry) for path, entry in Dataset(manifest).files() if path not in known)
 
 
 def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Report:

@@ -39,7 +39,7 @@ class Command(TyperCommand):
         words = (self.name if self.name and " " in self.name else ctx.command_path).split()  # "train lda", of a rank
         if "train" not in words:
             return super().invoke(ctx)
-        from ooc.run import begun_by
+        from ooc.beginning import begun_by
 
         noted = {
             name: ctx.params[param.name]

@@ -25,10 +25,11 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
     from blocks.shards.whole import shard_paths
-    from ooc.run import CHAINS, CONFIG, Run
+    from ooc.chains import CHAINS, read_chains
+    from ooc.run import CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
-    from samplers.lda.chains import chain_paths, read_chains
+    from samplers.lda.chains import chain_paths
 
     if (path / CHAINS).exists():
         runs = [describe_run(Run(run)) for run in chain_paths(path)]
@@ -64,7 +65,8 @@ def verify(
     from blocks.shards.whole import shard_paths
     from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards
-    from ooc.run import CHAINS, CONFIG, Run
+    from ooc.chains import CHAINS
+    from ooc.run import CONFIG, Run
     from samplers.topics.results import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():

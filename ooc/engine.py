@@ -6,7 +6,7 @@ read block, map slice -> schedule -> update (workers, shared memory) -> aggregat
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import islice, pairwise
 from multiprocessing.connection import Connection
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.arrays import Pieces
-from blocks.errors import OocError
+from blocks.errors import OocError, WorkFailed
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
@@ -118,7 +118,7 @@ class StaticEngine:
         self._workers = stack.enter_context(
             Workers(
                 "ooc.worker:attach",
-                Attachment(str(self._dataset.path), spec, known, os.getpid()),
+                Attachment(str(self._dataset.opened_at), spec, known, os.getpid()),
                 self._plan.workers,
                 inherit=[descriptor for _, descriptor in known],
             )
@@ -210,15 +210,28 @@ class StaticEngine:
         except OocError as error:
             self._generations.fall_back(error)
             self._resume()
+        except (KeyError, IndexError, ValueError) as error:
+            damage = WorkFailed(f"{self._generations.directory} is damaged: its arrays do not fit together ({error})")
+            self._generations.fall_back(damage)
+            self._resume()
 
     def _restore(self) -> None:
-        for name, flat in self._committed_arrays().items():
+        committed = self._committed_arrays()
+        self._require_known(committed)
+        for name, flat in committed.items():
             if self._slices and name in self._slices.arrays:
                 self._slices.fill(name, flat, int(self.program.sliced_arrays()[name].max()))
             else:
                 self.arrays[name].reshape(-1)[:] = flat
         self.cursor = self._generations.cursor
         self.committed = True
+
+    def _require_known(self, committed: Mapping[str, np.ndarray]) -> None:
+        """Raise WorkFailed unless the arrays of a generation are the primary ones of this program."""
+        kept = {**self.arrays, **(self._slices.arrays if self._slices else {})}
+        expected = {name: (kept[name].dtype, kept[name].size) for name in self.program.primary_arrays()}
+        if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
+            raise WorkFailed(f"{self._generations.directory} is damaged: its arrays are not those of the program")
 
     def _committed_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of the newest generation, flat."""

@@ -9,8 +9,10 @@ from blocks.append import remove_strays
 from blocks.errors import RequestError
 from blocks.files import Removed, disk_errors, remove_leftovers
 from blocks.files import locked as dataset_locked
+from blocks.generations import drop_unreferred
 from blocks.store import MANIFEST
-from ooc.run import CHAINS, CONFIG, Run, locked
+from ooc.chains import CHAINS
+from ooc.run import CONFIG, Run, locked
 from ooc.state import remove_uncommitted
 
 
@@ -61,7 +63,7 @@ def _clean_dataset(path: Path) -> Cleaned:
     with dataset_locked(path) as free:
         if not free:
             raise RequestError(f"{path} is being appended to", "Wait until that has ended.")
-        return Cleaned(remove_leftovers(path) + remove_strays(path), [])
+        return Cleaned(remove_leftovers(path) + drop_unreferred(path, gone=True) + remove_strays(path), [])
 
 
 def _clean_run(run: Run, *, state: bool) -> Cleaned:

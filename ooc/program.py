@@ -49,10 +49,11 @@ class Phase:
 
 
 class LocalState(NamedTuple):
-    """The numbers kept for each token."""
+    """The numbers kept for each token. below: unsigned ones that all are; 0 for any."""
 
     dtype: str
     width: int
+    below: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ooc.run import CHAINS, CONFIG, Run
+from ooc.chains import CHAINS
+from ooc.metrics import values_of
+from ooc.run import CONFIG, METRICS, Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
 _RECENT = 10  # iterations by which the next ones are judged
@@ -60,7 +61,7 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._metrics = path / "metrics.jsonl"
+        self._metrics = path / METRICS
         self._file, self._read = -1, 0  # the inode of what was read, and how many bytes
         self._lines: list[dict[str, Any]] = []
 
@@ -86,7 +87,8 @@ class Follower:
             return
         if whole:
             self._read += len(whole) + 1
-            self._lines = [*self._lines, *map(json.loads, whole.split(b"\n"))]
+            told = map(values_of, whole.split(b"\n"))  # `ooc verify` names those that are damaged
+            self._lines = [*self._lines, *(values for values in told if values is not None)]
 
 
 def started(path: Path) -> float | None:

@@ -7,23 +7,24 @@ slices/         what a program keeps by slices while it runs, if memory does not
 metrics.jsonl   one line for each iteration
 log.txt         what happened when
 model/          the result, once the training is done
+previous/       until then the model of the run that this one replaces, if it does
 lock            held by the process that works on the run
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+
+from msgspec import Meta
 
 from blocks.errors import OocError, RequestError
 from blocks.files import (
@@ -36,7 +37,13 @@ from blocks.files import (
     remove_leftovers,
     write_json,
 )
+from blocks.generations import generation_of, refer
+from blocks.schemas import NO_NUL, Count
 from blocks.store import Store
+from ooc.beginning import OPTIONS, note_beginning
+from ooc.chains import CHAINS
+from ooc.metrics import metrics_line, values_of
+from ooc.previous import MODEL, PREVIOUS, drop_previous, keep_model
 from ooc.scratch import STATE, new_scratch, note_place, owned, remove_scratch, require_owned
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
@@ -45,11 +52,39 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 SCHEMA = 1
 CONFIG = "config.json"
-CHAINS = "chains.json"  # in a directory of several runs of one model
-OPTIONS = "options.toml"
-_NAMES = (CONFIG, OPTIONS, STATE, SLICES, "metrics.jsonl", "log.txt", "model", "lock")
+METRICS = "metrics.jsonl"
+_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, "lock")
 
-_begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
+
+class DatasetEntry(TypedDict):
+    """What a run remembers of its dataset."""
+
+    path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
+    identity: str
+
+
+class Settings(TypedDict):
+    """Of the observer of a training, what is known here."""
+
+    held_out: NotRequired[DatasetEntry | None]
+
+
+class Config(TypedDict):
+    """The configuration."""
+
+    id: NotRequired[str]
+    version: str
+    program: str
+    program_source: NotRequired[str | None]
+    options: dict[str, Any]
+    dataset: DatasetEntry
+    iterations: Count
+    evaluate_every: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    extended_at: Count
+    settings: Settings
+    scratch: Annotated[str, Meta(min_length=1, pattern=NO_NUL)] | None
+    finished: bool
+    state_removed: bool
 
 
 class Run:
@@ -66,7 +101,7 @@ class Run:
                 raise RequestError(
                     f"{path / name} is a symbolic link, which may lead anywhere", "Put what it leads to in its place."
                 )
-        self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA)
+        self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
 
     @property
     def scratch(self) -> Path:
@@ -89,6 +124,7 @@ class Run:
         """Note that what was planned is done and its model published."""
         self.config["finished"] = True
         write_json(self.path / CONFIG, self.config)
+        drop_previous(self.path)
 
     @property
     def spec(self) -> ProgramSpec:
@@ -128,7 +164,15 @@ class Run:
         with locked(self.path) as removed:
             for place in _scratches(self.path):
                 note_place(place, self.path, self.config["id"])
+            self.refer_to_datasets()
             yield removed
+
+    def refer_to_datasets(self) -> None:
+        """Note in the dataset, and in the one that is held out, that this run needs the generation it began with."""
+        held_out = self.config["settings"].get("held_out")
+        for entry in filter(None, (self.config["dataset"], held_out)):
+            if "id" in self.config and not self.config["state_removed"]:
+                refer(Path(entry["path"]), entry["identity"], self.path, self.config["id"])
 
     def remove_state(self) -> list[Removed]:
         """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""
@@ -145,34 +189,43 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a crash tore is left out, one that is damaged, too, which is told."""
-        path, found = self.path / "metrics.jsonl", []
+        found, damaged = self.read_metrics()
+        for number in damaged:
+            print(f"warning: {self.path / METRICS}, line {number}, is damaged and left out", file=sys.stderr)
+        return found
+
+    def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """The lines of metrics.jsonl that are whole, and the numbers of those that are damaged."""
+        path, found, damaged = self.path / METRICS, [], []
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 continue
-            try:
-                values = json.loads(line)
-                if not isinstance(values, dict) or not isinstance(values["iteration"], int):
-                    raise ValueError
+            values = values_of(line)
+            if values is not None:
                 found.append(values)
-            except (ValueError, KeyError, RecursionError):
-                print(f"warning: {path}, line {number}, is damaged and left out", file=sys.stderr)
-        return found
+            else:
+                damaged.append(number)
+        return found, damaged
+
+    def last_metrics(self) -> dict[str, Any]:
+        """The last line of metrics.jsonl; what all lines have, as 0, if they are lost."""
+        return [{"iteration": 0, "elapsed_s": 0.0, "memory_bytes": 0}, *self.metrics()][-1]
 
     def keep_metrics(self, iterations: int) -> None:
         """Drop the lines of iterations that were not committed; they will be done again."""
         kept = [line for line in self.metrics() if line["iteration"] <= iterations]
-        with publish(self.path / "metrics.jsonl") as beside:
-            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        with publish(self.path / METRICS) as beside:
+            beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
     def add_metrics(self, line: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
-        with disk_errors(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with disk_errors(self.path), (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(metrics_line(line))
 
     def sync_metrics(self) -> None:
         """Make the metrics and the log durable."""
-        for name in ("metrics.jsonl", "log.txt"):
+        for name in (METRICS, "log.txt"):
             path = self.path / name
             with disk_errors(path), path.open("ab") as file:
                 os.fsync(file.fileno())
@@ -185,7 +238,7 @@ def dataset_entry(dataset: Store) -> dict[str, str]:
 
 def remembered_dataset(entry: dict[str, str], name: str, opened: Callable[[Path], AnyStore]) -> AnyStore:
     """The dataset of an entry, called `name` where RequestError is raised because another lies in its place now."""
-    dataset = opened(Path(entry["path"]))
+    dataset = opened(generation_of(Path(entry["path"]), entry["identity"]))
     if dataset.identity != entry["identity"]:
         raise RequestError(
             f"{dataset.path} is not {name}: it was made again, or appended to",
@@ -228,33 +281,6 @@ def _scratches(path: Path) -> list[Path]:
     return places
 
 
-@contextmanager
-def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """New runs note meanwhile which command began them, with all its options that have a value."""
-    lines = [f"{name} = {_toml(value)}\n" for name, value in options.items() if value not in (None, [])]
-    token = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}")
-    try:
-        yield
-    finally:
-        _begun_by.reset(token)
-
-
-def _toml(value: Any) -> str:
-    """A flag, a number, text, a path, or several of them."""
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, (bool, str)):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value) if isinstance(value, (int, float)) else json.dumps(str(value.absolute()), ensure_ascii=False)
-
-
-def note_beginning(directory: Path) -> None:
-    """Write what began a run, if a command did, into the directory of the run."""
-    if text := _begun_by.get():
-        with publish(directory / OPTIONS) as beside:
-            beside.write_text(text, encoding="utf-8")
-
-
 def create_run(
     path: str | Path,
     dataset: Store,
@@ -281,6 +307,7 @@ def create_run(
         config = run_config(dataset, spec, identity, **length, settings=settings or {}, scratch=place)
         write_json(directory / CONFIG, config)
         note_beginning(directory)
+        keep_model(path, directory)
     return Run(path, spec.target)
 
 

@@ -14,14 +14,25 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, write_json
+from blocks.schemas import NO_NUL
 from ooc.slices import SLICES
 
 SCHEMA = 1
 OWNER = "owner.json"
 STATE = "state"
+
+
+class Owner(TypedDict):
+    """Of a scratch directory: the run."""
+
+    id: str
+    run: Annotated[str, Meta(pattern=NO_NUL)]
 
 
 @contextmanager
@@ -54,7 +65,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
             f"{place}, the --scratch of {run}, is gone, and what was trained with it",
             "Mount it again, or train again with --overwrite.",
         )
-    owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA)
+    owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA, holds=Owner)
     if owner["id"] != identity:
         raise RequestError(
             f"{place}, the --scratch of {run}, belongs to another run, {owner['run']}", "Train again with --overwrite."

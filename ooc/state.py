@@ -21,15 +21,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import xxhash
+from msgspec import Meta, convert
 
-from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.arrays import Pieces, open_arrays, write_arrays
+from blocks.bounds import require_below
 from blocks.design.design import Design
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, read_json, remove, remove_leftovers, sync_directory, write_json
+from blocks.schemas import ArrayFile, Count
 from blocks.store import Store, check_file
 from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
@@ -148,11 +151,12 @@ class CellFile:
                 table = bytes(table_bytes)
             else:
                 self._file = os.open(path, os.O_RDONLY)
-                table = os.pread(self._file, table_bytes, self._table_at)
+                whole = os.fstat(self._file).st_size == self._table_at + table_bytes
+                table = os.pread(self._file, table_bytes, self._table_at) if whole else b""
             self._tiles = DirectFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
         if len(table) < table_bytes:
             self.close()
-            raise WorkFailed(f"{path} is damaged: it is cut short")
+            raise WorkFailed(f"{path} is damaged: its size is not what its cells take")
         self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
         if header is not None:
             self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written
@@ -175,6 +179,8 @@ class CellFile:
         if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[stripe, slice_]:
             blocks = self._layout.section_units("block", stripe)
             raise WorkFailed(f"{self.path} is damaged at blocks {blocks[0]} to {blocks[-1]}, slice {slice_}")
+        if self._layout.local.below:
+            require_below(self.path, "numbers", rows, self._layout.local.below)
 
     def write(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
         """Write a tile from `rows`, (tile rows, width), that begin a page of memory."""
@@ -202,13 +208,16 @@ class CellFile:
         return int(self._layout.tile_positions[stripe * self._layout.slices + slice_])
 
 
+Seconds = Annotated[float, Meta(ge=0)]
+
+
 @dataclass
 class Cursor:
     """What a generation stands for: `phase` phases of iteration `iteration` (from 0) are done, and what it took."""
 
-    iteration: int = 0
-    phase: int = 0
-    elapsed_s: float = 0.0
+    iteration: Count = 0
+    phase: Count = 0
+    elapsed_s: Seconds = 0.0
     samples_processed: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -225,6 +234,22 @@ class Cursor:
     def within(self, purpose: str, seconds: float) -> None:
         """Add seconds that were spent on another purpose at the same time."""
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
+
+
+class Generation(TypedDict):
+    """What is said of one."""
+
+    generation: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    cursor: Cursor
+    cells: str
+    arrays: ArrayFile
+
+
+class State(TypedDict):
+    """The manifest."""
+
+    newest: Generation
+    before: Generation | None
 
 
 class Generations:
@@ -253,12 +278,12 @@ class Generations:
     @property
     def cursor(self) -> Cursor:
         """The cursor of the newest generation."""
-        return Cursor(**self._entries[0]["cursor"])
+        return convert(self._entries[0]["cursor"], Cursor)
 
     @property
     def cursors(self) -> list[Cursor]:
         """Those of all generations that are kept, the newest first."""
-        return [Cursor(**entry["cursor"]) for entry in self._entries]
+        return [convert(entry["cursor"], Cursor) for entry in self._entries]
 
     def open(self, number: int = 0) -> CellFile:
         """The cells of a generation, 0 for the newest; raises WorkFailed if its table of checksums is damaged."""
@@ -278,7 +303,8 @@ class Generations:
             "dataset": self._dataset.identity,
             "generation": generation,
             "rows": self._layout.rows,
-            **self._layout.local._asdict(),
+            "dtype": self._layout.local.dtype,
+            "width": self._layout.local.width,
         }
 
     def arrays(self, number: int = 0) -> dict[str, np.ndarray]:
@@ -286,14 +312,15 @@ class Generations:
         entry = self._entries[number]["arrays"]
         if problem := check_file(self.directory / entry["file"], entry):
             raise WorkFailed(f"damaged: {problem}")
-        return map_arrays(self.directory / entry["file"], entry["arrays"])
+        return open_arrays(self.directory / entry["file"], entry, None)
 
     def problems(self) -> Iterator[str]:
         """Read everything there is; yields what is damaged."""
         copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # which earlier versions did not write
         for name in [MANIFEST, *(copy for copy in copies if (self.directory / copy).exists())]:
             try:
-                read_json(self.directory / name, what="the state of a run", schema=SCHEMA, sealed=True)
+                holds = State if name == MANIFEST else Generation
+                read_json(self.directory / name, what="the state of a run", schema=SCHEMA, holds=holds, sealed=True)
             except OocError as error:
                 yield error.what
         for number in range(len(self._entries)):
@@ -395,7 +422,11 @@ def committed(directory: Path) -> list[dict[str, Any]]:
     """
     path = directory / MANIFEST
     try:
-        manifest = read_json(path, what="the state of a run", schema=SCHEMA, sealed=True) if path.exists() else None
+        manifest = (
+            read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
+            if path.exists()
+            else None
+        )
     except WorkFailed:
         if found := _described(directory):
             return found
@@ -413,7 +444,7 @@ def _described(directory: Path) -> list[dict[str, Any]]:
     entries = []
     for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
         with suppress(WorkFailed):
-            entry = read_json(path, what="a generation of a run", schema=SCHEMA, sealed=True)
+            entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)
             entries.append({name: entry[name] for name in ("generation", "cursor", "cells", "arrays")})
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
         raise WorkFailed(

@@ -8,7 +8,8 @@ from typing import Any
 
 from blocks.errors import OocError
 from blocks.kinds import open_any
-from ooc.run import Run
+from ooc.beginning import beginning_problem
+from ooc.run import METRICS, Run
 from ooc.state import Generations, committed_local_state, layout_of
 
 
@@ -47,7 +48,10 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def run_problems(run: Run) -> Iterator[str]:
-    """What is wrong with the generations of a run, if anything. Only reads; no program is built."""
+    """What is wrong with the files of a run but its model, if anything. Only reads; no program is built."""
+    yield from (f"{run.path / METRICS}, line {number}: damaged" for number in run.read_metrics()[1])
+    if problem := beginning_problem(run.path):
+        yield problem
     if run.config["state_removed"]:
         return
     try:

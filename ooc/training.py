@@ -137,7 +137,7 @@ def train(
             f"stopped by {reason} at iteration {engine.cursor.iteration}; everything is saved",
             f"Go on with: ooc resume {run.path}",
         )
-    return run.metrics()[-1]
+    return run.last_metrics()
 
 
 def _of_ring(run: Run) -> dict[str, Any]:

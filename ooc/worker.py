@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
+from msgspec import convert
 
 from blocks.compiled import prepare
-from blocks.errors import RequestError
-from blocks.files import checksum
+from blocks.errors import OocError, RequestError, WorkFailed
+from blocks.files import REMEDY, checksum
 from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
@@ -45,7 +46,10 @@ class ProgramSpec(NamedTuple):
         return self.target in importlib.import_module(PROGRAMS).TARGETS
 
     def build(self, dataset: Store) -> Program:
-        """Import the program and make one for a dataset. Raises RequestError if it is not there."""
+        """Import the program and make one for a dataset.
+
+        Raises RequestError if it is not there, WorkFailed if it is one of ooc and does not take the options.
+        """
         module, _, name = self.target.partition(":")
         try:
             program = getattr(importlib.import_module(module), name)
@@ -54,12 +58,31 @@ class ProgramSpec(NamedTuple):
                 f"program {self.target} cannot be imported: {error}",
                 "The directory of its module has to be on PYTHONPATH.",
             ) from error
-        return program(dataset, **self.options)
+        if not self.is_known:
+            return program(dataset, **self.options)
+        try:
+            for name, value in self.options.items():
+                if name in (types := _types_of(program)):
+                    convert(value, types[name])
+            return program(dataset, **self.options)
+        except OocError:
+            raise
+        except (TypeError, ValueError, KeyError) as error:
+            raise WorkFailed(f"these options do not fit the program {self.target}: {error}", REMEDY) from error
 
     def source_checksum(self) -> str | None:
         """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
         found = None if self.is_known else importlib.util.find_spec(self.target.partition(":")[0])
         return checksum(Path(found.origin)) if found and found.origin and Path(found.origin).is_file() else None
+
+
+def _types_of(program: type) -> dict[str, Any]:
+    """Of the options that a program takes, by itself or by what it is derived from."""
+    found: dict[str, Any] = {}
+    for parent in reversed(program.__mro__):
+        if "__init__" in vars(parent) and parent is not object:
+            found |= get_type_hints(parent.__init__)  # type: ignore[misc]
+    return found
 
 
 class Attachment(NamedTuple):
@@ -119,11 +142,12 @@ def own_arrays(program: Program, worker: int) -> dict[str, ArraySpec]:
 
 def kernels_of(program: Program, spec: ProgramSpec) -> str:
     """A name of the kernels that a program calls: another one, if it calls others."""
-    options = [value for value in spec.options.values() if isinstance(value, str)]
+    options, local = [value for value in spec.options.values() if isinstance(value, str)], program.local_state()
     kept = [
         program.kernels(),
         *(phase.name for phase in program.initial[-1:]),
-        *map(str, program.local_state()),
+        local.dtype,
+        str(local.width),
         *program.primary_arrays(),
     ]
     return "-".join([type(program).__name__, *kept, *options])

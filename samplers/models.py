@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 
 from blocks.errors import RequestError
-from blocks.files import read_json
+from ooc.chains import is_chains, read_chains
+from ooc.previous import MODEL, PREVIOUS
 from ooc.run import Run
-from samplers.factorization import model as factor_model
 from samplers.factorization.model import FactorModel
-from samplers.lda.chains import best_chain, is_chains
-from samplers.regression import model as regression_model
-from samplers.regression import softmax_model
+from samplers.lda.chains import best_chain
+from samplers.model_files import MANIFEST, read_manifest
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax_model import SoftmaxModel
-from samplers.topics.model import MANIFEST, SCHEMA, Model
+from samplers.topics.model import Model
 
 
 def model_directory(path: Path) -> Path:
@@ -23,18 +22,28 @@ def model_directory(path: Path) -> Path:
 
     Of several chains it is that of the best, which is said on standard error.
     """
+    if is_chains(path) and not read_chains(path)["best"] and (path / PREVIOUS).is_dir():
+        return _previous(path)
     if is_chains(path):
         path = best_chain(path)
         print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
     if (path / MANIFEST).exists():
         return path
     run = Run(path)
-    if not (path / "model").exists():
+    if not (path / MODEL).exists() and (path / PREVIOUS).is_dir():
+        return _previous(path)
+    if not (path / MODEL).exists():
         raise RequestError(
             f"{path} has no model yet: {len(run.metrics())} of {run.config['iterations']} iterations are done",
             f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
         )
-    return path / "model"
+    return path / MODEL
+
+
+def _previous(path: Path) -> Path:
+    """The model of the run that one replaces which has none yet."""
+    print(f"{path} is not trained yet: this is the model of the run that it replaces", file=sys.stderr)
+    return path / PREVIOUS
 
 
 def open_model(path: Path) -> Model:
@@ -50,9 +59,5 @@ def open_factors(path: Path) -> FactorModel:
 def open_any_model(path: Path) -> Model | FactorModel | RegressionModel | SoftmaxModel:
     """The model of a run, or of a model directory."""
     directory = model_directory(path)
-    kind = read_json(directory / MANIFEST, what="a trained model", schema=SCHEMA)["kind"]
-    if kind == regression_model.KIND:
-        return RegressionModel(directory)
-    if kind == softmax_model.KIND:
-        return SoftmaxModel(directory)
-    return FactorModel(directory) if kind == factor_model.KIND else Model(directory)
+    kind = read_manifest(directory)["kind"]
+    return {opened.kind: opened for opened in (RegressionModel, SoftmaxModel, FactorModel)}.get(kind, Model)(directory)

@@ -72,10 +72,10 @@ def test_every_damaged_file_is_named(model_copy, name):
 def test_a_model_cut_short_or_in_part_is_not_opened(model_copy, name):
     content = (model_copy / name).read_bytes()
     (model_copy / name).write_bytes(content[:-1])
-    with pytest.raises(WorkFailed, match=f"damaged: .*{name}"):
+    with pytest.raises(WorkFailed, match=f"{name} is damaged"):
         Model(model_copy)
     (model_copy / name).unlink()
-    with pytest.raises(WorkFailed, match=f"damaged: .*{name}"):
+    with pytest.raises(WorkFailed, match=f"{name} is missing"):
         Model(model_copy)
 
 

@@ -15,7 +15,20 @@ from processes import until
 
 from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, begun, current, holder_started, started
 
-CONFIG = {"schema": 1, "iterations": 40, "finished": False}
+CONFIG = {
+    "schema": 1,
+    "version": "0.1.0",
+    "program": "samplers.programs:lda-gibbs",
+    "options": {},
+    "dataset": {"path": "corpus", "identity": ""},
+    "iterations": 40,
+    "evaluate_every": 1,
+    "extended_at": 0,
+    "settings": {},
+    "scratch": None,
+    "finished": False,
+    "state_removed": False,
+}
 
 
 def line(iteration: int, seconds: float = 2.0) -> str:

@@ -235,7 +235,7 @@ def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
     """The kernels that it calls are not all that a smaller one calls: one being compiled says nothing of the other."""
     specs = [program_spec("SparseGibbs", topics=topics) for topics in (600_000, 800_000)]
     small, large = (spec.build(dataset) for spec in specs)
-    assert small.local_state() == large.local_state()
+    assert small.local_state()[:2] == large.local_state()[:2]
     assert small.starts_warm
     assert not large.starts_warm
     assert kernels_of(small, specs[0]) != kernels_of(large, specs[1])

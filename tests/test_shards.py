@@ -228,7 +228,7 @@ def test_a_damaged_whole_is_not_split(tmp_path, corpus):
     for name in ("blocks/00003.h5", "index.h5", "vocabulary.txt"):
         content = (tmp_path / "whole" / name).read_bytes()
         (tmp_path / "whole" / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(WorkFailed, match=rf"damaged: .*{name}: its checksum does not match\nSee .* ooc verify"):
+        with pytest.raises(WorkFailed, match=rf"{name}(: its checksum does not match| is damaged)"):
             make_shards(tmp_path / "whole", str(tmp_path / "out"), 2, workers=1)
         (tmp_path / "whole" / name).write_bytes(content)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]

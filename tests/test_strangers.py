@@ -9,10 +9,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from corpora import tree
+
+from blocks.corpus.from_memory import write_corpus
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 OWN = """
@@ -233,3 +237,31 @@ def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc,
         assert done.returncode == 0, done.stderr
         assert "run/metrics.jsonl, line 2, is damaged and left out" in done.stderr
     assert len(metrics.read_text().splitlines()) == 5
+
+
+def on_a_terminal(place: Path, *command: object) -> str:
+    """What a command shows on a terminal."""
+    outer, inner = os.openpty()
+    words = [sys.executable, "-m", "cli", *map(str, command)]
+    with subprocess.Popen(words, cwd=place, stdout=inner, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as done:
+        os.close(inner)
+        shown = b""
+        with suppress(OSError):  # as the last of a terminal is read
+            while some := os.read(outer, 1 << 16):
+                shown += some
+    os.close(outer)
+    assert done.returncode == 0, shown
+    return shown.decode()
+
+
+def test_words_of_a_stranger_do_nothing_to_a_terminal(tmp_path: Path, ooc: Ooc) -> None:
+    words = ["\x1b[2Jgone", "\x1b]0;title\x07", "over\rwritten", "\x9b31mred", "\u202eturned", "plain", "grün"]
+    offsets, tokens = np.arange(0, 71, 7), np.tile(np.arange(7, dtype=np.uint32), 10)
+    write_corpus(tmp_path / "corpus", offsets, tokens, words, names=[f"doc\x1b[3{number}m" for number in range(10)])
+    assert ooc("train", "lda", "corpus", "run", "--topics", 2, "--iterations", 2, "--workers", 1).returncode == 0
+    shown = on_a_terminal(tmp_path, "topics", "run", "--top", 7, "--documents", 5)
+    assert "\\x1b[2Jgone" in shown
+    assert "doc\\x1b[3" in shown
+    assert "plain" in shown and "grün" in shown
+    assert not [each for each in shown.replace("\r\n", "\n") if each in "\x1b\x07\r\x9b\u202e"]
+    assert "\x1b[2Jgone" in ooc("topics", "run", "--top", 7).stdout  # which another program reads: as they are

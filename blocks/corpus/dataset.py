@@ -16,41 +16,98 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
-from blocks.store import Store, read_lines
+from blocks.arrays import Float32, Int64, Uint32, Uint64
+from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
+from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
+from blocks.store import OfWhole, Store, read_lines
 
 
 class Block(NamedTuple):
     """The immutable data of one block of D documents and N tokens; n of the vocabulary's words occur in it."""
 
-    documents: np.ndarray  # uint64 (D,), number of each document in the original order
-    offsets: np.ndarray  # int64 (D+1,), where each document begins in `positions`
-    positions: np.ndarray  # uint32 (N,), word-major position of each token; ascending within a document
-    words: np.ndarray  # uint32 (n,), ranks of the words that occur, ascending
-    word_offsets: np.ndarray  # int64 (n+1,), where the tokens of each begin in word-major order
+    documents: Uint64  # (D,), number of each document in the original order
+    offsets: Int64  # (D+1,), where each document begins in `positions`
+    positions: Uint32  # (N,), word-major position of each token; ascending within a document
+    words: Uint32  # (n,), ranks of the words that occur, ascending
+    word_offsets: Int64  # (n+1,), where the tokens of each begin in word-major order
 
 
 class Slice(NamedTuple):
     """Where the tokens of a slice's W words lie, as runs in the word-major order of each block."""
 
-    run_offsets: np.ndarray  # int64 (W+1,), where the runs of each word begin
-    blocks: np.ndarray  # uint32 (R,), block of each run
-    starts: np.ndarray  # uint32 (R,), word-major position at which it begins
-    lengths: np.ndarray  # uint32 (R,), tokens in it
-    token_offsets: np.ndarray  # int64 (W+1,), tokens of the slice's words, cumulated
+    run_offsets: Int64  # (W+1,), where the runs of each word begin
+    blocks: Uint32  # (R,), block of each run
+    starts: Uint32  # (R,), word-major position at which it begins
+    lengths: Uint32  # (R,), tokens in it
+    token_offsets: Int64  # (W+1,), tokens of the slice's words, cumulated
 
 
 class Index(NamedTuple):
     """The words by rank and the grid of B blocks and S slices."""
 
-    word_ids: np.ndarray  # uint32 (V,), line in vocabulary.txt (from 0) of the word of each rank
-    frequencies: np.ndarray  # int64 (V,), tokens of the word of each rank
-    document_frequencies: np.ndarray  # int64 (V,), documents it occurs in
-    slice_bounds: np.ndarray  # int64 (S+1,), first rank of each slice
-    cells: np.ndarray  # int64 (B, S), tokens of each cell
+    word_ids: Uint32  # (V,), line in vocabulary.txt (from 0) of the word of each rank
+    frequencies: Int64  # (V,), tokens of the word of each rank
+    document_frequencies: Int64  # (V,), documents it occurs in
+    slice_bounds: Int64  # (S+1,), first rank of each slice
+    cells: Int64  # (B, S), tokens of each cell
+
+
+class Planted(NamedTuple):
+    """Topics: the words of each, which may repeat, and how probable they are."""
+
+    offsets: Int64  # (K+1,), where each topic begins
+    words: Uint32  # (n,), line in vocabulary.txt
+    probabilities: Float32  # (n,)
+
+
+class CorpusTexts(TypedDict):
+    """The files of words and names."""
+
+    vocabulary: File
+    documents: NotRequired[File]
+
+
+class CorpusCounts(TypedDict):
+    """Of the whole that a shard is of."""
+
+    identity: str
+    hash: str
+    documents: Count
+    tokens: Count
+
+
+class CorpusShard(Shard):
+    """Of a shard."""
+
+    whole: CorpusCounts
+
+
+class CorpusBlock(ArrayFile):
+    """Of a block, in the manifest."""
+
+    documents: Count
+    tokens: Count
+    longest: Count
+    cells: list[Count]
+
+
+class CorpusManifest(Manifest):
+    """Of a corpus."""
+
+    texts: CorpusTexts
+    documents: Count
+    tokens: Count
+    vocabulary_size: Count
+    part_tokens: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    blocks: list[CorpusBlock]
+    slices: list[ArrayFile]
+    planted: NotRequired[ArrayFile]
+    shard: NotRequired[CorpusShard]
 
 
 class Whole(NamedTuple):
@@ -72,6 +129,8 @@ class Dataset(Store):
     counted = "documents"
     unit = "tokens"
     rate = "tokens_per_s"
+    holds = CorpusManifest
+    whole_holds = OfWhole
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -79,24 +138,51 @@ class Dataset(Store):
         self.tokens: int = self.manifest["tokens"]
         self.vocabulary_size: int = self.manifest["vocabulary_size"]
         self.samples, self.part_size = self.tokens, self.manifest["part_tokens"]
-        arrays = self.map(self.manifest["index"])
-        cells = arrays.pop("cells").reshape(self.block_count, self.slice_count)
-        self.index = Index(**arrays, cells=cells)
+        self.index = self._open_index(self.manifest["index"])
+
+    def _open_index(self, entry: dict[str, Any]) -> Index:
+        path, size = self.path / entry["file"], self.vocabulary_size
+        index = Index(**self.map(entry, Index))
+        require({array.size for array in index[:3]} == {size}, path, f"its arrays are not of {size} words")
+        require_below(path, "words", index.word_ids, size)
+        require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
+        require_cells(path, index.cells, self.block_count, self.slice_count, self.tokens)
+        return index._replace(cells=index.cells.reshape(self.block_count, self.slice_count))
 
     def block(self, number: int) -> Block:
         """Map the data of a block."""
-        return Block(**self.map(self.manifest["blocks"][number]))
+        entry = self.manifest["blocks"][number]
+        block, path = Block(**self.map(entry, Block)), self.path / entry["file"]
+        if self.first_time(entry):
+            tokens = int(self.index.cells[number].sum())
+            require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
+            require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
+            require(block.positions.size == tokens, path, f"it has no positions of {tokens} tokens")
+            require_below(path, "positions", block.positions, tokens)
+            require_below(path, "words", block.words, self.vocabulary_size)
+            require_below(path, "documents", block.documents, self.documents)
+        return block
 
     def slice(self, number: int) -> Slice:
         """Map the runs of a slice."""
-        return Slice(**self.map(self.manifest["slices"][number]))
+        entry = self.manifest["slices"][number]
+        runs, path = Slice(**self.map(entry, Slice)), self.path / entry["file"]
+        if self.first_time(entry):
+            words = int(np.diff(self.index.slice_bounds)[number])
+            ends = np.cumsum(self.index.cells[:, : number + 1], axis=1)[:, -1]
+            cells = np.stack((ends - self.index.cells[:, number], ends), axis=1)
+            require_offsets(path, "run_offsets", runs.run_offsets, words, runs.blocks.size)
+            require_offsets(path, "token_offsets", runs.token_offsets, words, int(runs.token_offsets[-1]))
+            require_runs(path, runs.blocks, runs.starts, runs.lengths, cells)
+        return runs
 
     @cached_property
     def whole(self) -> Whole:
         arrays = self.of_whole()
         if arrays is None:
             return Whole(self.documents, self.tokens, self.index.frequencies)
-        told = self.manifest["shard"]["whole"]
+        told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
+        require(arrays["frequencies"].size == self.vocabulary_size, path, "it has other words than the shard")
         return Whole(told["documents"], told["tokens"], arrays["frequencies"])
 
     def column_samples(self) -> np.ndarray:
@@ -105,7 +191,11 @@ class Dataset(Store):
     def originals(self) -> np.ndarray:
         """uint64 (D,), the number in the whole of each document, ascending; 0, 1, ... if it is no shard."""
         arrays = self.of_whole()
-        return np.arange(self.documents, dtype=np.uint64) if arrays is None else arrays["numbers"]
+        if arrays is None:
+            return np.arange(self.documents, dtype=np.uint64)
+        path = self.path / self.manifest["shard"]["index"]["file"]
+        require(arrays["numbers"].size == self.documents, path, "it has other documents than the shard")
+        return arrays["numbers"]
 
     @property
     def longest_document(self) -> int:
@@ -126,13 +216,19 @@ class Dataset(Store):
 
     def vocabulary(self) -> list[str]:
         """All words, in the order in which results are given."""
-        return read_lines(self.path / self.manifest["texts"]["vocabulary"]["file"])
+        return read_lines(self.path / self.manifest["texts"]["vocabulary"]["file"], self.vocabulary_size)
 
     def document_names(self) -> list[str] | None:
         """Names of all documents in the original order, or None if they have none."""
         entry = self.manifest["texts"].get("documents")
-        return read_lines(self.path / entry["file"]) if entry else None
+        return read_lines(self.path / entry["file"], self.documents) if entry else None
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
         """The topics that synthetic documents were drawn from, as `blocks.corpus.synthetic.plant` returns them."""
-        return self.map(self.manifest["planted"]) if "planted" in self.manifest else None
+        if "planted" not in self.manifest:
+            return None
+        entry = self.manifest["planted"]
+        planted, path = self.map(entry, Planted), self.path / entry["file"]
+        require_offsets(path, "offsets", planted["offsets"], planted["offsets"].size - 1, planted["words"].size)
+        require_below(path, "words", planted["words"], self.vocabulary_size)
+        return planted

@@ -14,13 +14,16 @@ Columns and rows keep the order they have in the inputs. There are no slices.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from blocks.store import Store, read_lines
+from blocks.arrays import Float32, Float64, Int64, Uint32
+from blocks.bounds import require, require_below, require_offsets
+from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
+from blocks.store import NEWEST, Store, read_lines
 
-WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
+WITH_OFFSETS = NEWEST  # the schema of designs that have some: an earlier version would take differences for values
 SPARSE, ONES, FLOATS, GENOTYPES = "sparse", "ones", "float32", "int8"
 FORMS = {
     SPARSE: "sparse, float32",
@@ -33,28 +36,83 @@ FORMS = {
 class SparseBlock(NamedTuple):
     """The N entries other than zero of W consecutive columns."""
 
-    offsets: np.ndarray  # int64 (W+1,), where the entries of each column begin
-    rows: np.ndarray  # uint32 (N,), row of each entry, ascending within a column
-    values: np.ndarray  # float32 (N,); (0,) if all entries of the design are 1
+    offsets: Int64  # (W+1,), where the entries of each column begin
+    rows: Uint32  # (N,), row of each entry, ascending within a column
+    values: Float32  # (N,); (0,) if all entries of the design are 1
 
 
 class DenseBlock(NamedTuple):
     """All n values of W consecutive columns; a value that is missing counts as the mean of its column."""
 
-    values: np.ndarray  # float32 or int8 (W, n), a column of the design after the other; 0 where one is missing
-    missing_offsets: np.ndarray  # int64 (W+1,), where the missing values of each column begin
-    missing_rows: np.ndarray  # uint32 (M,), row of each, ascending within a column
+    values: Annotated[
+        np.ndarray, FLOATS, GENOTYPES
+    ]  # (W, n), a column of the design after the other; 0 where one is missing
+    missing_offsets: Int64  # (W+1,), where the missing values of each column begin
+    missing_rows: Uint32  # (M,), row of each, ascending within a column
 
 
 class DesignIndex(NamedTuple):
     """The labels of n rows, and the p columns as they are stored, all rows of the same weight."""
 
-    y: np.ndarray  # float64 (n,); (0,) if there are none
-    means: np.ndarray  # float64 (p,)
-    norms: np.ndarray  # float64 (p,), Euclidean
-    deviations: np.ndarray  # float64 (p,), square root of the mean of squared distances from the mean; 0 if constant
-    block_bounds: np.ndarray  # int64 (B+1,), first column of each block
-    offsets: np.ndarray = np.empty(0)  # float64 (p,), what was subtracted from each column; (0,) if that is 0 of all
+    y: Float64  # (n,); (0,) if there are none
+    means: Float64  # (p,)
+    norms: Float64  # (p,), Euclidean
+    deviations: Float64  # (p,), square root of the mean of squared distances from the mean; 0 if constant
+    block_bounds: Int64  # (B+1,), first column of each block
+    offsets: Float64 = np.empty(0)  # (p,), what was subtracted from each column; (0,) if that is 0 of all
+
+
+class OfWholeDesign(NamedTuple):
+    """What a shard knows of the design matrix that it is of, see `blocks.design.row_shards`."""
+
+    y: Float64  # (n,)
+    means: Float64  # (p,)
+    norms: Float64  # (p,)
+    deviations: Float64  # (p,)
+
+
+class DesignTexts(TypedDict):
+    """The file of names."""
+
+    columns: NotRequired[File]
+
+
+class DesignCounts(TypedDict):
+    """Of the whole that a shard is of."""
+
+    identity: str
+    rows: Count
+    entries: Count
+
+
+class DesignShard(Shard):
+    """Of a shard."""
+
+    whole: DesignCounts
+
+
+class DesignBlock(ArrayFile):
+    """Of a block, in the manifest."""
+
+    columns: Count
+    entries: Count
+    missing: Count
+
+
+class DesignManifest(Manifest):
+    """Of a design matrix."""
+
+    texts: DesignTexts
+    rows: Count
+    columns: Count
+    entries: Count
+    missing: Count
+    form: Literal["sparse", "ones", "float32", "int8"]
+    labels: bool
+    first_column: Count
+    blocks: list[DesignBlock]
+    slices: list[ArrayFile]
+    shard: NotRequired[DesignShard]
 
 
 class Design(Store):
@@ -71,6 +129,8 @@ class Design(Store):
     counted = "columns"
     unit = "entries"
     rate = "samples_per_s"
+    holds = DesignManifest
+    whole_holds = OfWholeDesign
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -80,11 +140,20 @@ class Design(Store):
         self.missing: int = self.manifest["missing"]
         self.form: str = self.manifest["form"]
         self.samples = self.entries
-        self.index = DesignIndex(**self.map(self.manifest["index"]))
+        self.index = self._open_index(self.manifest["index"])
         self.means, self.norms, self.deviations = self.index.means, self.index.norms, self.index.deviations
         self.block_bounds = self.index.block_bounds
         self.offsets = self.index.offsets if self.index.offsets.size else None
         self.y = self.index.y if self.manifest["labels"] else None
+
+    def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
+        path, index = self.path / entry["file"], DesignIndex(**self.map(entry, DesignIndex))
+        sizes = {array.size for array in (index.means, index.norms, index.deviations)}
+        require(sizes == {self.columns}, path, f"its arrays are not of {self.columns} columns")
+        require(index.offsets.size in (0, self.columns), path, f"its offsets are not of {self.columns} columns")
+        require(index.y.size == (self.rows if self.manifest["labels"] else 0), path, f"no y of {self.rows} rows")
+        require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.columns)
+        return index
 
     @property
     def dense(self) -> bool:
@@ -93,10 +162,22 @@ class Design(Store):
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
         """Map the columns of a block, from `block_bounds[number]` on, to be read from end to end."""
-        arrays = self.map(self.manifest["blocks"][number], streamed=True)
+        entry, width = self.manifest["blocks"][number], int(np.diff(self.block_bounds)[number])
+        rows, path = self.manifest["rows"], self.path / entry["file"]  # of a shard: its own
         if not self.dense:
-            return SparseBlock(**arrays)
-        return DenseBlock(arrays.pop("values").reshape(-1, self.manifest["rows"]), **arrays)
+            sparse = SparseBlock(**self.map(entry, SparseBlock, streamed=True))
+            if self.first_time(entry):
+                require_offsets(path, "offsets", sparse.offsets, width, sparse.rows.size)
+                require(sparse.values.size == (0 if self.form == ONES else sparse.rows.size), path, "other values")
+                require_below(path, "rows", sparse.rows, rows)
+            return sparse
+        dense = DenseBlock(**self.map(entry, DenseBlock, streamed=True))
+        if self.first_time(entry):
+            require(dense.values.size == width * rows, path, f"its values are not those of {width} columns")
+            require(dense.values.dtype == self.form, path, f"its values are not {self.form}")
+            require_offsets(path, "missing_offsets", dense.missing_offsets, width, dense.missing_rows.size)
+            require_below(path, "missing_rows", dense.missing_rows, rows)
+        return dense._replace(values=dense.values.reshape(width, rows))
 
     def names_of(self, columns: np.ndarray) -> list[str]:
         """What users call some columns, integers (m,): their names, or numbers if they have none."""
@@ -107,4 +188,4 @@ class Design(Store):
     def column_names(self) -> list[str] | None:
         """Names of all columns; None if they go by their numbers, counted from `manifest["first_column"]` on."""
         entry = self.manifest["texts"].get("columns")
-        return read_lines(self.path / entry["file"]) if entry else None
+        return read_lines(self.path / entry["file"], self.columns) if entry else None

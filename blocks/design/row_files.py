@@ -77,7 +77,7 @@ def _numbers(path: str) -> np.ndarray:
     if Path(path).suffix != ".npy":
         return _of_text(path)
     try:
-        found = np.load(path, allow_pickle=False)
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise no_such_file(Path(path)) from None
     except (OSError, ValueError, EOFError) as error:

@@ -15,6 +15,7 @@ import numpy as np
 
 from blocks.append import Target
 from blocks.arrays import write_arrays
+from blocks.bounds import require
 from blocks.corpus.ingestion import Bar
 from blocks.corpus.writer import write_lines
 from blocks.design.design import DenseBlock, Design, SparseBlock
@@ -39,6 +40,11 @@ class RowShard(Design):
             raise RequestError(f"{self.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
         self.rows = self.manifest["shard"]["whole"]["rows"]
         self.own = slice(*row_bounds(self.rows, self.shards)[self.shard : self.shard + 2].tolist())
+        file = self.path / self.manifest["shard"]["index"]["file"]
+        sizes = {whole[name].size for name in MOMENTS}
+        require(sizes == {self.columns}, file, f"its moments are not those of {self.columns} columns")
+        require(whole["y"].size == (self.rows if self.manifest["labels"] else 0), file, f"no y of {self.rows} rows")
+        require(self.own.stop - self.own.start == self.manifest["rows"], file, f"it is not of {self.rows} rows")
         self.means, self.norms, self.deviations = (whole[name] for name in MOMENTS)
         self.y = whole["y"] if self.manifest["labels"] else None
 

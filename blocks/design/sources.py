@@ -86,7 +86,7 @@ def read_labels(pool: Workers, path: str) -> np.ndarray:
     if Path(path).suffix != ".npy":
         return pool.ask(0, LinesChunk(0, path, 1, read_whole(path), NUMBERS))
     try:
-        labels = np.load(path, allow_pickle=False)
+        labels = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise RequestError(f"{path} cannot be read as an array: {error}", "Write it by numpy.save.") from error
     if labels.ndim != 1 or labels.dtype.kind not in "biuf":

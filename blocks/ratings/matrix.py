@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from blocks.store import Store, count_lines, read_lines
+from blocks.arrays import Float32, Int64, Uint32
+from blocks.bounds import require, require_below, require_cells, require_offsets
+from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
+from blocks.store import OfWhole, Store, count_lines, read_lines
 
 LARGEST = float(np.finfo(np.float32).max)  # value that can be kept
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
@@ -28,28 +31,79 @@ PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, tha
 class RowBlock(NamedTuple):
     """The N entries of D consecutive rows; `documents` and `offsets` are called as in a corpus."""
 
-    rows: np.ndarray  # uint32 (D,), line in rows.txt (from 0) of each row
-    offsets: np.ndarray  # int64 (D+1,), where the entries of each begin
-    columns: np.ndarray  # uint32 (N,), rank of the column of each entry, ascending within a row
-    values: np.ndarray  # float32 (N,)
+    rows: Uint32  # (D,), line in rows.txt (from 0) of each row
+    offsets: Int64  # (D+1,), where the entries of each begin
+    columns: Uint32  # (N,), rank of the column of each entry, ascending within a row
+    values: Float32  # (N,)
 
 
 class ColumnSlice(NamedTuple):
     """The N entries of W columns of consecutive ranks."""
 
-    offsets: np.ndarray  # int64 (W+1,), where the entries of each begin
-    rows: np.ndarray  # uint32 (N,), place of the row of each entry, ascending within a column
-    values: np.ndarray  # float32 (N,)
+    offsets: Int64  # (W+1,), where the entries of each begin
+    rows: Uint32  # (N,), place of the row of each entry, ascending within a column
+    values: Float32  # (N,)
 
 
 class MatrixIndex(NamedTuple):
     """The C columns by rank, and the grid of B blocks and S slices."""
 
-    column_ids: np.ndarray  # uint32 (C,), line in columns.txt (from 0) of the column of each rank
-    column_entries: np.ndarray  # int64 (C,), entries of the column of each rank
-    slice_bounds: np.ndarray  # int64 (S+1,), first rank of each slice
-    block_bounds: np.ndarray  # int64 (B+1,), first place of each block
-    cells: np.ndarray  # int64 (B, S), entries of each cell
+    column_ids: Uint32  # (C,), line in columns.txt (from 0) of the column of each rank
+    column_entries: Int64  # (C,), entries of the column of each rank
+    slice_bounds: Int64  # (S+1,), first rank of each slice
+    block_bounds: Int64  # (B+1,), first place of each block
+    cells: Int64  # (B, S), entries of each cell
+
+
+class Values(TypedDict):
+    """Statistics of the values."""
+
+    low: float
+    high: float
+    mean: float
+    deviation: float
+
+
+class MatrixCounts(TypedDict):
+    """Of the whole that a shard is of."""
+
+    identity: str
+    hash: str
+    rows: Count
+    entries: Count
+    values: Values
+
+
+class MatrixShard(Shard):
+    """Of a shard."""
+
+    whole: MatrixCounts
+
+
+class MatrixBlock(ArrayFile):
+    """Of a block, in the manifest."""
+
+    rows: Count
+
+
+class MatrixTexts(TypedDict):
+    """The files of names."""
+
+    rows: File
+    columns: File
+
+
+class MatrixManifest(Manifest):
+    """Of a matrix."""
+
+    texts: MatrixTexts
+    rows: Count
+    columns: Count
+    entries: Count
+    values: Values
+    blocks: list[MatrixBlock]
+    slices: list[ArrayFile]
+    shard: NotRequired[MatrixShard]
 
 
 class WholeMatrix(NamedTuple):
@@ -76,6 +130,8 @@ class Matrix(Store):
     counted = "rows"
     unit = "entries"
     rate = "samples_per_s"
+    holds = MatrixManifest
+    whole_holds = OfWhole
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -86,17 +142,41 @@ class Matrix(Store):
         values = self.manifest["values"]
         self.low, self.high = float(values["low"]), float(values["high"])
         self.mean, self.deviation = float(values["mean"]), float(values["deviation"])
-        arrays = self.map(self.manifest["index"])
-        cells = arrays.pop("cells").reshape(self.block_count, self.slice_count)
-        self.index = MatrixIndex(**arrays, cells=cells)
+        self.index = self._open_index(self.manifest["index"])
+
+    def _open_index(self, entry: dict[str, Any]) -> MatrixIndex:
+        path, size = self.path / entry["file"], self.columns
+        index = MatrixIndex(**self.map(entry, MatrixIndex))
+        sizes = {index.column_ids.size, index.column_entries.size}
+        require(sizes == {size}, path, f"its arrays are not of {size} columns")
+        require_below(path, "columns", index.column_ids, size)
+        require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
+        require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.rows)
+        require_cells(path, index.cells, self.block_count, self.slice_count, self.entries)
+        return index._replace(cells=index.cells.reshape(self.block_count, self.slice_count))
 
     def block(self, number: int) -> RowBlock:
         """Map the rows of a block."""
-        return RowBlock(**self.map(self.manifest["blocks"][number], streamed=True))
+        entry = self.manifest["blocks"][number]
+        block, path = RowBlock(**self.map(entry, RowBlock, streamed=True)), self.path / entry["file"]
+        if self.first_time(entry):
+            rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
+            require(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
+            require_offsets(path, "offsets", block.offsets, rows, entries)
+            require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+            require_below(path, "columns", block.columns, self.columns)
+        return block
 
     def slice(self, number: int) -> ColumnSlice:
         """Map the columns of a slice."""
-        return ColumnSlice(**self.map(self.manifest["slices"][number], streamed=True))
+        entry = self.manifest["slices"][number]
+        columns, path = ColumnSlice(**self.map(entry, ColumnSlice, streamed=True)), self.path / entry["file"]
+        if self.first_time(entry):
+            width, entries = int(np.diff(self.index.slice_bounds)[number]), int(self.index.cells[:, number].sum())
+            require_offsets(path, "offsets", columns.offsets, width, entries)
+            require(columns.rows.size == columns.values.size == entries, path, f"it has no {entries} entries")
+            require_below(path, "rows", columns.rows, self.rows)
+        return columns
 
     @cached_property
     def whole(self) -> WholeMatrix:
@@ -104,7 +184,8 @@ class Matrix(Store):
         if arrays is None:
             values = self.manifest["values"]
             return WholeMatrix(self.rows, self.entries, self.index.column_entries, **values)
-        told = self.manifest["shard"]["whole"]
+        told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
+        require(arrays["frequencies"].size == self.columns, path, "it has other columns than the shard")
         return WholeMatrix(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
 
     def column_samples(self) -> np.ndarray:
@@ -125,4 +206,4 @@ class Matrix(Store):
 
     def column_names(self) -> list[str]:
         """Names of all columns, in the order in which results are given."""
-        return read_lines(self.path / self.manifest["texts"]["columns"]["file"])
+        return read_lines(self.path / self.manifest["texts"]["columns"]["file"], self.columns)

@@ -10,30 +10,73 @@ A column goes by its number, from 0 on. There are no slices.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
+from blocks.arrays import Float32, Float64, Int64, Uint32, Uint64
+from blocks.bounds import require, require_below, require_cells, require_offsets
 from blocks.ratings.matrix import PART_ENTRIES
+from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import Store
 
 
 class SampleBlock(NamedTuple):
     """The N entries of D samples; `offsets` are called as in a corpus."""
 
-    rows: np.ndarray  # uint64 (D,), number of each sample in the original order
-    labels: np.ndarray  # float64 (D,)
-    offsets: np.ndarray  # int64 (D+1,), where the entries of each begin
-    columns: np.ndarray  # uint32 (N,), ascending within a sample
-    values: np.ndarray  # float32 (N,)
+    rows: Uint64  # (D,), number of each sample in the original order
+    labels: Float64  # (D,)
+    offsets: Int64  # (D+1,), where the entries of each begin
+    columns: Uint32  # (N,), ascending within a sample
+    values: Float32  # (N,)
 
 
 class SampleIndex(NamedTuple):
     """The grid of B blocks, and L labels."""
 
-    block_bounds: np.ndarray  # int64 (B+1,), first sample of each block
-    cells: np.ndarray  # int64 (B, 1), entries of each block
-    labels: np.ndarray  # float64 (L,), those that occur, ascending; (0,) if there are more than `MOST_LABELS`
+    block_bounds: Int64  # (B+1,), first sample of each block
+    cells: Int64  # (B, 1), entries of each block
+    labels: Float64  # (L,), those that occur, ascending; (0,) if there are more than `MOST_LABELS`
+
+
+class OfWholeSamples(NamedTuple):
+    """What a shard knows of the sample set that it is of, see `blocks.samples.shards`."""
+
+    numbers: Uint64  # (D,)
+
+
+class SamplesCounts(TypedDict):
+    """Of the whole that a shard is of."""
+
+    identity: str
+    rows: Count
+    entries: Count
+
+
+class SamplesShard(Shard):
+    """Of a shard."""
+
+    first: Count
+    whole: SamplesCounts
+
+
+class SamplesBlock(ArrayFile):
+    """Of a block, in the manifest."""
+
+    rows: Count
+    entries: Count
+
+
+class SamplesManifest(Manifest):
+    """Of a sample set."""
+
+    texts: dict[str, File]
+    rows: Count
+    columns: Count
+    entries: Count
+    blocks: list[SamplesBlock]
+    slices: list[ArrayFile]
+    shard: NotRequired[SamplesShard]
 
 
 MOST_LABELS = 1 << 16
@@ -49,6 +92,8 @@ class Samples(Store):
     counted = "rows"
     unit = "entries"
     rate = "samples_per_s"
+    holds = SamplesManifest
+    whole_holds = OfWholeSamples
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -56,9 +101,21 @@ class Samples(Store):
         self.columns: int = self.manifest["columns"]
         self.entries: int = self.manifest["entries"]
         self.samples, self.part_size = self.rows, PART_ENTRIES
-        arrays = self.map(self.manifest["index"])
-        self.index = SampleIndex(arrays["block_bounds"], arrays["cells"].reshape(-1, 1), arrays["labels"])
+        file = self.path / self.manifest["index"]["file"]
+        index = SampleIndex(**self.map(self.manifest["index"], SampleIndex))
+        require_offsets(file, "block_bounds", index.block_bounds, self.block_count, self.rows)
+        require_cells(file, index.cells, self.block_count, 1, self.entries)
+        self.index = index._replace(cells=index.cells.reshape(-1, 1))
 
     def block(self, number: int) -> SampleBlock:
         """Map the samples of a block."""
-        return SampleBlock(**self.map(self.manifest["blocks"][number], streamed=True))
+        entry = self.manifest["blocks"][number]
+        block, path = SampleBlock(**self.map(entry, SampleBlock, streamed=True)), self.path / entry["file"]
+        if self.first_time(entry):
+            rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number, 0])
+            require(block.rows.size == block.labels.size == rows, path, f"it has no {rows} samples")
+            require_offsets(path, "offsets", block.offsets, rows, entries)
+            require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+            require_below(path, "rows", block.rows, self.rows)
+            require_below(path, "columns", block.columns, self.columns)
+        return block

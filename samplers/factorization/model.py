@@ -17,21 +17,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
-from blocks.arrays import Pieces, map_arrays, write_arrays
-from blocks.errors import Diverged, RequestError, WorkFailed
-from blocks.files import checksum, publish, read_json, write_json
+from blocks.arrays import Float32, Int64, Pieces, write_arrays
+from blocks.bounds import require, require_below
+from blocks.errors import Diverged
+from blocks.files import publish
 from blocks.ratings.matrix import Matrix
-from blocks.store import check_file, read_lines
+from blocks.schemas import ArrayFile, File
+from blocks.store import read_lines
 from samplers.factorization.rows import BIASES
+from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 from samplers.spool import RowsInOrder
 
-SCHEMA = 1
 KIND = "matrix factorization"
-MANIFEST = "model.json"
 _RUN = 1 << 20  # numbers that are written at a time
 
 
@@ -52,7 +54,7 @@ class Side:
 
     @cached_property
     def names(self) -> Sequence[Any]:
-        return read_lines(self._names) if isinstance(self._names, Path) else self._names
+        return read_lines(self._names, len(self)) if isinstance(self._names, Path) else self._names
 
     @cached_property
     def places(self) -> dict[Any, int]:
@@ -89,35 +91,62 @@ class Factorization:
         return Factorization(self.mean, self.biased, self.solver, *sides)
 
 
-class FactorModel(Factorization):
+class Factors(NamedTuple):
+    """Of D rows and C columns."""
+
+    row_factors: Float32  # (D*R,)
+    row_biases: Float32  # (D,)
+    row_entries: Int64  # (D,)
+    column_factors: Float32  # (C*R,)
+    column_biases: Float32  # (C,)
+    column_entries: Int64  # (C,)
+
+
+class Solver(TypedDict):
+    """How factors of new rows are solved for."""
+
+    regularization: float
+    per_entry: bool
+    alpha: float
+    nonnegative: bool
+    unit: NotRequired[float]
+
+
+class FactorFiles(TypedDict):
+    """The files of a factorization."""
+
+    factors: ArrayFile
+    rows: File
+    columns: File
+
+
+class FactorManifest(ModelManifest):
+    """Of a factorization."""
+
+    rank: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    mean: float
+    biases: bool
+    solver: Solver
+    files: FactorFiles
+
+
+class FactorModel(ModelFiles, Factorization):
     """A factorization opened for reading; its arrays are mapped."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
-        if self.manifest["kind"] != KIND:
-            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {KIND} is needed here")
-        entry = self.manifest["files"]["factors"]
-        file = path / entry["file"]
-        if not file.exists() or file.stat().st_size != entry["bytes"]:
-            raise WorkFailed(f"damaged: {file} is missing or cut short", "Write the model again with `ooc resume`.")
-        arrays = map_arrays(file, entry["arrays"])
-        sides = [
-            Side(
-                path / f"{side}s.txt",
-                arrays[f"{side}_factors"].reshape(-1, self.manifest["rank"]),
-                arrays[f"{side}_biases"],
-                arrays[f"{side}_entries"],
-            )
-            for side in ("row", "column")
-        ]
-        super().__init__(self.manifest["mean"], self.manifest["biases"], self.manifest["solver"], *sides)
+    kind = KIND
+    holds = FactorManifest
 
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the model's files, compared with their checksums."""
-        for entry in self.manifest["files"].values():
-            if problem := check_file(self.path / entry["file"], entry):
-                yield problem
+    def __init__(self, path: Path) -> None:
+        ModelFiles.__init__(self, path)
+        told, arrays = self.manifest, self.map("factors", Factors)
+        sides = []
+        for side in ("row", "column"):
+            factors, biases, entries = (arrays[f"{side}_{name}"] for name in ("factors", "biases", "entries"))
+            fits = factors.size == biases.size * told["rank"] and entries.size == biases.size
+            require(fits, path / told["files"]["factors"]["file"], f"its arrays are not of the same {side}s")
+            names = path / told["files"][f"{side}s"]["file"]
+            sides.append(Side(names, factors.reshape(-1, told["rank"]), biases, entries))
+        Factorization.__init__(self, told["mean"], told["biases"], told["solver"], *sides)
 
 
 class Trained(NamedTuple):
@@ -183,20 +212,9 @@ def write_factors(
                     file.writelines(row_names)
             else:
                 shutil.copyfile(dataset.path / entry["file"], beside)
-        files[name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
-    write_json(
-        directory / MANIFEST,
-        {
-            "schema": SCHEMA,
-            "kind": KIND,
-            "dataset": dataset.identity if row_names is None else dataset.whole_identity,
-            "rank": rank,
-            "mean": mean,
-            "biases": biases,
-            "solver": solver,
-            "files": files,
-        },
-    )
+        files[name] = file_entry(path)
+    identity = dataset.identity if row_names is None else dataset.whole_identity
+    write_manifest(directory, KIND, identity, files, rank=rank, mean=mean, biases=biases, solver=solver)
 
 
 def export_bytes(matrix: Matrix) -> int:
@@ -207,7 +225,9 @@ def export_bytes(matrix: Matrix) -> int:
 def row_order(matrix: Matrix) -> np.ndarray:
     """int64, the place of the row of each name, or -1 for one that has no entries."""
     lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
-    return place_of_line(lines, matrix.count_row_names())
+    names = matrix.count_row_names()
+    require_below(matrix.path, "rows", lines, names)
+    return place_of_line(lines, names)
 
 
 def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:

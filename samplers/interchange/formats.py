@@ -17,12 +17,13 @@ from samplers.interchange.pyldavis import write_pyldavis
 from samplers.interchange.scipy_matrices import write_scipy
 from samplers.interchange.tomotopy_models import read_tomotopy, write_tomotopy
 from samplers.interchange.word2vec import write_word2vec
+from samplers.model_files import MANIFEST
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
 from samplers.topics.mixtures import check_format, write_trained
-from samplers.topics.model import MANIFEST, TopicModel, write_topic_model
+from samplers.topics.model import TopicModel, write_topic_model
 from samplers.topics.results import export_npz
 
 _TOPICS, _FACTORS = (TopicModel,), (Factorization,)

@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.errors import Interrupted, RequestError
-from blocks.files import publish_directory, read_json, write_json
-from ooc.run import CHAINS, CONFIG, Run, locked, note_beginning, replacing, run_config
+from blocks.errors import Interrupted, RequestError, WorkFailed
+from blocks.files import publish_directory, write_json
+from ooc.beginning import note_beginning
+from ooc.chains import read_chains, write_chains
+from ooc.previous import drop_previous, keep_model
+from ooc.run import CONFIG, METRICS, Run, locked, replacing, run_config
 from ooc.scratch import new_scratch
 from ooc.worker import ProgramSpec
 from samplers.lda.convergence import evaluations, measure
 
-SCHEMA = 1
 LEAST = 4  # evaluations of each chain in the second half of training
 
 
@@ -82,22 +84,9 @@ def create_chains(
             chain.mkdir()
             config = run_config(dataset, seeded, ids[number], scratch=places[number], **configured)
             write_json(chain / CONFIG, config)
-        _write(directory, chains, configured["iterations"])
+        write_chains(directory, chains, configured["iterations"])
         note_beginning(directory)
-
-
-def _write(path: Path, chains: int, iterations: int, **found: Any) -> None:
-    config = {"schema": SCHEMA, "chains": chains, "iterations": iterations, "r_hat": None, "best": None}
-    write_json(path / CHAINS, config | found)
-
-
-def is_chains(path: Path) -> bool:
-    return (path / CHAINS).exists()
-
-
-def read_chains(path: Path) -> dict[str, Any]:
-    """What chains.json holds."""
-    return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA)
+        keep_model(path, directory)
 
 
 def chain_paths(path: Path) -> list[Path]:
@@ -110,7 +99,7 @@ def extend_chains(path: Path, iterations: int) -> None:
     run = Run(path / "chain-1")
     chains = read_chains(path)["chains"]
     check_chains(chains, iterations, run.config["evaluate_every"], stop_when_converged=False)
-    _write(path, chains, iterations)
+    write_chains(path, chains, iterations)
 
 
 def train_chains(
@@ -131,8 +120,9 @@ def train_chains(
             except Interrupted as error:
                 raise Interrupted(f"{chain.name}: {error.what}", f"Go on with: ooc resume {path}") from error
         found = compare(path)
-        _write(path, config["chains"], config["iterations"], **found)
-    return {**Run(path / found["best"]).metrics()[-1], "chains": config["chains"], **found}
+        write_chains(path, config["chains"], config["iterations"], **found)
+        drop_previous(path)
+    return {**Run(path / found["best"]).last_metrics(), "chains": config["chains"], **found}
 
 
 def is_done(chain: Path, iterations: int) -> bool:
@@ -146,6 +136,9 @@ def compare(path: Path) -> dict[str, Any]:
     """R-hat of chains that are all done (None where it is infinite), and which ended with the best likelihood."""
     runs = [Run(chain) for chain in chain_paths(path)]
     metrics = [run.metrics() for run in runs]
+    if not all(metrics):
+        lost = runs[[bool(lines) for lines in metrics].index(False)].path
+        raise WorkFailed(f"{lost / METRICS} is lost: the chains cannot be compared", "Train them again.")
     config = runs[0].config
     values = [evaluations(lines, config["evaluate_every"], config["iterations"] // 2) for lines in metrics]
     r_hat = split_r_hat(np.array(values))

@@ -84,7 +84,7 @@ class Lda(StaticProgram):
         self._scratch: groups.Scratch | None = None
 
     def local_state(self) -> LocalState:
-        return LocalState(topic_type(self.topics), self.columns)
+        return LocalState(topic_type(self.topics), self.columns, self.topics)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         size = self.first_alpha.size

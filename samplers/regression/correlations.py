@@ -223,6 +223,8 @@ class Correlations:
         self._pending = None
         for name, array in self.arrays().items():
             array[:] = arrays[name]
+        if self._known.numbers.max(initial=0) >= _KEPT:
+            raise ValueError("a residual that is not kept")
         self._last = np.empty(0)
 
     def _angles(self, residual: np.ndarray) -> Angles:

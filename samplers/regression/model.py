@@ -13,22 +13,20 @@ Coefficients are those of the columns as they are, standardised or not.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from blocks.arrays import map_arrays, write_arrays
+from blocks.arrays import Float64, Int64, write_arrays
+from blocks.bounds import require, require_below, require_offsets
 from blocks.design.design import Design
-from blocks.errors import RequestError, WorkFailed
-from blocks.files import checksum, publish, read_json, write_json
-from blocks.store import check_file, read_lines
+from blocks.files import publish
+from blocks.schemas import ArrayFile, Count, File
+from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 from samplers.regression.cross_validation import Validation
 
-SCHEMA = 1
 KIND = "sparse regression"
-MANIFEST = "model.json"
 
 
 class Coefficients(NamedTuple):
@@ -41,24 +39,72 @@ class Coefficients(NamedTuple):
     means: np.ndarray  # float64 (m,), what missing values of these columns count as
 
 
-class RegressionModel:
+class CoefficientArrays(NamedTuple):
+    """Of N lambdas; m coefficients of all of them that are not 0."""
+
+    lambdas: Float64  # (N,)
+    intercepts: Float64  # (N,)
+    objectives: Float64  # (N,)
+    gaps: Float64  # (N,)
+    offsets: Int64  # (N+1,)
+    columns: Int64  # (m,)
+    coefficients: Float64  # (m,)
+    means: Float64  # (m,)
+    held_out_errors: Float64 = np.empty(0)  # (N,) if there were folds
+    standard_errors: Float64 = np.empty(0)  # (N,) if there were folds
+
+
+class RegressionFiles(TypedDict):
+    """The files of a regression."""
+
+    coefficients: ArrayFile
+    columns: NotRequired[File]
+
+
+class RegressionManifest(ModelManifest):
+    """Of a regression."""
+
+    loss: Literal["squared", "logistic"]
+    classes: list[float]
+    columns: Count
+    first_column: Count
+    chosen: Count
+    best: NotRequired[Count]
+    constant_columns: NotRequired[list[str]]
+    files: RegressionFiles
+
+
+class RegressionModel(ModelFiles):
     """A regression opened for reading. Attributes: `loss`, "squared" or "logistic"; `classes`, what y was for 0 and 1
     of the latter; `columns`, their number; `chosen`, number of a lambda; `arrays` of coefficients.h5; `manifest`."""
 
+    kind = KIND
+    holds = RegressionManifest
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
-        if self.manifest["kind"] != KIND:
-            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {KIND} is needed here")
+        super().__init__(path)
         self.loss: str = self.manifest["loss"]
         self.classes: list[float] = self.manifest["classes"]
         self.columns: int = self.manifest["columns"]
         self.chosen: int = self.manifest["chosen"]
-        entry = self.manifest["files"]["coefficients"]
-        file = path / entry["file"]
-        if not file.exists() or file.stat().st_size != entry["bytes"]:
-            raise WorkFailed(f"damaged: {file} is missing or cut short", "Write the model again with `ooc resume`.")
-        self.arrays = map_arrays(file, entry["arrays"])
+        self.arrays = self.map("coefficients", CoefficientArrays)
+        self._check(path / self.manifest["files"]["coefficients"]["file"])
+
+    def _check(self, file: Path) -> None:
+        """Raise WorkFailed unless the numbers of the arrays and of the manifest fit together."""
+        arrays, levels = self.arrays, self.arrays["lambdas"].size
+        of_levels = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
+        require(
+            {arrays[name].size for name in of_levels if name in arrays} == {levels}, file, f"not of {levels} lambdas"
+        )
+        require_offsets(file, "offsets", arrays["offsets"], levels, arrays["columns"].size)
+        of_columns = {arrays[name].size for name in ("columns", "coefficients", "means")}
+        require(len(of_columns) == 1, file, "its columns do not have a coefficient and a mean each")
+        require(int(arrays["columns"].min(initial=0)) >= 0, file, "it names a column below 0")
+        require_below(file, "columns", arrays["columns"], self.columns)
+        numbers = (self.chosen, self.manifest.get("best", 0))
+        require(max(numbers) < levels, file, f"lambda {max(numbers)} was chosen of {levels}")
+        require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
     def coefficients(self, level: float | None = None) -> Coefficients:
         """For the lambda nearest to `level`, by ratio; None for the one that was chosen."""
@@ -75,14 +121,7 @@ class RegressionModel:
         )
 
     def column_names(self) -> list[str] | None:
-        entry = self.manifest["files"].get("columns")
-        return read_lines(self.path / entry["file"]) if entry else None
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the model's files, compared with their checksums."""
-        for entry in self.manifest["files"].values():
-            if problem := check_file(self.path / entry["file"], entry):
-                yield problem
+        return self.lines("columns", self.columns)
 
 
 def write_regression(
@@ -110,20 +149,17 @@ def write_regression(
         path = directory / "columns.txt"
         with publish(path) as beside:
             shutil.copyfile(design.path / entry["file"], beside)
-        files["columns"] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
-    write_json(
-        directory / MANIFEST,
-        {
-            "schema": SCHEMA,
-            "kind": KIND,
-            "dataset": design.whole_identity,
-            "loss": loss,
-            "classes": classes,
-            "columns": design.columns,
-            "first_column": design.manifest["first_column"],
-            "chosen": chosen,
-            "constant_columns": design.names_of(constant),
-            **told,
-            "files": files,
-        },
+        files["columns"] = file_entry(path)
+    write_manifest(
+        directory,
+        KIND,
+        design.whole_identity,
+        files,
+        loss=loss,
+        classes=classes,
+        columns=design.columns,
+        first_column=design.manifest["first_column"],
+        chosen=chosen,
+        constant_columns=design.names_of(constant),
+        **told,
     )

@@ -129,10 +129,15 @@ class PathFit:
         self._missed = dict(zip(arrays["missed_levels"].tolist(), missed, strict=True))
         names = "columns", "values", "scores", "free", "residual", "candidates", "working"
         support, values, scores, free, residual, candidates, working = (arrays[name].copy() for name in names)
+        regression = self.regression.regression
+        require_ascending(support, candidates, working, *missed, below=regression.features.count)
+        expected = ((values, support.size), (scores, residual.size), (residual, regression.features.rows))
+        if any(array.size != size for array, size in expected) or free.size != len(regression.loss.free):
+            raise ValueError("a solution of other rows or columns")
         told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
         told["stalled"] = int(told["stalled"])
         self.attempt = Attempt(
-            self.regression.regression,
+            regression,
             support=support,
             values=values,
             fit=Fit(scores, free, residual, loss),
@@ -140,7 +145,7 @@ class PathFit:
             working=working,
             **told,
         )
-        self.regression.regression.correlations.restore(arrays)
+        regression.correlations.restore(arrays)
 
 
 class PathSolver:
@@ -270,6 +275,13 @@ class PathSolver:
             fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
 
 
+def require_ascending(*sets: np.ndarray, below: int) -> None:
+    """Raise ValueError unless these are sets of columns of which there are so many: kernels index with them."""
+    for columns in sets:
+        if columns.size and (columns[0] < 0 or columns[-1] >= below or (columns[1:] <= columns[:-1]).any()):
+            raise ValueError("columns that do not ascend, or that there are not")
+
+
 def found_model(regression: SparseRegression, solution: Solution) -> Found:
     """Of a solution, for the columns as they are."""
     terms = regression.terms(solution)
@@ -294,6 +306,8 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
 def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
     """What `path_arrays` was given."""
     offsets = arrays["offsets"].tolist()
+    if arrays["columns"].min(initial=0) < 0:
+        raise ValueError("a column below 0")
     rows = zip(*(arrays[name].tolist() for name in ("lambdas", "intercepts", "objectives", "gaps")), strict=True)
     return [
         Found(level, intercept, arrays["columns"][begin:end].copy(), arrays["coefficients"][begin:end].copy(), *told)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from blocks.design.row_files import draw_folds, read_rows, read_weights
 from blocks.design.row_shards import RowShard
 from blocks.errors import RequestError
 from blocks.files import checksum
+from blocks.schemas import Count
 from ooc.program import LocalState
 from ooc.ring.ring import Ring
 from samplers.regression.design_features import DesignFeatures, design_moments
@@ -36,6 +37,10 @@ class RowFile(NamedTuple):
     checksum: str
 
 
+# {"lambda": L}, or {"ratio": R, "number": N}: the last is R of the largest, which is the first of several.
+Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count}, total=False)
+
+
 def row_file(path: Path) -> RowFile:
     """Raises RequestError if it is not there."""
     if not path.is_file():
@@ -46,23 +51,23 @@ def row_file(path: Path) -> RowFile:
 class RegressionProgram:
     """A regression of y of a design, for the values of lambda of a path.
 
-    loss: "squared" or "logistic". levels: {"lambda": L}, or {"ratio": R, "number": N}: the last is R of the largest,
-    which is the first of several. share, intercept, standardize: see `SparseRegression`. unpenalized: numbers of
-    columns. weights and rows: a `RowFile`, or None for rows that all weigh 1. folds: of a cross-validation, or 0.
+    loss: "squared" or "logistic". levels: see `Levels`. share, intercept, standardize: see `SparseRegression`.
+    unpenalized: numbers of columns. weights and rows: a `RowFile`, or None for rows that all weigh 1. folds: of a
+    cross-validation, or 0.
     """
 
     def __init__(
         self,
         design: Design,
         loss: str,
-        levels: dict[str, Any],
+        levels: Levels,
         tolerance: float,
         share: float,
         intercept: bool,
         standardize: bool,
         unpenalized: Sequence[int],
-        weights: Sequence[str] | None,
-        rows: Sequence[str] | None,
+        weights: RowFile | None,
+        rows: RowFile | None,
         folds: int,
         seed: int,
     ) -> None:

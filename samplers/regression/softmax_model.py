@@ -6,45 +6,55 @@ softmax.npz  `weights` float32 (classes, columns), `intercepts` float32 and `lab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypedDict
 
 import numpy as np
 
-from blocks.errors import RequestError, WorkFailed
-from blocks.files import checksum, read_json, write_json
-from blocks.npz import write_npz
+from blocks.bounds import require
+from blocks.errors import WorkFailed
+from blocks.npz import read_npz, write_npz
 from blocks.samples.samples import Samples
+from blocks.schemas import Count, File
 from blocks.store import check_file
+from samplers.model_files import REMEDY, ModelFiles, ModelManifest, file_entry, write_manifest
 
-SCHEMA = 1
 KIND = "multi-class regression"
-MANIFEST = "model.json"
 
 
-class SoftmaxModel:
+class SoftmaxFiles(TypedDict):
+    """The file of a multi-class regression."""
+
+    weights: File
+
+
+class SoftmaxManifest(ModelManifest):
+    """Of a multi-class regression."""
+
+    loss: Literal["softmax", "squared", "hinge"]
+    columns: Count
+    files: SoftmaxFiles
+
+
+class SoftmaxModel(ModelFiles):
     """A regression opened for reading. Attributes: `loss`; `columns`, their number; `arrays` of softmax.npz;
     `manifest`."""
 
+    kind = KIND
+    holds = SoftmaxManifest
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
-        if self.manifest["kind"] != KIND:
-            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {KIND} is needed here")
+        super().__init__(path)
         self.loss: str = self.manifest["loss"]
         self.columns: int = self.manifest["columns"]
-        entry = self.manifest["files"]["weights"]
-        file = path / entry["file"]
-        if not file.exists() or file.stat().st_size != entry["bytes"]:
-            raise WorkFailed(f"damaged: {file} is missing or cut short", "Write the model again with `ooc resume`.")
-        with np.load(file, allow_pickle=False) as arrays:
-            self.arrays: dict[str, np.ndarray] = dict(arrays)
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the model's files, compared with their checksums."""
-        for entry in self.manifest["files"].values():
-            if problem := check_file(self.path / entry["file"], entry):
-                yield problem
+        file = path / self.manifest["files"]["weights"]["file"]
+        if problem := check_file(file, self.manifest["files"]["weights"]):
+            raise WorkFailed(f"damaged: {problem}", REMEDY)
+        self.arrays = read_npz(file, {"weights": "float32", "intercepts": "float32", "labels": "float64"})
+        classes = self.arrays["labels"].size
+        shapes = {"weights": (classes, self.columns), "intercepts": (classes,), "labels": (classes,)}
+        for name, shape in shapes.items():
+            require(self.arrays[name].shape == shape, file, f"its {name} are not {shape}")
 
 
 def write_softmax(
@@ -53,6 +63,5 @@ def write_softmax(
     """Write a model into an empty directory."""
     path = directory / "softmax.npz"
     write_npz(path, {"weights": weights, "intercepts": intercepts, "labels": labels})
-    files = {"weights": {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}}
-    told = {"schema": SCHEMA, "kind": KIND, "dataset": samples.whole_identity, "loss": loss, "columns": samples.columns}
-    write_json(directory / MANIFEST, {**told, "files": files})
+    files = {"weights": file_entry(path)}
+    write_manifest(directory, KIND, samples.whole_identity, files, loss=loss, columns=samples.columns)

@@ -264,4 +264,4 @@ def follow_path(
     if reason:
         told = f"stopped by {reason} after {path.done}; everything is saved"
         raise Interrupted(told, go_on)
-    return run.metrics()[-1] | path.choice()
+    return run.last_metrics() | path.choice()

@@ -106,7 +106,7 @@ def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quie
     """Documents that hold both words of each pair of top words: int64 (K, T*(T-1)/2), as `count_pairs` lays it out."""
     topics, top = words.shape
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
-    task = Task(str(dataset.path), words)
+    task = Task(str(dataset.opened_at), words)
     parts = token_parts(dataset)
     answers = deal("samplers.topics.coherence:attach", task, parts, workers, title="pairs of top words", quiet=quiet)
     for _, (where, found) in answers:

@@ -113,7 +113,7 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
-    task = Task(str(model.path), str(dataset.path), "evaluate", seed)
+    task = Task(str(model.path), str(dataset.opened_at), "evaluate", seed)
     answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
@@ -141,7 +141,7 @@ def left_to_right(
             f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
             "Its time grows with the square of its length: give fewer --particles, or leave long documents out.",
         )
-    task = Task(str(model.path), str(dataset.path), "left-to-right", seed, particles=particles)
+    task = Task(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
     answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
     likelihood = math.fsum(answer for _, answer in answers)
@@ -168,7 +168,7 @@ def infer(
     """
     check_vocabulary(model, dataset)
     outputs = allocate_mixtures(directory, dataset.documents, model.topics, top)
-    task = Task(str(model.path), str(dataset.path), "infer", outputs=outputs)
+    task = Task(str(model.path), str(dataset.opened_at), "infer", outputs=outputs)
     for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer", quiet=quiet):
         pass
     return mapped(outputs, dataset.documents)

@@ -18,31 +18,39 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
-from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.arrays import Float64, Int64, Pieces, write_arrays
+from blocks.bounds import require, require_below, require_offsets
 from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.writer import write_lines
-from blocks.errors import RequestError, WorkFailed
-from blocks.files import checksum, publish, read_json, write_json
-from blocks.store import check_file, read_lines
+from blocks.files import publish
+from blocks.schemas import ArrayFile, Count, File
+from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 from samplers.spool import RowsInOrder, Spool
 
-SCHEMA = 1
-MANIFEST = "model.json"
 KIND = "topic model"
 
 
 class Rows(NamedTuple):
     """Sparse rows of counts of topics."""
 
-    offsets: np.ndarray  # int64 (n+1,), where each row begins
-    topics: np.ndarray  # uint8, uint16 or uint32, ascending inside a row
-    counts: np.ndarray  # uint32, or float32
+    offsets: Int64  # (n+1,), where each row begins
+    topics: Annotated[np.ndarray, "uint8", "uint16", "uint32"]  # ascending inside a row
+    counts: Annotated[np.ndarray, "uint32", "float32"]
+
+
+class Topics(NamedTuple):
+    """What is known of each topic as a whole."""
+
+    alpha: Float64  # (K,)
+    topic_counts: Annotated[np.ndarray, "int64", "float64"]  # (K,)
 
 
 class TopicModel:
@@ -136,45 +144,63 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-class Model(TopicModel):
+TopicFiles = TypedDict(
+    "TopicFiles",
+    {"topics": ArrayFile, "words": ArrayFile, "documents": ArrayFile, "vocabulary.txt": File},
+)
+
+
+class TopicManifest(ModelManifest):
+    """Of a topic model."""
+
+    topics: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    beta: Annotated[float, Meta(gt=0)]
+    averaged: list[Count]
+    files: TopicFiles
+
+
+class Model(ModelFiles, TopicModel):
     """A trained model opened for reading; its arrays are mapped.
 
     `averaged`: the iterations whose states were averaged; none for the model of one state.
     """
 
+    kind = KIND
+    holds = TopicManifest
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = read_json(path / MANIFEST, what="a trained model", schema=SCHEMA)
-        if self.manifest["kind"] != KIND:
-            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a topic model is needed here")
+        super().__init__(path)
         self.beta: float = self.manifest["beta"]
         self.dataset: str = self.manifest["dataset"]
         self.averaged: list[int] = self.manifest["averaged"]
         self.states = max(len(self.averaged), 1)
-        arrays = self._map("topics")
-        self.alpha, self.topic_counts = arrays["alpha"], arrays["topic_counts"]
-        self.words = Rows(**self._map("words"))
-        self.documents = Rows(**self._map("documents"))
+        topics = Topics(**self.map("topics", Topics))
+        sizes = {array.size for array in topics}
+        require(
+            sizes == {self.manifest["topics"]}, path / "topics.h5", f"{sizes} topics, and {self.manifest['topics']}"
+        )
+        self.alpha, self.topic_counts = topics
+        self.words = self._checked("words", Rows(**self.map("words", Rows)))
+        self._mapped_documents = Rows(**self.map("documents", Rows))
 
-    def _map(self, name: str) -> dict[str, np.ndarray]:
-        entry = self.manifest["files"][name]
-        path = self.path / entry["file"]
-        if not path.exists() or path.stat().st_size != entry["bytes"]:
-            raise WorkFailed(f"damaged: {path} is missing or cut short", "Write the model again with `ooc resume`.")
-        return map_arrays(path, entry["arrays"])
+    @cached_property
+    def documents(self) -> Rows:  # type: ignore[override]  # of many documents: looked through where they are needed
+        return self._checked("documents", self._mapped_documents)
+
+    def _checked(self, name: str, rows: Rows) -> Rows:
+        path = self.path / self.manifest["files"][name]["file"]
+        require_offsets(path, "offsets", rows.offsets, rows.offsets.size - 1, rows.topics.size)
+        require(rows.counts.size == rows.topics.size, path, f"{rows.counts.size} counts of {rows.topics.size} topics")
+        require_below(path, "topics", rows.topics, self.topics)
+        return rows
 
     def vocabulary(self) -> list[str]:
-        return read_lines(self.path / "vocabulary.txt")
+        words = self.lines("vocabulary.txt", self.vocabulary_size)
+        assert words is not None  # the schema wants it
+        return words
 
     def document_names(self) -> list[str] | None:
-        path = self.path / "documents.txt"
-        return read_lines(path) if path.exists() else None
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong with the model's files, compared with their checksums."""
-        for entry in self.manifest["files"].values():
-            if problem := check_file(self.path / entry["file"], entry):
-                yield problem
+        return self.lines("documents.txt", self.documents.offsets.size - 1)
 
 
 def write_model(
@@ -238,10 +264,8 @@ def _write_manifest(
     directory: Path, files: dict[str, Any], dataset: str, topics: int, beta: float, averaged: Sequence[int]
 ) -> None:
     """Write the manifest over files that are there, and the texts."""
-    for path in sorted(directory.glob("*.txt")):
-        files[path.name] = {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}
-    manifest = {"schema": SCHEMA, "kind": KIND, "dataset": dataset, "topics": topics, "beta": beta}
-    write_json(directory / MANIFEST, {**manifest, "averaged": list(averaged), "files": files})
+    files |= {path.name: file_entry(path) for path in sorted(directory.glob("*.txt"))}
+    write_manifest(directory, KIND, dataset, files, topics=topics, beta=beta, averaged=list(averaged))
 
 
 def _write_rows(

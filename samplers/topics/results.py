@@ -10,6 +10,7 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.npz import write_npz
 from blocks.verify import Report
+from ooc.previous import MODEL, PREVIOUS
 from ooc.run import Run
 from ooc.status import run_problems
 from samplers.factorization.model import Factorization
@@ -36,8 +37,9 @@ def verify_run(run: Run) -> Report:
     problems = list(run_problems(run))
     remedies = ["`ooc resume` goes on from the newest generation that is whole, if there is one."] if problems else []
     files = [file for file in run.path.rglob("*") if file.is_file()]
-    if (run.path / "model").exists():
-        of_model = list(open_any_model(run.path / "model").problems())
+    models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
+    for model in models:
+        of_model = list(open_any_model(model).problems())
         problems += of_model
         remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
     return Report(len(files), sum(file.stat().st_size for file in files), problems, remedies)

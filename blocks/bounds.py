@@ -1,0 +1,61 @@
+"""Whether the numbers in files that kernels index with stay inside the arrays that they index.
+
+A kernel does not look: a number that is out of range reads or writes memory that is not its own. A checksum is no help
+where who wrote the file meant harm, so each file is looked through when it is first mapped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from blocks.errors import WorkFailed
+from blocks.files import REMEDY
+
+_RUNS = 1 << 16  # looked at in one go: they stay in the cache
+
+
+def require(holds: bool | np.bool_, path: Path, what: str) -> None:
+    """Raise WorkFailed, which says what is wrong with a file, unless that holds."""
+    if not holds:
+        raise WorkFailed(f"{path} is damaged: {what}", REMEDY)
+
+
+def require_offsets(path: Path, name: str, offsets: np.ndarray, items: int, entries: int) -> None:
+    """offsets: int64, where each of so many items begins among so many entries, and their number."""
+    require(offsets.size == items + 1, path, f"{offsets.size} {name} for {items} items")
+    ascending = offsets[0] == 0 and offsets[-1] == entries and (offsets[1:] >= offsets[:-1]).all()
+    require(ascending, path, f"its {name} do not ascend from 0 to {entries}")
+
+
+def require_below(path: Path, name: str, numbers: np.ndarray, count: int) -> None:
+    """numbers: unsigned, of things of which there are so many."""
+    most = int(numbers.max(initial=0)) if numbers.size else -1
+    require(most < count, path, f"the largest of its {name} is {most}, and there are {count}")
+
+
+def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np.ndarray, cells: np.ndarray) -> None:
+    """Runs of tokens, one for each block, start and length, uint32 (R,), that have to lie in cells.
+
+    cells: int64 (B, 2), where the tokens of a slice begin and end in the word-major order of each block.
+    """
+    require(blocks.size == starts.size == lengths.size, path, "its runs have no block, start and length each")
+    require_below(path, "blocks", blocks, len(cells))
+    for first in range(0, blocks.size, _RUNS):
+        some = slice(first, first + _RUNS)
+        begin, end = cells[blocks[some]].T
+        from_ = starts[some].astype(np.int64)
+        inside = (from_ >= begin) & (from_ + lengths[some] <= end)
+        require(inside.all(), path, "a run of tokens is outside of its cell")
+
+
+def require_cells(path: Path, cells: np.ndarray, blocks: int, slices: int, samples: int) -> None:
+    """cells: int64 (blocks * slices,), samples of each cell of a grid."""
+    require(cells.size == blocks * slices, path, f"it has {cells.size} cells for {blocks} blocks and {slices} slices")
+    require(int(cells.min(initial=0)) >= 0 and _sum(cells) == samples, path, f"its cells do not sum to {samples}")
+
+
+def _sum(numbers: np.ndarray) -> int:
+    """The sum of int64 that may overflow."""
+    return int(numbers.sum()) if numbers.size * float(np.abs(numbers).max(initial=0)) < 2.0**62 else -1

@@ -1,0 +1,145 @@
+"""Generations of a dataset that were appended to: which runs began on which, and what is kept for them.
+
+    runs/ID.json      a run that was begun on the dataset: where it is, and the identity of the dataset at that time
+    manifest-3.json   the manifest of generation 3 from before an append, for as long as a run refers to it
+
+Blocks are the same in later generations; of everything derived each has its own files. A run goes on with what it was
+begun on: it opens `manifest-3.json` in place of the dataset.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from blocks.errors import OocError
+from blocks.files import Removed, publish, read_json, remove, write_json
+from blocks.schemas import NO_NUL, Kind, Manifest
+from blocks.store import MANIFEST, NEWEST, SCHEMA, manifest_of
+
+RUNS = "runs"
+APPENDABLE = "corpus"  # the kind of dataset
+_CONFIG = "config.json"  # of a run
+
+
+class Reference(TypedDict):
+    """In runs/ID.json."""
+
+    run: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
+    identity: str
+
+
+class _Config(TypedDict):
+    """What is asked of a run."""
+
+    id: NotRequired[str]
+    state_removed: bool
+
+
+def refer(root: Path, identity: str, run: Path, name: str) -> None:
+    """Note in a dataset that a run, which goes by a name of its own, was begun on it.
+
+    Nothing is done where the dataset cannot be written to: nobody appends to it there.
+    """
+    file = root / RUNS / f"{name}.json"
+    with suppress(OSError, OocError):
+        if read_json(manifest_of(root), what="a dataset", schema=NEWEST, holds=Kind)["kind"] != APPENDABLE:
+            return
+        told = {"schema": SCHEMA, "run": str(run.resolve()), "identity": identity}
+        if not file.exists() or _read(file) != told:
+            file.parent.mkdir(exist_ok=True)
+            write_json(file, told)
+
+
+def generation_of(path: Path, identity: str) -> Path:
+    """What to open for the generation of a dataset that has an identity: the dataset itself, if none is kept."""
+    with suppress(OocError):
+        if _identity(path) == identity:
+            return path
+    for manifest in sorted(path.glob("manifest-*.json")):
+        with suppress(OocError):
+            if _identity(manifest) == identity:
+                return manifest
+    return path
+
+
+def keep_referred(root: Path) -> None:
+    """Before an append, whose lock is held: keep the manifest of the present generation if a run refers to it."""
+    dataset = read_json(root / MANIFEST, what="a dataset", schema=SCHEMA, holds=Manifest)
+    if dataset["identity"] in {reference["identity"] for reference in _references(root).values()}:
+        kept = root / f"manifest-{dataset['generation']}.json"
+        if not kept.exists():
+            with publish(kept) as beside:
+                shutil.copyfile(root / MANIFEST, beside)
+
+
+def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
+    """Delete the manifests of generations that no run refers to, and references of runs that need none.
+
+    gone: also of runs that are not where they were, and may have been moved.
+    """
+    if any(problems(root)):  # which generation was meant there is no telling: all are kept
+        return []
+    references = _references(root)
+    outdated = [file for file, reference in references.items() if not _is_needed(file, reference, gone=gone)]
+    needed = {reference["identity"] for file, reference in references.items() if file not in outdated}
+    manifests = [file for file in root.glob("manifest-*.json") if _identity_or_none(file) not in needed]
+    return [remove(file) for file in (*outdated, *manifests)]
+
+
+def problems(root: Path) -> Iterator[str]:
+    """References of runs that are damaged."""
+    for file in sorted((root / RUNS).glob("*.json")):
+        try:
+            _read(file)
+        except OocError as error:
+            yield error.what
+
+
+def kept_files(root: Path) -> set[Path]:
+    """The files of generations that are kept, and their manifests."""
+    files = set()
+    for manifest in root.glob("manifest-*.json"):
+        content = read_json(manifest, what="a dataset", schema=SCHEMA, holds=Manifest)
+        entries = [content["index"], *content["texts"].values(), *content["blocks"], *content["slices"]]
+        files |= {manifest, *(root / entry["file"] for entry in entries)}
+    return files
+
+
+def _references(root: Path) -> dict[Path, dict[str, Any]]:
+    found = {}
+    for file in sorted((root / RUNS).glob("*.json")):
+        with suppress(OocError):  # of one that is damaged there is no telling
+            found[file] = _read(file)
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return read_json(file, what="a reference of a run", schema=SCHEMA, holds=Reference)
+
+
+def _is_needed(file: Path, reference: dict[str, Any], *, gone: bool) -> bool:
+    run = Path(reference["run"])
+    if not (run / _CONFIG).exists():
+        return not gone
+    try:
+        config = read_json(run / _CONFIG, what="a run", schema=SCHEMA, holds=_Config)
+    except OocError:
+        return True
+    return config.get("id") == file.stem and not config["state_removed"]
+
+
+def _identity(path: Path) -> str:
+    content = read_json(manifest_of(path), what="a dataset", schema=NEWEST, holds=Kind)
+    return str(content.get("identity"))
+
+
+def _identity_or_none(path: Path) -> str | None:
+    with suppress(OocError):
+        return _identity(path)
+    return None

@@ -1,0 +1,78 @@
+"""What JSON files have to hold, in terms of which each kind of dataset, run and model says what its own has to.
+
+`blocks.files.read_json` compares: what a file says is used only if it fits.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+NO_NUL = r"^[^\0]*\Z"  # of paths
+Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+
+
+class File(TypedDict):
+    """A file of a dataset or a model."""
+
+    file: str
+    bytes: Count
+    checksum: str
+
+
+class ArrayFile(File):
+    """One of named arrays: where each lies, as `blocks.arrays.Where`."""
+
+    arrays: dict[str, tuple[Count, str, Count]]
+
+
+class Kind(TypedDict):
+    """What says which schema is the right one."""
+
+    kind: str
+
+
+class Input(TypedDict):
+    """What a dataset was made of."""
+
+    name: str
+
+
+class Dropped(TypedDict):
+    """What was left out of a corpus for one reason."""
+
+    words: NotRequired[Count]
+    tokens: Count
+
+
+class Made(TypedDict, total=False):
+    """How a dataset was made, as far as it is told; those of arrays have little of it."""
+
+    ooc: str
+    kind: str
+    options: dict[str, Any]
+    inputs: list[Input]
+    dropped: dict[str, Dropped]
+    skipped: Count
+    first_skipped: str | None
+    duplicates: Count
+    unknown: Count
+    appended: list[dict[str, Any]]
+
+
+class Manifest(Kind):
+    """What those of all datasets have."""
+
+    generation: Count
+    identity: str
+    made: Made
+    index: ArrayFile
+
+
+class Shard(TypedDict):
+    """What the manifest of a shard says of it, but for its whole."""
+
+    number: Count
+    shards: Annotated[int, Meta(ge=1, lt=1 << 20)]
+    index: ArrayFile

@@ -1,0 +1,57 @@
+"""What began a run: its command with all options, as a file that `--config` of another takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from blocks.files import publish
+
+OPTIONS = "options.toml"
+_SEAL = "# checksum of the lines below: "
+_UNSEALED = b"# ooc "  # how files of earlier versions begin, which have none
+
+_begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
+
+
+@contextmanager
+def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """New runs note meanwhile which command began them, with all its options that have a value."""
+    lines = [f"{name} = {_toml(value)}\n" for name, value in options.items() if value not in (None, [])]
+    token = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}")
+    try:
+        yield
+    finally:
+        _begun_by.reset(token)
+
+
+def _toml(value: Any) -> str:
+    """A flag, a number, text, a path, or several of them."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, (bool, str)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, (int, float)) else json.dumps(str(value.absolute()), ensure_ascii=False)
+
+
+def note_beginning(directory: Path) -> None:
+    """Write what began a run, if a command did, into the directory of the run."""
+    if text := _begun_by.get():
+        with publish(directory / OPTIONS) as beside:
+            beside.write_text(f"{_SEAL}{xxhash.xxh3_64_hexdigest(text.encode())}\n{text}", encoding="utf-8")
+
+
+def beginning_problem(directory: Path) -> str | None:
+    """What is wrong with the options that a run was begun with, or None; those of earlier versions have no checksum."""
+    path = directory / OPTIONS
+    first, _, text = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
+    if first.startswith(_UNSEALED) or not path.exists():
+        return None
+    sealed = first == f"{_SEAL}{xxhash.xxh3_64_hexdigest(text)}".encode()
+    return None if sealed else f"{path}: its checksum does not match"

@@ -1,0 +1,37 @@
+"""The file of several chains of one model: how many, how long, what they agree on, and the best of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
+
+from blocks.files import read_json, write_json
+from blocks.schemas import Count
+
+SCHEMA = 1
+CHAINS = "chains.json"  # in a directory of several runs of one model
+
+
+class Chains(TypedDict):
+    """What it holds."""
+
+    chains: Annotated[int, Meta(ge=1, le=1 << 16)]
+    iterations: Count
+    r_hat: float | None
+    best: Annotated[str, Meta(pattern=r"^chain-[0-9]+\Z")] | None  # once all are done
+
+
+def is_chains(path: Path) -> bool:
+    return (path / CHAINS).exists()
+
+
+def read_chains(path: Path) -> dict[str, Any]:
+    """What chains.json holds."""
+    return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA, holds=Chains)
+
+
+def write_chains(path: Path, chains: int, iterations: int, **found: Any) -> None:
+    config = {"schema": SCHEMA, "chains": chains, "iterations": iterations, "r_hat": None, "best": None}
+    write_json(path / CHAINS, config | found)

@@ -1,0 +1,30 @@
+"""The lines of metrics.jsonl: a JSON object for each iteration, with a checksum of what it says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import xxhash
+
+CHECKSUM = "checksum"  # XXH3-64 of the line without it, as hex; earlier versions wrote none
+
+
+def metrics_line(values: dict[str, Any]) -> str:
+    """The line of an iteration, with its end."""
+    return json.dumps({**values, CHECKSUM: _checksum(values)}) + "\n"
+
+
+def values_of(line: bytes) -> dict[str, Any] | None:
+    """What a line says; None if it is damaged."""
+    try:
+        values = json.loads(line)
+        noted = values.pop(CHECKSUM, None)
+        sound = isinstance(values["iteration"], int) and noted in (None, _checksum(values))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return values if sound else None
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(values).encode())

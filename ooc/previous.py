@@ -1,0 +1,41 @@
+"""The model of the run that a new one replaces: it counts until the new one has its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from blocks.errors import OocError
+from blocks.files import remove
+from ooc.chains import is_chains, read_chains
+
+MODEL = "model"
+PREVIOUS = "previous"  # directory of that model, in the run
+
+
+def keep_model(old: Path, new: Path) -> None:
+    """Give a new run, in a directory that is still filled, the model of an old one, or of its best chain, if any.
+
+    The files are linked, or copied where they cannot be.
+    """
+    places = [old / MODEL, old / PREVIOUS]
+    if is_chains(old):
+        with suppress(OocError):  # what is damaged has no best
+            places.insert(0, old / (read_chains(old)["best"] or "") / MODEL)
+    if models := [place for place in places if place.is_dir() and not place.is_symlink()]:
+        shutil.copytree(models[0], new / PREVIOUS, symlinks=True, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(source, target, follow_symlinks=False)
+
+
+def drop_previous(run: Path) -> None:
+    """Delete the model that a run has had from before."""
+    if (run / PREVIOUS).is_dir():
+        remove(run / PREVIOUS)

@@ -1,0 +1,71 @@
+"""The directory of a trained model, of whatever kind: a manifest over files of arrays and of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from blocks.arrays import open_arrays
+from blocks.errors import RequestError
+from blocks.files import checksum, read_json, require_fit, write_json
+from blocks.schemas import Kind
+from blocks.store import check_file, read_lines
+
+SCHEMA = 1
+MANIFEST = "model.json"
+REMEDY = "Write the model again with `ooc resume`."
+
+
+class ModelManifest(Kind):
+    """What those of all models have."""
+
+    dataset: str
+
+
+class ModelFiles:
+    """A model opened for reading; subclasses say what it holds. Attributes: `path`, `manifest`."""
+
+    kind: ClassVar[str]
+    holds: ClassVar[Any] = ModelManifest
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_manifest(path)
+        if self.manifest["kind"] != self.kind:
+            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
+        require_fit(path / MANIFEST, self.manifest, self.holds)
+
+    def map(self, name: str, holds: Any) -> dict[str, np.ndarray]:
+        """Map the arrays of a file, given its name in the manifest; holds, raises: see `open_arrays`."""
+        entry = self.manifest["files"][name]
+        return open_arrays(self.path / entry["file"], entry, holds, remedy=REMEDY)
+
+    def lines(self, name: str, count: int) -> list[str] | None:
+        """The lines of a file, given its name in the manifest, see `read_lines`; None if there is no such file."""
+        if name not in self.manifest["files"]:
+            return None
+        return read_lines(self.path / self.manifest["files"][name]["file"], count)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the files, compared with their checksums."""
+        for entry in self.manifest["files"].values():
+            if problem := check_file(self.path / entry["file"], entry):
+                yield problem
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """That of a model of any kind; the class of its kind then looks at all of it."""
+    return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=Kind)
+
+
+def write_manifest(path: Path, kind: str, dataset: str, files: dict[str, Any], **told: Any) -> None:
+    """Publish the manifest over files that are there: the commit point."""
+    write_json(path / MANIFEST, {"schema": SCHEMA, "kind": kind, "dataset": dataset, **told, "files": files})
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """The entry of a file in the manifest of its directory."""
+    return {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}

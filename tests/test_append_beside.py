@@ -1,0 +1,101 @@
+"""Appending to a dataset, cleaning and verifying it, while a run is trained on it, and after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from corpora import tree
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+TRAIN = "train lda corpus {} --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 50 --iterations"
+APPEND = "ingest jsonl more.jsonl corpus --append"
+
+
+def write_texts(file: Path, *names: str) -> None:
+    words = ["apple", "pear", "plum", "fruit", "goal", "team", "ball", "match"]
+    lines = [
+        {"id": name, "text": " ".join(words[(place * 3 + k) % 8] for k in range(12))}
+        for place, name in enumerate(names)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def place(tmp_path: Path, ooc: Ooc) -> Path:
+    write_texts(tmp_path / "texts.jsonl", *(f"first{number}" for number in range(40)))
+    write_texts(tmp_path / "more.jsonl", *(f"second{number}" for number in range(30)))
+    assert ooc(*["ingest", "jsonl", "texts.jsonl", "corpus"]).returncode == 0
+    return tmp_path
+
+
+@contextmanager
+def training(place: Path, run: str, iterations: int) -> Iterator[subprocess.Popen[str]]:
+    """A training that has begun; it is waited for."""
+    command = [sys.executable, "-m", "cli", *TRAIN.format(run).split(), str(iterations), "--quiet"]
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        while not (place / run / "metrics.jsonl").exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.01)
+        yield process
+        message = process.communicate()[1]
+        assert process.returncode == 0, message
+
+
+def names(ooc: Ooc, run: str) -> set[str]:
+    found = json.loads(ooc("topics", run, "--documents", 99, "--json").stdout)
+    return {document["name"] for topic in found for document in topic["documents"]}
+
+
+def test_a_training_and_what_goes_on_from_it_have_the_generation_that_it_began_with(place: Path, ooc: Ooc) -> None:
+    assert ooc(*TRAIN.format("alone").split(), 600).returncode == 0
+    with training(place, "beside", 600):
+        for command in (APPEND, "verify corpus", "clean corpus", "info corpus"):
+            done = ooc(*command.split())
+            assert done.returncode == 0, done.stderr
+    assert tree(place / "beside" / "model") == tree(place / "alone" / "model")
+    assert ooc("verify", "beside").returncode == 0
+    assert ooc("resume", "beside", "--iterations", 610).returncode == 0
+    assert {name[:5] for name in names(ooc, "beside")} == {"first"}
+    assert ooc(*TRAIN.format("new").split(), 5).returncode == 0
+    assert {name[:5] for name in names(ooc, "new")} == {"first", "secon"}
+
+
+def test_a_generation_is_deleted_once_no_run_needs_it(place: Path, ooc: Ooc) -> None:
+    """A run that was moved needs it still, for all that an append can tell; one that is replaced does not."""
+    corpus = place / "corpus"
+    assert ooc(*TRAIN.format("run").split(), 5).returncode == 0
+    assert ooc(*APPEND.split()).returncode == 0
+    assert (corpus / "manifest-0.json").exists() and (corpus / "documents.txt").exists()
+    (place / "run").rename(place / "moved")
+    write_texts(place / "more.jsonl", *(f"third{number}" for number in range(9)))
+    assert ooc(*APPEND.split()).returncode == 0
+    done = ooc("resume", "moved", "--iterations", 6)
+    assert done.returncode == 0, done.stderr
+    assert ooc("clean", "corpus").returncode == 0
+    assert (corpus / "manifest-0.json").exists()
+    assert not (corpus / "documents-1.txt").exists()
+    assert ooc(*TRAIN.format("moved").split(), 5, "--overwrite").returncode == 0
+    assert ooc("clean", "corpus").returncode == 0
+    assert not (corpus / "manifest-0.json").exists() and not (corpus / "documents.txt").exists()
+    assert ooc("verify", "corpus").returncode == 0
+    assert ooc("resume", "moved", "--iterations", 6).returncode == 0
+
+
+def test_a_generation_without_a_run_is_not_kept(place: Path, ooc: Ooc) -> None:
+    assert ooc(*APPEND.split()).returncode == 0
+    assert sorted(path.name for path in (place / "corpus").iterdir()) == [
+        "blocks",
+        "documents-1.txt",
+        "index-1.h5",
+        "manifest.json",
+        "slices-1",
+        "vocabulary.txt",
+    ]
