@@ -66,14 +66,17 @@ def verify(
     from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards
     from ooc.chains import CHAINS
+    from ooc.progress import started
     from ooc.run import CONFIG, Run
-    from samplers.topics.results import verify_chains, verify_run
+    from samplers.verification import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():
         raise RequestError(f"--repair: {path} is not a dataset", "`ooc resume` writes the model of a run again.")
     if (path / CHAINS).exists():
         report = verify_chains(path)
     elif (path / CONFIG).exists():
+        if started(path):
+            print(f"{path} is being trained; what it has committed is verified", file=sys.stderr)
         report = verify_run(Run(path))
     elif shard_paths(path):
         report = verify_shards(path, bar=progress_bar)

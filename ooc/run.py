@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -229,6 +230,14 @@ class Run:
             path = self.path / name
             with disk_errors(path), path.open("ab") as file:
                 os.fsync(file.fileno())
+
+
+def file_sizes(path: Path) -> Iterator[int]:
+    """Bytes of each file below a directory; a training deletes some at any time."""
+    for file in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            if stat.S_ISREG((found := file.lstat()).st_mode):
+                yield found.st_size
 
 
 def dataset_entry(dataset: Store) -> dict[str, str]:

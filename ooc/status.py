@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from blocks.errors import OocError
 from blocks.kinds import open_any
+from blocks.store import Store
 from ooc.beginning import beginning_problem
-from ooc.run import METRICS, Run
-from ooc.state import Generations, committed_local_state, layout_of
+from ooc.run import METRICS, Run, file_sizes
+from ooc.state import Generations, committed, committed_local_state, layout_of
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def describe_run(run: Run) -> dict[str, Any]:
         "iterations": {"planned": run.config["iterations"], "done": metrics[-1]["iteration"] if metrics else 0},
         "finished": (run.path / "model").exists(),
         "state_removed": state_removed,
-        "bytes": sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file()),
+        "bytes": sum(chain.from_iterable(map(file_sizes, places))),
         "last": metrics[-1] if metrics else {},
     }
 
@@ -56,10 +59,21 @@ def run_problems(run: Run) -> Iterator[str]:
         return
     try:
         dataset, state = run.dataset(open_any), run.scratch / "state"
-        local = committed_local_state(state)
-        if local is None:
-            yield f"{run.path}: nothing was committed yet"
-        else:
-            yield from Generations(state, dataset, layout_of(dataset, local)).problems()
+        yield from _state_problems(run.path, state, dataset)
     except OocError as error:
         yield error.what
+
+
+def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
+    """Those of what was committed; a training may replace that at any time, then its successor counts."""
+    found, entries = [f"{run}: nothing was committed yet"], None
+    while (newest := committed(state)) != entries:
+        entries = newest
+        try:
+            if local := committed_local_state(state):
+                found = list(Generations(state, dataset, layout_of(dataset, local)).problems())
+        except OocError as error:
+            found = [error.what]
+        if not found:
+            break
+    return found

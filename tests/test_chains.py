@@ -17,7 +17,7 @@ from ooc.run import Run
 from samplers.lda import training
 from samplers.lda.chains import split_r_hat
 from samplers.models import open_model
-from samplers.topics.results import verify_chains
+from samplers.verification import verify_chains
 
 OPTIONS = {"topics": 5, "workers": 1, "quiet": True, "seed": 4, "evaluate_every": 2}
 ITERATIONS, CHAINS = 16, 2

@@ -9,40 +9,10 @@ import numpy as np
 
 from blocks.compiled import kernel
 from blocks.npz import write_npz
-from blocks.verify import Report
-from ooc.previous import MODEL, PREVIOUS
-from ooc.run import Run
-from ooc.status import run_problems
 from samplers.factorization.model import Factorization
-from samplers.lda.chains import chain_paths
-from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.model import Rows, TopicModel
-
-
-def verify_chains(path: Path) -> Report:
-    """Verify the run of each chain."""
-    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
-    return Report(
-        sum(report.files for report in reports),
-        sum(report.bytes for report in reports),
-        [problem for report in reports for problem in report.problems],
-        [remedy for report in reports for remedy in report.remedies],
-    )
-
-
-def verify_run(run: Run) -> Report:
-    """Read the generations of a run and its model again. Writes nothing."""
-    problems = list(run_problems(run))
-    remedies = ["`ooc resume` goes on from the newest generation that is whole, if there is one."] if problems else []
-    files = [file for file in run.path.rglob("*") if file.is_file()]
-    models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
-    for model in models:
-        of_model = list(open_any_model(model).problems())
-        problems += of_model
-        remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
-    return Report(len(files), sum(file.stat().st_size for file in files), problems, remedies)
 
 
 @kernel

@@ -1,0 +1,36 @@
+"""Whether runs are what was written: their state, their metrics, and their models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from blocks.verify import Report
+from ooc.previous import MODEL, PREVIOUS
+from ooc.run import Run, file_sizes
+from ooc.status import run_problems
+from samplers.lda.chains import chain_paths
+from samplers.models import open_any_model
+
+
+def verify_chains(path: Path) -> Report:
+    """Verify the run of each chain."""
+    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
+    return Report(
+        sum(report.files for report in reports),
+        sum(report.bytes for report in reports),
+        [problem for report in reports for problem in report.problems],
+        [remedy for report in reports for remedy in report.remedies],
+    )
+
+
+def verify_run(run: Run) -> Report:
+    """Read the generations of a run and its model again. Writes nothing."""
+    problems = list(run_problems(run))
+    remedies = ["`ooc resume` goes on from the newest generation that is whole, if there is one."] if problems else []
+    models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
+    for model in models:
+        of_model = list(open_any_model(model).problems())
+        problems += of_model
+        remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
+    sizes = list(file_sizes(run.path))
+    return Report(len(sizes), sum(sizes), problems, remedies)
