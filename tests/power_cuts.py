@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import random
-import shutil
 import signal
 import struct
 import subprocess
@@ -24,7 +23,7 @@ from typing import NamedTuple
 from corpora import tree
 
 SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
-SIZE = 300_000_000
+SIZE = 100_000_000
 LDA = "--topics 3 --sampler two-phase --workers 1 --seed 7 --evaluate-every 40 --iterations 40"
 PREPARED = ["ingest jsonl texts.jsonl corpus", f"train lda corpus run {LDA}"]
 
@@ -64,6 +63,11 @@ def finished(place: Path, command: str) -> str:
     return "" if process.returncode == 0 else f"{command}: {process.returncode}: {message}"
 
 
+def copy(source: Path, target: Path) -> None:
+    """Without writing what is empty."""
+    subprocess.run(["cp", "--sparse=always", source, target], check=True)
+
+
 class Disk:
     """A file system in a file, and where it is mounted."""
 
@@ -77,6 +81,11 @@ class Disk:
     def mount(self) -> None:
         options = "loop,data=writeback,commit=600"  # nothing reaches the disk by itself
         subprocess.run(["mount", "-o", options, self.image, self.place], check=True)
+
+    def restore(self) -> None:
+        """Mount it as it was before the commands that are cut."""
+        copy(self.before, self.image)
+        self.mount()
 
     def unmount(self) -> None:
         subprocess.run(["umount", self.place], check=True)
@@ -128,8 +137,7 @@ def lost(disk: Disk, trial: Trial, code: int | None, expected: dict[str, bytes],
 
 def try_command(disk: Disk, name: str, cuts: int, draw: random.Random) -> list[str]:
     trial = TRIALS[name]
-    shutil.copyfile(disk.before, disk.image)
-    disk.mount()
+    disk.restore()
     old, began = content(disk.place / trial.made), time.monotonic()
     if problem := finished(disk.place, trial.command):
         raise RuntimeError(problem)
@@ -137,8 +145,7 @@ def try_command(disk: Disk, name: str, cuts: int, draw: random.Random) -> list[s
     disk.unmount()
     found = []
     for _ in range(cuts):
-        shutil.copyfile(disk.before, disk.image)
-        disk.mount()
+        disk.restore()
         delay = draw.uniform(0.2 * length, 1.2 * length)  # before that it has not begun
         code = cut_under(disk, trial, delay)
         if problem := lost(disk, trial, code, expected, old):
@@ -158,7 +165,7 @@ def main(directory: str, cuts: str, seed: str) -> None:
         if problem := finished(disk.place, command):
             raise RuntimeError(problem)
     disk.unmount()
-    shutil.copyfile(disk.image, disk.before)
+    copy(disk.image, disk.before)
     found = {name: try_command(disk, name, int(cuts), draw) for name in TRIALS}
     print(
         json.dumps(
