@@ -23,14 +23,14 @@ def require(holds: bool | np.bool_, path: Path, what: str) -> None:
 
 
 def require_offsets(path: Path, name: str, offsets: np.ndarray, items: int, entries: int) -> None:
-    """offsets: int64, where each of so many items begins among so many entries, and their number."""
-    require(offsets.size == items + 1, path, f"{offsets.size} {name} for {items} items")
+    """Raise WorkFailed unless offsets, int64 (items + 1,), ascend from 0 to the number of entries."""
+    require(offsets.size == items + 1 > 0, path, f"{offsets.size} {name} for {items} items")
     ascending = offsets[0] == 0 and offsets[-1] == entries and (offsets[1:] >= offsets[:-1]).all()
     require(ascending, path, f"its {name} do not ascend from 0 to {entries}")
 
 
 def require_below(path: Path, name: str, numbers: np.ndarray, count: int) -> None:
-    """numbers: unsigned, of things of which there are so many."""
+    """Raise WorkFailed unless all numbers, of an unsigned dtype, are below `count`."""
     most = int(numbers.max(initial=0)) if numbers.size else -1
     require(most < count, path, f"the largest of its {name} is {most}, and there are {count}")
 

@@ -42,13 +42,15 @@ class _Config(TypedDict):
 
 
 def refer(root: Path, identity: str, run: Path, name: str) -> None:
-    """Note in a dataset that a run, which goes by a name of its own, was begun on it.
+    """Note in a dataset that a run was begun on the generation of that identity. name: the run's id.
 
-    Nothing is done where the dataset cannot be written to: nobody appends to it there.
+    Nothing is done for other kinds of datasets, other generations than there are, or a dataset that cannot be written
+    to: nobody appends to these.
     """
     file = root / RUNS / f"{name}.json"
     with suppress(OSError, OocError):
-        if read_json(manifest_of(root), what="a dataset", schema=NEWEST, holds=Kind)["kind"] != APPENDABLE:
+        dataset = read_json(manifest_of(generation_of(root, identity)), what="a dataset", schema=NEWEST, holds=Kind)
+        if (dataset["kind"], dataset.get("identity")) != (APPENDABLE, identity) or file.parent.is_symlink():
             return
         told = {"schema": SCHEMA, "run": str(run.resolve()), "identity": identity}
         if not file.exists() or _read(file) != told:
@@ -88,13 +90,14 @@ def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
     references = _references(root)
     outdated = [file for file, reference in references.items() if not _is_needed(file, reference, gone=gone)]
     needed = {reference["identity"] for file, reference in references.items() if file not in outdated}
-    manifests = [file for file in root.glob("manifest-*.json") if _identity_or_none(file) not in needed]
+    kept = {None, *needed}  # of a manifest that is damaged there is no telling
+    manifests = [file for file in root.glob("manifest-*.json") if _identity_or_none(file) not in kept]
     return [remove(file) for file in (*outdated, *manifests)]
 
 
 def problems(root: Path) -> Iterator[str]:
     """References of runs that are damaged."""
-    for file in sorted((root / RUNS).glob("*.json")):
+    for file in _reference_files(root):
         try:
             _read(file)
         except OocError as error:
@@ -111,9 +114,14 @@ def kept_files(root: Path) -> set[Path]:
     return files
 
 
+def _reference_files(root: Path) -> list[Path]:
+    """None behind a symbolic link, which may lead anywhere."""
+    return [] if (root / RUNS).is_symlink() else sorted((root / RUNS).glob("*.json"))
+
+
 def _references(root: Path) -> dict[Path, dict[str, Any]]:
     found = {}
-    for file in sorted((root / RUNS).glob("*.json")):
+    for file in _reference_files(root):
         with suppress(OocError):  # of one that is damaged there is no telling
             found[file] = _read(file)
     return found

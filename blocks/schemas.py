@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta
 
 NO_NUL = r"^[^\0]*\Z"  # of paths
+RUN_ID = r"^[0-9a-f]{32}\Z"  # of a run; a file has it as its name
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
@@ -47,7 +48,7 @@ class Dropped(TypedDict):
 
 
 class Made(TypedDict, total=False):
-    """How a dataset was made, as far as it is told; those of arrays have little of it."""
+    """How a dataset was made. All fields are optional: a dataset made from arrays has only some of them."""
 
     ooc: str
     kind: str
@@ -62,7 +63,7 @@ class Made(TypedDict, total=False):
 
 
 class Manifest(Kind):
-    """What those of all datasets have."""
+    """The fields that the manifest of every dataset has."""
 
     generation: Count
     identity: str

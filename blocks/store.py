@@ -41,7 +41,7 @@ class Store:
     Attributes: `path`, `opened_at` (what to give for the same generation to be opened again), `manifest`,
     `block_count`, `slice_count`, `identity` (changes when any data changes), `samples` (how many there are to train
     on), `part_size` (of them, in the parts in which work is dealt and random streams are keyed); `shard` and `shards`,
-    its number among those of a whole and how many they are: 0 and 1 if it is none.
+    the number of this shard and how many shards the whole has: 0 and 1 for a dataset that is not split.
     """
 
     kind: ClassVar[str]
@@ -64,7 +64,7 @@ class Store:
         if self.manifest["kind"] != self.kind:
             raise RequestError(f"{self.path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
         require_fit(file, self.manifest, self.holds)
-        self._looked_through: set[str] = set()
+        self.looked_through: set[str] = set()  # files whose numbers are known to be in range, see `blocks.bounds`
         self.identity: str = self.manifest["identity"]
         self.block_count = len(self.manifest["blocks"])
         self.slice_count = len(self.manifest["slices"])
@@ -116,12 +116,6 @@ class Store:
         """Map the arrays of a file, given its entry; holds, streamed, raises: see `open_arrays`."""
         remedy = f"See what is left with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
-
-    def first_time(self, entry: dict[str, Any]) -> bool:
-        """Whether a file has not been looked through yet, by this process: see `blocks.bounds`."""
-        known = entry["file"] in self._looked_through
-        self._looked_through.add(entry["file"])
-        return not known
 
     @property
     def data_bytes(self) -> int:
@@ -176,7 +170,7 @@ def count_lines(path: Path) -> int:
 def read_lines(path: Path, count: int | None = None) -> list[str]:
     """The lines of a text file that `write_lines` wrote.
 
-    Raises WorkFailed if it is missing or damaged, or if there have to be so many lines and are not.
+    Raises WorkFailed if it is missing or damaged, or if it does not have `count` lines.
     """
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")  # as bytes: a carriage return may stand in a word
@@ -184,6 +178,8 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
         raise WorkFailed(f"{path} is missing", REMEDY) from None
     except UnicodeDecodeError as error:
         raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
-    if lines.pop() or (count is not None and len(lines) != count):
+    if lines.pop():
+        raise WorkFailed(f"{path} is damaged: its last line has no end", REMEDY)
+    if count is not None and len(lines) != count:
         raise WorkFailed(f"{path} is damaged: it has {len(lines)} lines, and should have {count}", REMEDY)
     return lines

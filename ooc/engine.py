@@ -206,13 +206,10 @@ class StaticEngine:
                 self._resident.load(self._generations)
             else:
                 self._generations.check()
-            self._restore()
+            with self._generations.restoring():
+                self._restore()
         except OocError as error:
             self._generations.fall_back(error)
-            self._resume()
-        except (KeyError, IndexError, ValueError) as error:
-            damage = WorkFailed(f"{self._generations.directory} is damaged: its arrays do not fit together ({error})")
-            self._generations.fall_back(damage)
             self._resume()
 
     def _restore(self) -> None:

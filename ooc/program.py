@@ -49,7 +49,7 @@ class Phase:
 
 
 class LocalState(NamedTuple):
-    """The numbers kept for each token. below: unsigned ones that all are; 0 for any."""
+    """The numbers kept for each token. below: if not 0, they are unsigned and less than this."""
 
     dtype: str
     width: int

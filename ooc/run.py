@@ -39,7 +39,7 @@ from blocks.files import (
     write_json,
 )
 from blocks.generations import generation_of, refer
-from blocks.schemas import NO_NUL, Count
+from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import Store
 from ooc.beginning import OPTIONS, note_beginning
 from ooc.chains import CHAINS
@@ -73,7 +73,7 @@ class Settings(TypedDict):
 class Config(TypedDict):
     """The configuration."""
 
-    id: NotRequired[str]
+    id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
     version: str
     program: str
     program_source: NotRequired[str | None]

@@ -18,7 +18,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -313,6 +313,16 @@ class Generations:
         if problem := check_file(self.directory / entry["file"], entry):
             raise WorkFailed(f"damaged: {problem}")
         return open_arrays(self.directory / entry["file"], entry, None)
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """What is raised by going on from arrays that do not fit together becomes WorkFailed."""
+        try:
+            yield
+        except OocError:
+            raise
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            raise WorkFailed(f"{self.directory} is damaged: its arrays do not fit together ({error})") from error
 
     def problems(self) -> Iterator[str]:
         """Read everything there is; yields what is damaged."""

@@ -102,3 +102,16 @@ def test_a_generation_without_a_run_is_not_kept(place: Path, ooc: Ooc) -> None:
         "slices-1",
         "vocabulary.txt",
     ]
+
+
+def test_a_generation_whose_manifest_is_damaged_is_not_deleted(place: Path, ooc: Ooc) -> None:
+    assert ooc(*TRAIN.format("run").split(), 5).returncode == 0
+    assert ooc(*APPEND.split()).returncode == 0
+    kept = place / "corpus" / "manifest-0.json"
+    kept.write_bytes(kept.read_bytes()[:-9])
+    before = tree(place / "corpus")
+    for command in ("verify corpus", "clean corpus", APPEND):
+        done = ooc(*command.split())
+        assert done.returncode == 1
+        assert "manifest-0.json is damaged" in done.stderr
+    assert tree(place / "corpus") == before

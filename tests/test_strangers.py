@@ -265,3 +265,25 @@ def test_words_of_a_stranger_do_nothing_to_a_terminal(tmp_path: Path, ooc: Ooc) 
     assert "plain" in shown and "grün" in shown
     assert not [each for each in shown.replace("\r\n", "\n") if each in "\x1b\x07\r\x9b\u202e"]
     assert "\x1b[2Jgone" in ooc("topics", "run", "--top", 7).stdout  # which another program reads: as they are
+
+
+def test_a_run_notes_itself_nowhere_but_in_its_dataset(run: Path, ooc: Ooc) -> None:
+    """An id that leads elsewhere; a dataset that the run was not begun on; a link in the place of the notes."""
+    place = run.parent
+    (place / "other.txt").write_text("apple plum\n" * 9)
+    assert ooc("ingest", "text", "other.txt", "other", "--lines").returncode == 0
+    shutil.rmtree(place / "corpus" / "runs")
+    (place / "outside").mkdir()
+    (place / "corpus" / "runs").symlink_to(place / "outside")
+    before, config = tree(place), (run / "config.json").read_bytes()
+    elsewhere = {"path": str(place / "other"), "identity": json.loads(config)["dataset"]["identity"]}
+    for changes in ({"id": "../../victim"}, {"id": str(place / "victim")}, {"dataset": elsewhere}):
+        change(run / "config.json", **changes)
+        assert ooc("resume", "run", "--iterations", 6).returncode in (1, 2)
+        (run / "config.json").write_bytes(config)
+        assert {name: tree(place)[name] for name in before if not name.startswith("run/")} == {
+            name: content for name, content in before.items() if not name.startswith("run/")
+        }
+        assert not (place / "victim.json").exists()
+    assert ooc("resume", "run", "--iterations", 6).returncode == 0
+    assert list((place / "outside").iterdir()) == []

@@ -153,7 +153,7 @@ class Dataset(Store):
         """Map the data of a block."""
         entry = self.manifest["blocks"][number]
         block, path = Block(**self.map(entry, Block)), self.path / entry["file"]
-        if self.first_time(entry):
+        if entry["file"] not in self.looked_through:
             tokens = int(self.index.cells[number].sum())
             require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
             require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
@@ -161,19 +161,21 @@ class Dataset(Store):
             require_below(path, "positions", block.positions, tokens)
             require_below(path, "words", block.words, self.vocabulary_size)
             require_below(path, "documents", block.documents, self.documents)
+            self.looked_through.add(entry["file"])
         return block
 
     def slice(self, number: int) -> Slice:
         """Map the runs of a slice."""
         entry = self.manifest["slices"][number]
         runs, path = Slice(**self.map(entry, Slice)), self.path / entry["file"]
-        if self.first_time(entry):
+        if entry["file"] not in self.looked_through:
             words = int(np.diff(self.index.slice_bounds)[number])
             ends = np.cumsum(self.index.cells[:, : number + 1], axis=1)[:, -1]
             cells = np.stack((ends - self.index.cells[:, number], ends), axis=1)
             require_offsets(path, "run_offsets", runs.run_offsets, words, runs.blocks.size)
-            require_offsets(path, "token_offsets", runs.token_offsets, words, int(runs.token_offsets[-1]))
+            require_offsets(path, "token_offsets", runs.token_offsets, words, int(self.index.cells[:, number].sum()))
             require_runs(path, runs.blocks, runs.starts, runs.lengths, cells)
+            self.looked_through.add(entry["file"])
         return runs
 
     @cached_property

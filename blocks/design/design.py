@@ -21,9 +21,9 @@ import numpy as np
 from blocks.arrays import Float32, Float64, Int64, Uint32
 from blocks.bounds import require, require_below, require_offsets
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import NEWEST, Store, read_lines
+from blocks.store import Store, read_lines
 
-WITH_OFFSETS = NEWEST  # the schema of designs that have some: an earlier version would take differences for values
+WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
 SPARSE, ONES, FLOATS, GENOTYPES = "sparse", "ones", "float32", "int8"
 FORMS = {
     SPARSE: "sparse, float32",
@@ -166,17 +166,24 @@ class Design(Store):
         rows, path = self.manifest["rows"], self.path / entry["file"]  # of a shard: its own
         if not self.dense:
             sparse = SparseBlock(**self.map(entry, SparseBlock, streamed=True))
-            if self.first_time(entry):
+            if entry["file"] not in self.looked_through:
                 require_offsets(path, "offsets", sparse.offsets, width, sparse.rows.size)
-                require(sparse.values.size == (0 if self.form == ONES else sparse.rows.size), path, "other values")
+                wanted = 0 if self.form == ONES else sparse.rows.size
+                require(sparse.values.size == wanted, path, f"it has {sparse.values.size} values, not {wanted}")
                 require_below(path, "rows", sparse.rows, rows)
+                self.looked_through.add(entry["file"])
             return sparse
         dense = DenseBlock(**self.map(entry, DenseBlock, streamed=True))
-        if self.first_time(entry):
-            require(dense.values.size == width * rows, path, f"its values are not those of {width} columns")
+        if entry["file"] not in self.looked_through:
+            require(
+                dense.values.size == width * rows,
+                path,
+                f"it has {dense.values.size} values; {width} columns of {rows} rows have {width * rows}",
+            )
             require(dense.values.dtype == self.form, path, f"its values are not {self.form}")
             require_offsets(path, "missing_offsets", dense.missing_offsets, width, dense.missing_rows.size)
             require_below(path, "missing_rows", dense.missing_rows, rows)
+            self.looked_through.add(entry["file"])
         return dense._replace(values=dense.values.reshape(width, rows))
 
     def names_of(self, columns: np.ndarray) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from blocks.errors import OocError, WorkFailed
+from blocks.errors import OocError
 from blocks.files import publish_directory
 from blocks.memory import Held
 from ooc.dynamic.schedules import Rule
@@ -85,11 +85,10 @@ class PathTraining:
         damage = None
         try:
             self._generations.check()
-            self._solver.restore(self._generations.arrays())
+            with self._generations.restoring():
+                self._solver.restore(self._generations.arrays())
         except OocError as error:
             damage = error
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-            damage = WorkFailed(f"{self._generations.directory} is damaged: its arrays do not fit together ({error})")
         damaged = any(self._gather(damage is not None))
         if damage:
             self._generations.fall_back(damage)
