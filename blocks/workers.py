@@ -26,14 +26,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
-from pathlib import Path
 from typing import Any, NoReturn
 
+from blocks import interpreters
 from blocks.errors import OocError, WorkFailed
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end; SIGHUP: no terminal
-_THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
 _GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
 _GRACE = 5.0  # seconds a worker may take to leave
@@ -229,25 +226,7 @@ def start_ahead(target: str) -> None:
 
 def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
     """A fresh interpreter that will fork workers, and the connection that tells it which."""
-    ours, theirs = socket.socketpair()
-    # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "blocks.workers", str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
-            pass_fds=(theirs.fileno(), *inherit),
-            env={
-                **os.environ,
-                **_ONE_THREAD,
-                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            },
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        theirs.close()
-    return process, Connection(ours.detach())
+    return interpreters.start("blocks.workers", inherit=inherit)
 
 
 def _hang_up(connection: Connection) -> None:
@@ -357,4 +336,5 @@ def _ending(status: int) -> str:
 
 
 if __name__ == "__main__":
+    interpreters.ours = True
     _template(Connection(int(sys.argv[1])))

@@ -60,7 +60,11 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"huge pages  {pages['enabled'] or 'none'}; for shared memory {pages['shmem_enabled'] or 'none'}"
     yield f"files       {facts['open_files']:,} may be open at a time"
     cache = facts["kernel_cache"]
-    yield f"kernels     {'compiled' if cache['compiled'] else 'not compiled yet'}, in {cache['path']}"
+    if cache["path"]:
+        size = f"{cache['bytes'] / 1e6:,.1f} MB"
+        yield f"kernels     {cache['kernels']:,} are compiled, {size} in {cache['path']}"
+    else:
+        yield "kernels     none are kept, as no directory is safe: every process compiles its own"
     if "error" in disk:
         yield f"disk        {disk['path']}: {disk['error']}"
         return

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from blocks import compiled
 from blocks.errors import OocError
+from blocks.kernel_cache import kept
 from blocks.memory import available
 from blocks.workers import cores
 from ooc.disk_speed import measure_disk
@@ -54,7 +54,7 @@ def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
         "memory": _memory(),
         "huge_pages": {name: _chosen(_HUGE_PAGES / name) for name in ("enabled", "shmem_enabled")},
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "kernel_cache": _kernel_cache(compiled.cache_directory()),
+        "kernel_cache": kept(),
         "disk": _disk(directory, disk_bytes),
     }
 
@@ -205,10 +205,6 @@ def _file_system(directory: Path) -> str | None:
     place = str(directory.resolve()) + "/"
     mounts = [part for part in psutil.disk_partitions(all=True) if place.startswith(part.mountpoint.rstrip("/") + "/")]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else None
-
-
-def _kernel_cache(path: Path) -> dict[str, Any]:
-    return {"path": str(path), "compiled": any(path.glob("*.compiled"))}
 
 
 def _chosen(path: Path) -> str | None:

@@ -179,10 +179,6 @@ class Program(Protocol):
         """What one of some machines, each with as much data, passes on of the model in iteration `iteration`."""
         ...
 
-    def kernels(self) -> str:
-        """A name of the kernels that `update` calls, where its class and options do not say which they are."""
-        ...
-
     def warm_up(self) -> None:
         """Compile, or load from the cache, every kernel that `update` calls."""
         ...
@@ -296,9 +292,6 @@ class StaticProgram:
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         return sum(spec.bytes for spec in self.shared_arrays().values())
-
-    def kernels(self) -> str:
-        return ""
 
     def warm_up(self) -> None:
         pass

@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from blocks.errors import Diverged, Interrupted, WorkFailed
 from blocks.files import disk_errors, publish_directory
+from blocks.interpreters import ENDING
 from blocks.kinds import open_rows
 from blocks.store import Store
-from blocks.workers import ENDING
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan

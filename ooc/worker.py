@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from msgspec import convert
 
-from blocks.compiled import prepare
+from blocks.compiler import prepare
 from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import REMEDY, checksum
 from blocks.kinds import open_rows
@@ -60,15 +60,18 @@ class ProgramSpec(NamedTuple):
             ) from error
         if not self.is_known:
             return program(dataset, **self.options)
+        types, wrong = _types_of(program), f"of the program {self.target}"
+        for name, value in self.options.items():
+            try:
+                convert(value, types.get(name, Any))
+            except (TypeError, ValueError) as error:
+                raise WorkFailed(f"the option {name!r} {wrong}: {error}", REMEDY) from error
         try:
-            for name, value in self.options.items():
-                if name in (types := _types_of(program)):
-                    convert(value, types[name])
             return program(dataset, **self.options)
         except OocError:
             raise
         except (TypeError, ValueError, KeyError) as error:
-            raise WorkFailed(f"these options do not fit the program {self.target}: {error}", REMEDY) from error
+            raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
     def source_checksum(self) -> str | None:
         """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
@@ -140,24 +143,11 @@ def own_arrays(program: Program, worker: int) -> dict[str, ArraySpec]:
     return deltas | {delta_name(worker, STOOD_STILL): ArraySpec((1,), "float64")}
 
 
-def kernels_of(program: Program, spec: ProgramSpec) -> str:
-    """A name of the kernels that a program calls: another one, if it calls others."""
-    options, local = [value for value in spec.options.values() if isinstance(value, str)], program.local_state()
-    kept = [
-        program.kernels(),
-        *(phase.name for phase in program.initial[-1:]),
-        local.dtype,
-        str(local.width),
-        *program.primary_arrays(),
-    ]
-    return "-".join([type(program).__name__, *kept, *options])
-
-
 def attach(attachment: Attachment) -> Callable[[Message], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
     dataset = open_rows(Path(attachment.dataset))
     program = attachment.program.build(dataset)
-    prepare(kernels_of(program, attachment.program), program.warm_up)
+    prepare(program.warm_up)
     shared = [SharedArrays(*known) for known in attachment.arrays]
     arrays = {name: array for known in shared for name, array in known.items()}
     return JobHandler(dataset, program, arrays, Claims(shared[0], attachment.coordinator))

@@ -33,14 +33,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from blocks import workers
+from blocks import interpreters, workers
 
 SELDOM = (50_000, 20, 20)  # for `gc.set_threshold`: the compiler leaves little garbage and much to look through
 _MOST = 1 << 17  # bytes of a request
 _STATUS = 200  # a descriptor that is in nobody's way
-# Of the environment, what counts when a process starts and when modules are imported; the last is set by one of them.
-_COUNTS_EARLY = ("HOME", "LD_", "NUMBA_", "PYTHON", "TMPDIR", "XDG_")
-_FOLLOWS = "NUMBA_CACHE_DIR"
+# Of the environment, what counts when a process starts and when modules are imported.
+_COUNTS_EARLY = ("HOME", "LD_", "NUMBA_", "OOC_", "PYTHON", "TMPDIR", "XDG_")
 _STARTING = threading.Lock()
 _ENVIRONMENT = dict(os.environ)  # before any test changes it
 
@@ -146,7 +145,7 @@ def started() -> Nursery:
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
         path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        environment = {**_ENVIRONMENT, **workers._ONE_THREAD, "PYTHONPATH": path}
+        environment = {**_ENVIRONMENT, **interpreters.ONE_THREAD, "PYTHONPATH": path}
         nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, **nothing)  # type: ignore[call-overload]
     return Nursery(ours, process)
@@ -155,7 +154,7 @@ def started() -> Nursery:
 def will_do() -> bool:
     """Whether a fresh interpreter would be what the nursery is, in the environment as it is now; on Linux only."""
     changed = {key for key, _ in os.environ.items() ^ _ENVIRONMENT.items()}
-    return hasattr(os, "pidfd_open") and not any(key.startswith(_COUNTS_EARLY) for key in changed - {_FOLLOWS})
+    return hasattr(os, "pidfd_open") and not any(key.startswith(_COUNTS_EARLY) for key in changed)
 
 
 def _serve(requests: socket.socket, until: Collection[int] = ()) -> Callable[[], int] | None:
@@ -199,8 +198,8 @@ def _become(request: Request, descriptors: list[int]) -> int:
         sys.path[:] = [request.directory, *request.path]
         return _guard(request.arguments)
     sys.path[:] = request.path
-    os.environ.update(workers._ONE_THREAD)
-    signal.pthread_sigmask(signal.SIG_BLOCK, workers.ENDING)
+    os.environ.update(interpreters.ONE_THREAD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, interpreters.ENDING)
     workers._template(Connection(int(request.arguments[0])))
     return 0
 
@@ -273,6 +272,7 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    interpreters.ours = True
     _import_all()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
     gc.collect()

@@ -1,156 +1,140 @@
-"""The cache of compiled kernels."""
+"""Kernels: compiled once, by a process of their own, into a cache that nobody else can write to."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from processes import until
+import pytest
 
-SCRIPT = """
-import numba
-from blocks.compiled import cache_directory
-from samplers.lda import aliaslda, gibbs
-for kernel in (aliaslda.sample_cell, gibbs.sample_cell):
-    assert kernel.stats.cache_path.startswith(str(cache_directory())), kernel.stats.cache_path
-"""
+ROOT = Path(__file__).parents[1]
+Script = Callable[..., subprocess.CompletedProcess[str]]
 
-
-def test_kernels_are_kept_under_the_hash_of_all_sources_even_if_numba_was_imported_before():
-    """Beside the sources, where Numba keeps them otherwise, a kernel whose callee changed in another file is stale."""
-    command = [sys.executable, "-W", "error", "-c", SCRIPT]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_kernels_are_loaded_without_scipy():
-    """Numba would import it, for 0.25 s, when the first kernel is called."""
-    code = "import sys\nfrom blocks.corpus.worker import load\nload()\nassert 'scipy' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
-
-
-def test_kernels_that_users_write_may_multiply_matrices(tmp_path):
-    """Which Numba does by the BLAS of scipy."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import numpy as np\n"
-        "from blocks.compiled import kernel, prepare\n"
-        "@kernel\n"
-        "def product(a, b):\n"
-        "    return a @ b\n"
-        "prepare('product', lambda: product(np.eye(2), np.ones(2)))\n"
-        "assert product(2 * np.eye(2), np.ones(2)).tolist() == [2, 2]\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-COMPILING = """
-import os, time
-from pathlib import Path
-from blocks.compiled import prepare
-def run():
-    with open("told", "a") as file:
-        print(os.getpid(), file=file)
-    while not Path("go").exists():
-        time.sleep(0.01)
-prepare("waiting", run)
-"""
-
-
-def test_processes_that_start_together_compile_once(tmp_path):
-    """The second begins while the child of the first compiles: each runs the kernels itself, and nobody else does."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
-    pipes = {"cwd": tmp_path, "env": environment, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", COMPILING]
-    told = tmp_path / "told"
-    with subprocess.Popen(command, **pipes) as first:  # type: ignore[call-overload]
-        until(told.exists)
-        with subprocess.Popen(command, **pipes) as second:  # type: ignore[call-overload]
-            assert second.stderr.readline().startswith("compiling kernels")
-            (tmp_path / "go").touch()
-    assert [first.returncode, second.returncode] == [0, 0]
-    ran = told.read_text().split()
-    assert len(ran) == 3
-    assert {str(first.pid), str(second.pid)} < set(ran)
-
-
-GROWING = """
+# Whoever asks for the kernels is told whether anything was compiled in this process; each that imports them leaves its
+# number, and each that compiles them.
+KERNELS = """
 import os
-import numpy as np
-from blocks import compiled
-from blocks.compiled import kernel, prepare
+from contextlib import suppress
+from pathlib import Path
+from numba.extending import overload
+from blocks.compiled import kernel
 
-compiled._MOST_GROWTH = -1  # each child has grown too much as soon as it has compiled something
+def note(file):
+    with suppress(OSError), (Path(__file__).parent / file).open("a") as lines:
+        print(os.getpid(), file=lines)
+
+note("imported")
+
+def nothing(): pass
+
+@overload(nothing)
+def _nothing():
+    note("compiled")
+    return lambda: None
 
 @kernel
-def one(x): return x + 1
+def one(x):
+    nothing()
+    return x + 1
 @kernel
 def two(x): return x * 2
 @kernel
 def three(x): return x - 3
 @kernel
 def all_three(x): return three(two(one(x)))
-
-def run():
-    with open("told", "a") as file:
-        print(os.getpid(), file=file)
-    return all_three(5)
-prepare("growing", run)
-assert run() == 9
-for each in (one, two, three, all_three):
-    assert not each.stats.cache_misses, each
 """
-
-
-def test_a_compiling_process_that_grows_leaves_the_rest_to_another(tmp_path):
-    (tmp_path / "script.py").write_text(GROWING)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    pids = (tmp_path / "told").read_text().split()
-    assert len(pids) == 5  # a child for each of three kernels, of which the last compiles what calls them, too; twice
-    assert len(set(pids)) == 4  # the process itself
-
-
-GROWN = """
+USING = """
 import sys
-import numpy as np
-from blocks import compiled
-from samplers.regression import cosines, selection
-compiled._MOST_GROWTH = -1 << 60  # every process has grown too much
-compiled.event.register("numba:compile", compiled._Growth())
-(compiled.CACHE / "of-another-process.nbc").touch()
-cosines.count(np.zeros(3, np.uint8), np.zeros(1, np.int64))  # nothing was added before: it is compiled
-print("added", flush=True)
-selection.count_above(0.0, np.ones(3, np.float32))
-print("went on")
+import numba
+from numba.core import event
+from blocks.compiler import prepare
+from kernels import all_three
+
+class Told(event.Listener):
+    def on_start(self, event): print("compiled here")
+    def on_end(self, event): pass
+
+event.register("numba:compile", Told())
+prepare(lambda: all_three(5))
+print(all_three(5), all_three.stats.cache_path)
 """
 
 
-def test_who_compiles_makes_way_only_after_adding_to_the_cache(tmp_path):
-    """Whatever others add meanwhile; else it would begin again and again, and come no further."""
-    command, environment = [sys.executable, "-c", GROWN], os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("added\n", 3), done.stderr
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Runs a Python script beside the module `kernels`, with the cache below the directory `cache`."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+
+    def run(text: str, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        usual = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        chosen = os.environ | usual | environment
+        command = [*before, sys.executable, "-W", "error", "-c", text]
+        return subprocess.run(command, cwd=tmp_path, env=chosen, capture_output=True, text=True, check=False)
+
+    return run
 
 
-AT_ONCE = """
+def numbers(file: Path) -> set[str]:
+    return set(file.read_text().split())
+
+
+def only_kernels(cache: Path) -> Path:
+    """The only directory of kernels below one for caches."""
+    (found,) = (cache / "ooc").glob("kernels-*")
+    return found
+
+
+def test_kernels_are_compiled_by_another_process_once(script: Script, tmp_path: Path) -> None:
+    first = script(USING)
+    assert first.stdout.startswith("9 "), first.stderr
+    assert first.stderr.startswith("compiling kernels")
+    compiled = numbers(tmp_path / "compiled")
+    assert len(numbers(tmp_path / "imported")) == 2
+    again = script(USING)
+    assert (again.stdout, again.stderr) == (first.stdout, "")
+    assert numbers(tmp_path / "compiled") == compiled
+
+
+def test_another_processor_has_them_compiled_anew_by_another_process(script: Script, tmp_path: Path) -> None:
+    script(USING)
+    before = numbers(tmp_path / "compiled")
+    other = script(USING, NUMBA_CPU_NAME="generic")
+    assert other.stdout.startswith("9 "), other.stderr
+    assert len(numbers(tmp_path / "compiled") - before) == 1
+    assert script(USING, NUMBA_CPU_NAME="generic").stderr == script(USING).stderr == ""
+
+
+def test_a_process_that_grows_leaves_the_rest_to_another(script: Script, tmp_path: Path) -> None:
+    with (tmp_path / "kernels.py").open("a") as module:
+        module.write("\nimport __main__\n__main__._MOST_GROWTH = -1 << 60  # each has grown too much\n")
+    done = script(USING)
+    assert done.stdout.startswith("9 "), done.stderr
+    assert len(numbers(tmp_path / "imported")) == 4  # the one that asks; the last compiles the caller, too
+    assert script(USING).stderr == ""
+
+
+def test_processes_that_start_together_compile_once(script: Script, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", USING]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    both = [subprocess.Popen(command, cwd=tmp_path, env=environment) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    assert len(numbers(tmp_path / "compiled")) == 1
+
+
+def test_what_processes_compile_at_once_is_all_kept_each_under_its_types(script: Script, tmp_path: Path) -> None:
+    """In processes that compile kernels themselves, as those of scripts are, which no other process can import."""
+    text = """
 import sys, time
 from pathlib import Path
-from numba.core.caching import IndexDataCacheFile
-from blocks.compiled import kernel
+from blocks.kernel_cache import Compiler, _Files
+from kernels import two
 
-@kernel
-def twice(x): return x + x
-
-load, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
+Compiler.is_here = True
+load, save = _Files._load_index, _Files.save
 
 def load_and_wait(index):
     found, end = load(index), time.monotonic() + 1.0
@@ -160,24 +144,178 @@ def load_and_wait(index):
     return found
 
 def save_slowly(index, key, data):
-    IndexDataCacheFile._load_index = load_and_wait
+    _Files._load_index = load_and_wait
     save(index, key, data)
 
-IndexDataCacheFile.save = save_slowly
-twice({"int": int, "float": float}[sys.argv[1]](3))
+_Files.save = save_slowly
+two({"int": int, "float": float}[sys.argv[1]](3))
 """
-KEPT = """
-from script import twice
-print(twice(3), twice(0.25), len(twice.stats.cache_misses))
-"""
-
-
-def test_what_processes_compile_at_once_is_all_kept_each_under_its_types(tmp_path):
-    (tmp_path / "script.py").write_text(AT_ONCE)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "script.py"]
-    both = [subprocess.Popen([*command, kind], cwd=tmp_path, env=environment) for kind in ("int", "float")]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kinds = [[sys.executable, "-c", text, kind] for kind in ("int", "float")]
+    both = [subprocess.Popen(command, cwd=tmp_path, env=environment) for command in kinds]
     assert [one.wait() for one in both] == [0, 0]
-    kept = [sys.executable, "-c", KEPT, "int"]
-    done = subprocess.run(kept, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "6 0.5 0\n", done.stderr
+    kept = script("from kernels import two\nprint(two(3), two(0.25), len(two.stats.cache_misses))")
+    assert (kept.stdout, kept.stderr) == ("6 0.5 0\n", "")
+
+
+def test_what_is_damaged_is_compiled_anew(script: Script, tmp_path: Path) -> None:
+    script(USING)
+    files = sorted(only_kernels(tmp_path / "cache").rglob("*.nb?"))
+    assert len(files) == 8
+    for number, file in enumerate(files):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes([data[: len(data) // 2], data, b""][number % 3])
+    done = script(USING)
+    assert done.stdout.startswith("9 "), done.stderr
+    assert done.stderr.startswith("compiling kernels")
+    assert script(USING).stderr == ""
+
+
+def test_nothing_of_a_process_is_changed_by_importing(script: Script, tmp_path: Path) -> None:
+    """Its environment, where modules are imported from, and where numba keeps what users compile."""
+    text = """
+import os, sys
+before = dict(os.environ), list(sys.path), list(sys.meta_path)
+import ooc, samplers.estimators, samplers.lda.gibbs, ooc.stochastic.element_loops
+import numba
+assert (dict(os.environ), sys.path, sys.meta_path) == before
+assert not numba.config.CACHE_DIR
+assert not [name for name, module in sys.modules.items() if module is None]
+from mine import twice
+twice(2)
+print(twice.stats.cache_path)
+"""
+    (tmp_path / "mine.py").write_text("import numba\n@numba.njit(cache=True)\ndef twice(x): return 2 * x\n")
+    done = script(text)
+    assert (done.stdout, done.stderr) == (f"{tmp_path / '__pycache__'}\n", "")
+    before = script("import numba\n" + text)
+    assert (before.stdout, before.stderr) == (done.stdout, "")
+
+
+@pytest.mark.usefixtures("fresh_interpreters")
+def test_workers_load_kernels_without_scipy() -> None:
+    """Numba would import it, for 0.25 s, when the first kernel is called."""
+    from blocks.workers import Workers
+
+    with Workers("handlers:start_with_kernels", None, 1) as workers:
+        assert workers.ask(0, "scipy") is False
+
+
+def test_kernels_that_users_write_may_multiply_matrices(script: Script, tmp_path: Path) -> None:
+    """Which Numba does by the BLAS of scipy, also where that was hidden while it was imported."""
+    (tmp_path / "mine.py").write_text("from blocks.compiled import kernel\n@kernel\ndef product(a, b): return a @ b\n")
+    text = """
+import sys
+from blocks import interpreters
+interpreters.ours = True
+import blocks.compiled
+assert "scipy" not in sys.modules
+import numpy as np
+from mine import product
+assert product(2 * np.eye(2), np.ones(2)).tolist() == [2, 2]
+"""
+    for _ in ("compiled", "loaded"):
+        done = script(text)
+        assert done.returncode == 0, done.stderr
+
+
+def test_kernels_of_a_script_are_compiled_where_they_are_called(tmp_path: Path) -> None:
+    """No other process can import them."""
+    (tmp_path / "script.py").write_text(
+        "from blocks.compiled import kernel\n@kernel\ndef f(x): return x + 1\nprint(f(2), len(f.stats.cache_hits))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "script.py"]
+    for hits in (0, 1):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == (f"3 {hits}\n", "")
+
+
+def kept_at(script: Script, **environment: str) -> tuple[Path, str]:
+    """Where kernels are kept, and what is said on stderr."""
+    text = "from blocks.cache_directory import open_directory\nprint(open_directory('0.60'))"
+    done = script(text, **environment)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip()), done.stderr
+
+
+def spoil(directory: Path, how: str) -> None:
+    """Have a directory be one that others could write to."""
+    if how == "writable":
+        directory.chmod(0o777)
+    elif how == "another's":
+        os.chown(directory, 54321, 54321)
+    else:
+        elsewhere = directory.with_name("elsewhere")
+        directory.rename(elsewhere)
+        directory.symlink_to(elsewhere)
+        os.chown(directory, 54321, 54321, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("how", ["writable", "another's", "another's link"])
+def test_no_directory_that_others_can_write_to_is_used(script: Script, tmp_path: Path, how: str) -> None:
+    """Neither that of the home nor that below a temporary one: what is there would be run."""
+    if how != "writable" and os.getuid() != 0:
+        pytest.skip("only root can make a directory somebody else's")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    temporary.chmod(0o1777)
+    places = [tmp_path / "cache/ooc", temporary / f"ooc-{os.getuid()}"]
+    for place in places:
+        found, told = kept_at(script, TMPDIR=str(temporary))
+        assert (found.parent, told) == (place, "")
+        spoil(place, how)
+    found, _ = kept_at(script, TMPDIR=str(temporary))
+    assert found.is_absolute()
+    assert not any(found.is_relative_to(place.resolve()) for place in places)
+
+
+# For "sh -c", before a directory and a command.
+ONE = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+ALL = """
+for place in /tmp /var/tmp /dev/shm; do mount --bind $place $place && mount -o remount,ro,bind $place || exit 1; done
+mount -t tmpfs none "$0" && cd "$0" && "$@" && [ -z "$(ls -A)" ]
+"""
+
+
+def mounting(what: str, directory: Path) -> list[str]:
+    """What has a command run where directories are mounted."""
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", what, str(directory)]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode != 0:
+        pytest.skip("NOTHING IS MOUNTED READ-ONLY: this user may not mount here")
+    return words
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(script: Script, tmp_path: Path) -> None:
+    """In the working directory least of all, which may be anybody's: every process compiles what it needs."""
+    (tmp_path / "empty").mkdir()
+    done = script(USING, *mounting(ALL, tmp_path / "empty"), XDG_CACHE_HOME="", HOME="/proc/nothing", TMPDIR="")
+    assert done.returncode == 0, done.stderr
+    assert "Kernels are compiled anew by every process" in done.stderr
+    assert done.stdout.splitlines()[-1] == "9 None"
+
+
+def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: Path) -> None:
+    """As one that was filled when the image of a container was made."""
+    chosen = tmp_path / "filled"
+    first = script(USING, OOC_CACHE_DIR=str(chosen))
+    assert f" {chosen}/kernels-" in first.stdout
+    again = script(USING, *mounting(ONE, chosen), OOC_CACHE_DIR=str(chosen))
+    assert (again.stdout, again.stderr) == (first.stdout, "")
+
+
+def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) -> None:
+    """Those of other installations stay, unless these are gone."""
+    used, _ = kept_at(script)
+    places = {"of-before": ROOT, "of-another": tmp_path, "of-none": tmp_path / "gone", "without": None}
+    for name, place in places.items():
+        other = used.with_name(f"kernels-{name}")
+        other.mkdir()
+        if place:
+            (other / "installation").write_text(str(place))
+    assert kept_at(script)[0] == used
+    assert len(list(used.parent.iterdir())) == 5
+    shutil.rmtree(used)
+    assert kept_at(script)[0] == used
+    assert {path.name for path in used.parent.iterdir()} == {used.name, "kernels-of-another"}

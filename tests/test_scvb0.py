@@ -22,7 +22,6 @@ from scipy.optimize import linear_sum_assignment
 from blocks import Dataset, RequestError, write_corpus
 from ooc.streams import stream_key
 from ooc.training import train
-from ooc.worker import kernels_of
 from samplers.lda import scvb0, warm_start
 
 BETA, SCALE = 0.05, 0.25
@@ -229,16 +228,6 @@ def test_a_start_in_passes_is_the_same_with_any_workers_and_memory(tmp_path):
     for name, chosen in (("resident", plan()), ("streamed", plan(2, 3))):
         train(new_run(tmp_path / name, dataset, spec, 1), chosen, quiet=True)
     assert model_bytes(tmp_path / "resident") == model_bytes(tmp_path / "streamed")
-
-
-def test_a_model_too_large_to_start_so_is_prepared_by_itself(dataset):
-    """The kernels that it calls are not all that a smaller one calls: one being compiled says nothing of the other."""
-    specs = [program_spec("SparseGibbs", topics=topics) for topics in (600_000, 800_000)]
-    small, large = (spec.build(dataset) for spec in specs)
-    assert small.local_state()[:2] == large.local_state()[:2]
-    assert small.starts_warm
-    assert not large.starts_warm
-    assert kernels_of(small, specs[0]) != kernels_of(large, specs[1])
 
 
 def test_a_start_that_cannot_be_is_refused(dataset):

@@ -12,7 +12,8 @@ import numpy as np
 
 from blocks.alias import alias_table
 from blocks.arrays import map_arrays
-from blocks.compiled import prepare, unmanaged_kernel
+from blocks.compiled import unmanaged_kernel
+from blocks.compiler import prepare
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.synthetic import RANKS, Generate, Synthetic, plant
 from blocks.corpus.tokens import Counts
@@ -102,5 +103,5 @@ def _warm_up() -> None:
 def start(task: tuple[Synthetic, str, dict[str, Any]]) -> Callable[[Any], Any]:
     """The handler of `blocks.workers.Workers`; the tables of the topics are shared by all that are forked."""
     request, root, planted = task
-    prepare("synthetic", _warm_up)
+    prepare(_warm_up)
     return SyntheticWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from blocks.compiled import prepare
+from blocks.compiler import prepare
 from blocks.corpus import records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
@@ -177,7 +177,7 @@ class IngestWorker:
 def load() -> None:
     """Have all kernels ready, whatever will be read."""
     nothing = Reading("lines", "", Rules(), False, "", None, None, 0, 0)
-    prepare("ingestion", lambda: IngestWorker(nothing).warm_up())
+    prepare(IngestWorker(nothing).warm_up)
 
 
 def start(reading: Reading) -> IngestWorker:

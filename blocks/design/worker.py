@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from blocks import market
-from blocks.compiled import kernel, prepare
+from blocks.compiled import kernel
+from blocks.compiler import prepare
 from blocks.corpus.messages import Report
 from blocks.design import column_runs, genotypes, panels, svmlight, table
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, SparseBlock
@@ -189,7 +190,7 @@ def warm_up() -> None:
 
 def load() -> None:
     """Have all kernels ready, whatever will be read."""
-    prepare("design", warm_up)
+    prepare(warm_up)
 
 
 def start(reading: DesignReading) -> DesignWorker:

@@ -13,7 +13,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel, prepare
+from blocks.compiled import kernel
+from blocks.compiler import prepare
 from blocks.corpus.division import DROPPED
 from blocks.corpus.messages import Report, Words
 from blocks.corpus.tokens import Counts
@@ -205,7 +206,7 @@ def partition_entries(entries, seed, buckets):
 def load() -> None:
     """Have all kernels ready, whatever will be read."""
     nothing = RatingsReading("", -np.inf, np.inf, False, 0)
-    prepare("ratings", lambda: RatingsWorker(nothing).warm_up())
+    prepare(RatingsWorker(nothing).warm_up)
 
 
 def start(reading: RatingsReading) -> RatingsWorker:

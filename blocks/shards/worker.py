@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.compiled import prepare
+from blocks.compiler import prepare
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.dataset import Block, Dataset
 from blocks.files import disk_errors
@@ -92,5 +92,5 @@ def _warm_up() -> None:
 
 def start(splitting: Splitting) -> ShardWorker:
     """The handler of `blocks.workers.Workers`."""
-    prepare("shards", _warm_up)
+    prepare(_warm_up)
     return ShardWorker(splitting)

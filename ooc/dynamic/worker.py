@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from blocks.compiled import prepare
+from blocks.compiler import prepare
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
 from ooc.dynamic.held_columns import Gathering, Room, gather, held, held_specs
@@ -75,8 +75,7 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
     program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
-    checked = "checked" if rule.rho is not None else "unchecked"
-    prepare(f"{spec.target}-{design.form}-{rule.schedule}-{checked}", lambda: try_rounds(spec, design.form, rule))
+    prepare(lambda: try_rounds(spec, design.form, rule))
     return RoundWorker(design, program, attachment, os.getppid())
 
 

@@ -74,11 +74,6 @@ class ElementJobs:
             work=list(self._work),
         )
 
-    @property
-    def name(self) -> str:
-        """Of the loops: another one, if they are others."""
-        return self._loops.__name__
-
     def do(self, job: Job) -> Any:
         """Do a job; returns the seconds that it took, or what a function gives."""
         program = self._program

@@ -1,7 +1,7 @@
 """The compiled loops over elements around the functions of a program.
 
-What `shared` and `local` are depends on what a program declares, so the loops are written for it, as a module. It lies
-in the directory of the compiled kernels, where numba's cache knows it by its file, and where modules are imported from;
+What `shared` and `local` are depends on what a program declares, so the loops are written for it, as a module of
+`ooc.stochastic.generated`. It lies in the directory of the compiled kernels, where numba's cache knows it by its file;
 its name is a hash of its text and of the file that the functions are in. The types of `shared` and `local` are a module
 of their own, as the cache of a function that is called has them by name: those of programs that are gone, too.
 """
@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from blocks.compiled import CACHE, alone
+from blocks.errors import WorkFailed
 from blocks.files import publish
+from blocks.kernel_cache import CACHE, alone
+from ooc.stochastic import generated
 
 
 class Names(NamedTuple):
@@ -119,12 +121,12 @@ def load(program: Any, names: Names) -> ModuleType:
     fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
     types = _TYPES.format(shared=fields[0], local=fields[1])
     functions = {name: getattr(type(program), name) for name in ("process", *names.maps)}
-    text = source(_owner(type(program), functions), names, _written("ooc_types", types, xxhash.xxh3_64(types.encode())))
+    text = source(_owner(type(program), functions), names, _written("types", types, xxhash.xxh3_64(types.encode())))
     files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()})
     digest = xxhash.xxh3_64(text.encode())
     for file in files:
         digest.update(Path(file).read_bytes())
-    return importlib.import_module(_written("ooc_loops", text, digest))
+    return importlib.import_module(_written("loops", text, digest))
 
 
 def _owner(program: type, functions: dict[str, Any]) -> type:
@@ -138,9 +140,15 @@ def _written(kind: str, text: str, digest: Any) -> str:
 
     It is written once, whoever needs it at the same time: of one that is newer numba compiles everything again.
     """
-    name = f"{kind}_{digest.hexdigest()}"
-    path = CACHE / f"{name}.py"
+    stem = f"{kind}_{digest.hexdigest()}"
+    name = f"{generated.__name__}.{stem}"
+    if CACHE is None:
+        raise WorkFailed(
+            "there is no directory that the compiled loops can be written to",
+            "Set OOC_CACHE_DIR to one that only you can write to.",
+        )
     if name not in sys.modules:
+        path = CACHE / f"{stem}.py"
         with alone(CACHE / "modules.lock"):
             if not path.exists():
                 with publish(path) as beside:

@@ -240,9 +240,6 @@ class StochasticProgram(StaticProgram):
 
         return ElementJobs(self)
 
-    def kernels(self) -> str:
-        return self.jobs.name
-
     def warm_up(self) -> None:
         self.jobs.warm_up()
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from blocks.compiled import is_compiled, prepare
+from blocks.compiler import prepare
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
 from blocks.design.weighted_moments import weighted_moments, weights_of
-from blocks.workers import Workers
 from ooc.signals import counters_spec
 from samplers.regression.active_set import memory_for
 from samplers.regression.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns, scaled
@@ -35,21 +33,8 @@ _SPREAD = 32  # times as many rows: what is done with columns that have values i
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
     """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
     of folds. shifted: numbers are added to columns, see `shifts_of`."""
-    kernels = design.form, bool(design.missing), loss, weighted, shifted
-    if not is_compiled(_name(*kernels)):  # by others: this process may have threads, as of a ring or of --watch
-        Workers("samplers.regression.warm_up:have_ready", kernels, 0).close()
-    have_ready(kernels)
-
-
-def have_ready(kernels: tuple[str, bool, str, bool, bool]) -> Callable[[Any], None]:
-    """See `blocks.workers`; the handler has nothing to do."""
-    form, missing, loss, weighted, shifted = kernels
-    prepare(_name(*kernels), lambda: _warm_up(form, missing, loss, weighted=weighted, shifted=shifted))
-    return lambda _: None
-
-
-def _name(form: str, missing: bool, loss: str, weighted: bool, shifted: bool) -> str:
-    return f"regression-{form}-{loss}-{missing}-{weighted}{'-shifted' if shifted else ''}"
+    form, missing = design.form, bool(design.missing)
+    prepare(lambda: _warm_up(form, missing, loss, weighted=weighted, shifted=shifted))
 
 
 def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool, shifted: bool) -> None:

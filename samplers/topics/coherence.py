@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel, prepare
+from blocks.compiled import kernel
+from blocks.compiler import prepare
 from blocks.corpus.dataset import Dataset
 from samplers.topics.document_parts import Part, deal, read_documents, token_parts
 from samplers.topics.fold_in import different_words
@@ -93,7 +94,7 @@ def attach(task: Task) -> Callable[[Part], tuple[np.ndarray, np.ndarray]]:
         pairs.ravel()[where] = 0
         return where, found
 
-    prepare("pairs", lambda: count(np.zeros(2, np.int64), np.empty(0, np.uint32)))
+    prepare(lambda: count(np.zeros(2, np.int64), np.empty(0, np.uint32)))
 
     def handle(part: Part) -> tuple[np.ndarray, np.ndarray]:
         documents = read_documents(dataset, part)

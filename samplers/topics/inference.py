@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import prepare
+from blocks.compiler import prepare
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.streams import stream_key
@@ -76,7 +76,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
     outputs = mapped(task.outputs, dataset.documents)
-    prepare(f"{task.kind}-{len(outputs)}-{topics.topics.dtype}-{topics.counts.dtype}", lambda: _warm_up(task, topics))
+    prepare(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
     return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
 

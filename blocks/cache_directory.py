@@ -1,0 +1,155 @@
+"""Where compiled kernels are kept across runs.
+
+What is kept is loaded and run as it is, so it is kept only where nobody but this user and root can write.
+"""
+
+from __future__ import annotations
+
+import atexit
+import grp
+import os
+import pwd
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import xxhash
+
+CHOSEN = "OOC_CACHE_DIR"
+_UNKNOWN = 65534  # whom root of the machine appears as in a user namespace without it
+_ROOT = Path(__file__).resolve().parent.parent
+_PREFIX = "kernels-"
+_INSTALLATION = "installation"  # the file that says which installation a directory belongs to
+
+
+def open_directory(version: str) -> Path | None:
+    """The directory for the kernels of this installation; it is made, and those of earlier sources are removed.
+
+    version: of the compiler. Where no directory is safe it is a temporary one, for this process alone; None if there is
+    none either.
+    """
+    name = f"{_PREFIX}{_digest(version)}"
+    for parent in _candidates():
+        with suppress(OSError):
+            if (directory := _opened(parent, name)) is not None:
+                return directory
+    return _temporary()
+
+
+def is_private(path: Path) -> bool:
+    """Whether only this user and root can put files into a directory, or another directory in its place."""
+    absolute, real = path.absolute(), path.resolve()
+    above = {*absolute.parents, *real.parents, absolute} - {real}
+    return _is_ours(real) and all(_is_ours(each, above=True) for each in above)
+
+
+def _kernel_sources() -> list[Path]:
+    packages = (_ROOT / name for name in ("blocks", "ooc", "samplers"))
+    files = sorted(file for package in packages for file in package.rglob("*.py"))
+    return [file for file in files if b"blocks.compiled import" in file.read_bytes()]
+
+
+def _digest(version: str) -> str:
+    """Of all that compiled kernels depend on, except the processor, which numba notes for each of them."""
+    digest = xxhash.xxh3_64("\0".join([str(_ROOT), version, sys.version]).encode())
+    for source in _kernel_sources():
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _candidates() -> Iterator[Path]:
+    """Directories to keep kernels below, the best first. None depends on the working directory."""
+    chosen, home = os.environ.get(CHOSEN, ""), os.environ.get("XDG_CACHE_HOME", "")
+    if Path(chosen).is_absolute():
+        yield Path(chosen)
+    elif Path(home).is_absolute():
+        yield Path(home) / "ooc"
+    else:
+        with suppress(RuntimeError):  # this user has no home
+            if (home_cache := Path("~/.cache/ooc").expanduser()).is_absolute():
+                yield home_cache
+    yield from (place / f"ooc-{os.getuid()}" for place in _temporary_places())
+
+
+def _temporary_places() -> list[Path]:
+    places = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"]
+    return [Path(place) for place in places if Path(place).is_absolute() and os.access(place, os.W_OK | os.X_OK)]
+
+
+def _opened(parent: Path, name: str) -> Path | None:
+    """The directory of that name, if it is private and can be written to; one that the user chose may be read-only."""
+    directory = parent / name
+    if not directory.exists():
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(parent):
+            return None
+        _make(directory)
+        _remove_earlier(directory)
+    usable = os.access(directory, os.W_OK) or CHOSEN in os.environ
+    return directory if usable and is_private(parent) and is_private(directory) else None
+
+
+def _make(directory: Path) -> None:
+    """Make it with the file that names its installation, at once: who removes those of earlier sources reads that."""
+    beside = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
+    (beside / _INSTALLATION).write_text(str(_ROOT), encoding="utf-8")
+    try:
+        beside.rename(directory)
+    except OSError:
+        shutil.rmtree(beside)
+        if not directory.exists():  # else another process was sooner
+            raise
+
+
+def _remove_earlier(directory: Path) -> None:
+    """Remove the kernels that this installation had before it changed, and those of installations that are gone."""
+    for other in directory.parent.glob(f"{_PREFIX}*"):
+        if other != directory and not other.is_symlink():
+            place = _installation(other)
+            if place is None or place == _ROOT or not place.exists():
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def _installation(directory: Path) -> Path | None:
+    try:
+        return Path((directory / _INSTALLATION).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _temporary() -> Path | None:
+    """A fresh directory, which is removed when this process ends."""
+    print(
+        "Kernels are compiled anew by every process, as no directory for them can be written to or is private. "
+        f"Set {CHOSEN} to a directory that only you can write to.",
+        file=sys.stderr,
+    )
+    for place in _temporary_places():
+        directory = Path(tempfile.mkdtemp(prefix="ooc-", dir=place))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        return directory
+    return None
+
+
+def _is_ours(path: Path, *, above: bool = False) -> bool:
+    """above: in a directory above it is enough that others cannot rename what is not theirs."""
+    status = path.lstat()
+    if status.st_uid not in (0, os.getuid()) and not (above and status.st_uid == _UNKNOWN):
+        return False
+    if stat.S_ISLNK(status.st_mode) or (above and status.st_mode & stat.S_ISVTX):
+        return True
+    group_writes = bool(status.st_mode & stat.S_IWGRP) and not _is_group_of_one(status.st_gid)
+    return not (group_writes or status.st_mode & stat.S_IWOTH)
+
+
+def _is_group_of_one(number: int) -> bool:
+    """Whether a group is this user's own, as many systems make one for each user."""
+    try:
+        user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
+    except KeyError:
+        return False
+    return group.gr_name == user and not set(group.gr_mem) - {user}

@@ -1,0 +1,135 @@
+"""The process that compiles kernels: the memory that compiling takes goes with it.
+
+Whatever calls a kernel that the cache lacks may have a budget of memory, and threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import reduce
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from blocks import interpreters
+from blocks.cache_directory import CHOSEN
+from blocks.memory import held
+
+_MOST_GROWTH = 60_000_000  # bytes, of a process that compiles
+_GO_ON = 3  # exit status of one that has grown so much, and leaves the rest to another
+_GONE = (EOFError, OSError)
+_of_thread = threading.local()  # compiler: the one that a thread has at the moment
+
+
+class Request(NamedTuple):
+    """A kernel to be compiled into the cache. name: in its module. types: of its arguments, pickled."""
+
+    module: str
+    name: str
+    types: bytes
+
+
+class Compiler:
+    """Has kernels compiled into the cache by another process, which starts with the first of them."""
+
+    told = False  # in this process, that this takes a while
+    is_here = False  # whether this process is that other
+
+    def __init__(self) -> None:
+        self._started: tuple[subprocess.Popen[bytes], Connection] | None = None
+
+    def compile(self, request: Request, cache: str) -> bool:
+        """Whether a kernel could be compiled. cache: the directory that the cache is below."""
+        while True:
+            _tell()
+            self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: cache})
+            try:
+                self._started[1].send(request)
+                return self._started[1].recv()
+            except _GONE:
+                if self.close() != _GO_ON:
+                    return False
+
+    def close(self) -> int:
+        """End the process, if there is one; its exit status."""
+        if self._started is None:
+            return 0
+        (process, connection), self._started = self._started, None
+        connection.close()
+        return process.wait()
+
+
+def prepare(run: Callable[[], object]) -> None:
+    """Call what calls kernels, to have them ready: those that the cache lacks are all compiled by one other process."""
+    with compiler():
+        run()
+
+
+@contextmanager
+def compiler() -> Iterator[Compiler]:
+    """That of this thread; its process ends with what was the first to ask for it."""
+    if known := getattr(_of_thread, "compiler", None):
+        yield known
+        return
+    _of_thread.compiler = Compiler()
+    try:
+        yield _of_thread.compiler
+    finally:
+        _of_thread.compiler.close()
+        del _of_thread.compiler
+
+
+def _tell() -> None:
+    if not Compiler.told:
+        print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
+        Compiler.told = True
+
+
+def _serve(connection: Connection) -> None:
+    """Compile what is asked for, until nobody asks any more."""
+    from blocks.kernel_cache import Compiler  # which is not that of this module: this one is named `__main__`
+
+    Compiler.is_here = True
+    end_where_grown()
+    with suppress(*_GONE):
+        while True:
+            connection.send(_compiled(connection.recv()))
+
+
+def _compiled(request: Request) -> bool:
+    try:
+        kernel: Any = reduce(getattr, request.name.split("."), importlib.import_module(request.module))
+        kernel.compile(pickle.loads(request.types))
+    except Exception:  # whoever asked compiles it then, and tells
+        return False
+    return True
+
+
+def end_where_grown() -> None:
+    """End this process before one more function is compiled, once it has grown too much and has added to the cache."""
+    from numba.core import event
+
+    before = held([os.getpid()])
+
+    class Growth(event.Listener):
+        added = False
+
+        def on_start(self, event: event.Event) -> None:
+            if self.added and held([os.getpid()]) - before > _MOST_GROWTH:
+                os._exit(_GO_ON)
+
+        def on_end(self, event: event.Event) -> None:
+            self.added |= event.data["dispatcher"]._cache.cache_path is not None
+
+    event.register("numba:compile", Growth())
+
+
+if __name__ == "__main__":
+    interpreters.ours = True
+    _serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,138 @@
+"""Numba's cache, for the kernels of this project: in a directory of its own, checked, and filled by another process.
+
+Numba's own notices a change of a kernel's file but not of the files that its callees are in, and where it lies is set
+for all functions of a process, those of users among them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from blocks import interpreters
+from blocks.cache_directory import open_directory
+from blocks.compiler import Compiler, Request, compiler
+
+interpreters.import_numba()
+
+import llvmlite  # noqa: E402
+import numba  # noqa: E402
+from numba.core import caching, serialize  # noqa: E402
+
+_DIGEST = 16  # bytes, at the end of each file
+CACHE = open_directory(f"{numba.__version__} {llvmlite.__version__}")  # None: nothing is kept
+
+
+def kept() -> dict[str, Any]:
+    """The directory (None if nothing is kept), how many kernels it has, and how many bytes."""
+    files = list(CACHE.rglob("*.nbc")) if CACHE else []
+    return {
+        "path": CACHE and str(CACHE),
+        "kernels": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+    }
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Others wait meanwhile who would do the same: ranks on one machine all start at once."""
+    with lock.open("w") as file:
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Damaged(OSError):
+    """A file of the cache is not what was written, or names types that are gone."""
+
+
+class _Locator(caching.UserProvidedCacheLocator):
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        assert CACHE is not None
+        self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+        self._cache_path = str(CACHE / self.get_suitable_cache_subpath(py_file))
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
+        return cls(py_func, py_file) if Path(py_file).exists() else None
+
+
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012
+
+
+class _Files(caching.IndexDataCacheFile):
+    """Each ends with a checksum: one that is damaged is as if it were not there."""
+
+    def _dump(self, obj: Any) -> bytes:
+        packed = super()._dump(obj)
+        return packed + xxhash.xxh3_128_digest(packed)
+
+    def _load_index(self) -> dict[Any, str]:
+        version = pickle.dumps(self._version, protocol=-1)  # as it begins
+        with suppress(OSError):
+            data = Path(self._index_path).read_bytes()
+            if data.startswith(version):
+                stamp, names = _unpacked(data[len(version) :])
+                return names if stamp == self._source_stamp else {}
+        return {}
+
+    def _load_data(self, name: str) -> Any:
+        return _unpacked(Path(self._data_path(name)).read_bytes())
+
+
+def _unpacked(data: bytes) -> Any:
+    packed, digest = data[:-_DIGEST], data[-_DIGEST:]
+    if xxhash.xxh3_128_digest(packed) != digest:
+        raise _Damaged("the checksum is wrong")
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise _Damaged(repr(error)) from error
+
+
+class KernelCache(caching.FunctionCache):
+    """What has been compiled of one function. directory: `CACHE`."""
+
+    _impl_class = _Implementation
+
+    def __init__(self, function: Any, directory: Path) -> None:
+        super().__init__(function)
+        self._directory = directory
+        locator, base = self._impl.locator, self._impl.filename_base
+        self._cache_file = _Files(locator.get_cache_path(), base, locator.get_source_stamp())
+        self._lock = Path(locator.get_cache_path()) / f"{base}.lock"
+        name = f"{function.__module__}.{function.__qualname__}"
+        self._can_be_found = function.__module__ != "__main__" and "<locals>" not in name
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is kept for a signature. If there is nothing, another process compiles it first."""
+        found = super().load_overload(sig, target_context)
+        if found is not None or Compiler.is_here or not self._can_be_found:
+            return found
+        with suppress(OSError), self._locked(), compiler() as other:
+            found = super().load_overload(sig, target_context)  # another process may have been sooner
+            if found is None and other.compile(self._request(sig), str(self._directory.parent)):
+                found = super().load_overload(sig, target_context)
+        return found
+
+    def _request(self, sig: Any) -> Request:
+        return Request(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._lock.parent.mkdir(exist_ok=True)
+        with alone(self._lock):
+            yield
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled, if that can be. One process at a time: two would read the same index, and give what
+        they have for different types the same name; one of them is lost, or called for the types of the other."""
+        with suppress(OSError), alone(self._directory / "index.lock"):
+            super().save_overload(sig, data)
