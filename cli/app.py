@@ -14,6 +14,7 @@ import typer
 
 from cli import (
     clean,
+    compile,
     curves,
     demo,
     doctor,
@@ -72,6 +73,7 @@ for command in (
     clean.clean,
     demo.demo,
     doctor.doctor,
+    compile.compile_,
     launch.launch,
 ):
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)

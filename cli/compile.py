@@ -1,0 +1,127 @@
+"""`ooc compile`: compile the kernels before they are needed, as for the image of a container."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blocks.errors import RequestError, WorkFailed
+from cli.console import Json, print_json
+from cli.train import Quiet
+
+# Commands on next to no data, which call the kernels of a model as those on much do.
+_LDA = "train lda corpus {0} --topics 4 --iterations 4 --evaluate-every 2 --optimize-every 2 --sampler {0}"
+_MF = "train mf ratings {0} --rank 4 --iterations 2 --held-out others --method {0}"
+_REGRESSION = [
+    "ingest svmlight samples.svm sparse",
+    "ingest csv table.csv dense --target y",
+    "train {0} sparse sparse-run --path 5",
+    "train {0} sparse folds --path 5 --cross-validate 2",
+    "train {0} dense dense-run --path 5",
+    "train {0} dense dense-folds --path 5 --cross-validate 2",
+    "predict sparse-run sparse predictions.csv",
+    "predict dense-run dense dense-predictions.csv",
+]
+_COMMANDS = {
+    "lda": [
+        "ingest text texts.txt corpus --lines",
+        "ingest jsonl texts.jsonl other --vocab-from corpus",
+        *(
+            _LDA.format(sampler)
+            for sampler in ("sparse-gibbs", "two-phase", "gibbs", "lightlda", "aliaslda", "sparselda", "splash")
+        ),
+        "infer two-phase corpus mixtures.csv",
+        "infer two-phase corpus top.csv --top 2",
+        "evaluate two-phase other",
+        "evaluate two-phase other --metrics left-to-right,npmi,c_v",
+        "topics two-phase",
+    ],
+    "mf": [
+        "ingest ratings ratings.csv ratings",
+        "ingest ratings others.csv others --names-from ratings",
+        *(_MF.format(method) for method in ("sgd", "ccd", "als", "splash")),
+        "predict sgd others.csv predictions.csv",
+        "recommend sgd --user 1",
+        "similar-items sgd --item 1",
+    ],
+    "softmax": [
+        "ingest svmlight samples.svm samples --by-rows",
+        "train softmax samples run --passes 2",
+        "predict run samples classes.csv",
+    ],
+    "lasso": [command.format("lasso") for command in _REGRESSION],
+    "logistic": [command.format("logistic") for command in _REGRESSION],
+}
+
+
+def compile_(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help=f"Of {', '.join(_COMMANDS)} [default: all].")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compile the kernels of models now, so that no command has to later.
+
+    They are kept in $OOC_CACHE_DIR, or in ~/.cache/ooc. All of them take some minutes, and 30 MB.
+
+    Examples: ooc compile
+
+    OOC_CACHE_DIR=/opt/ooc ooc compile lda mf
+    """
+    chosen = models or list(_COMMANDS)
+    if unknown := set(chosen) - set(_COMMANDS):
+        raise RequestError(f"{min(unknown)!r} is not a model", f"Choose from {', '.join(_COMMANDS)}.")
+    from tqdm import tqdm
+
+    from blocks.kernel_cache import kept
+
+    if kept()["path"] is None:
+        remedy = "Set OOC_CACHE_DIR to one that only you can write to."
+        raise WorkFailed("there is no directory to keep kernels in", remedy)
+    steps = [(model, command) for model in dict.fromkeys(chosen) for command in _COMMANDS[model]]
+    with tempfile.TemporaryDirectory() as directory, tqdm(steps, unit="step", disable=quiet or None) as bar:
+        for model in set(chosen):
+            _write_data(Path(directory, model))
+        for model, command in bar:
+            bar.set_description(f"{model}: {command.split()[0]}")
+            _run(command, Path(directory, model))
+    facts = kept()
+    if json:
+        print_json(facts)
+    else:
+        print(f"{facts['kernels']:,} kernels are compiled, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
+
+
+def _run(command: str, directory: Path) -> None:
+    words = [sys.executable, "-P", "-m", "cli", *command.split()]
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WorkFailed(f"`ooc {command}` ended with exit code {done.returncode}", done.stderr.strip())
+
+
+def _write_data(directory: Path) -> None:
+    """Some documents, ratings and samples, as text."""
+    directory.mkdir()
+    numbers = random.Random(0)
+    texts = [" ".join(numbers.choices(["apple", "pear", "plum", "ball", "goal", "team"], k=20)) for _ in range(60)]
+    (directory / "texts.txt").write_text("\n".join(texts) + "\n")
+    (directory / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+    pairs = [(user, item) for user in range(1, 31) for item in numbers.sample(range(1, 21), 8)]
+    lines = [f"{user},{item},{numbers.randint(1, 10) / 2}\n" for user, item in pairs]
+    (directory / "ratings.csv").write_text("user,item,rating\n" + "".join(lines[::2]))
+    (directory / "others.csv").write_text("user,item,rating\n" + "".join(lines[1::2]))
+    rows = [[numbers.randint(0, 9) / 4 for _ in range(12)] for _ in range(60)]
+    labels = [int(row[0] + row[1] + numbers.random() > 2.5) for row in rows]
+    entries = [" ".join(f"{n + 1}:{value}" for n, value in enumerate(row) if value > 1) for row in rows]
+    samples = [f"{label} {values}\n" for label, values in zip(labels, entries, strict=True)]
+    (directory / "samples.svm").write_text("".join(samples))
+    table = [",".join(map(str, [*row, label])) for row, label in zip(rows, labels, strict=True)]
+    names = ",".join([*(f"x{n}" for n in range(12)), "y"])
+    (directory / "table.csv").write_text("\n".join([names, *table]) + "\n")
