@@ -58,16 +58,19 @@ def visible(text: str) -> str:
 
 
 class Terminal(io.TextIOWrapper):
-    """Standard output on a terminal: all that is written is `visible`."""
+    """A stream to a terminal: all that is written is `visible`, but for the return with which a progress bar begins."""
 
     def write(self, text: str) -> int:
-        return super().write(visible(text))
+        start = text[: text.startswith("\r")]
+        return super().write(start + visible(text[len(start) :]))
 
 
 def use_terminal() -> None:
-    """Make standard output a `Terminal` if it is one; `sys.__stdout__` is still what it was."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.isatty():
-        sys.stdout = Terminal(sys.stdout.buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
+    """Make standard output and standard error a `Terminal` if they are one; `sys.__stdout__` is still what it was."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+            setattr(sys, name, Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True))
 
 
 class Explained(NamedTuple):

@@ -80,7 +80,10 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
         over = ended.wait(INTERVAL)
         with suppress(OocError, OSError):  # it is not made yet, or was removed
             if (current(run) / "lock").stat().st_mtime >= began - 1:
-                (_show if sys.stderr.isatty() else _print_lines)(run, sys.stderr, ended=ended)
+                if sys.stderr.isatty():
+                    _show(run, sys.__stderr__ or sys.stderr, ended=ended)
+                else:
+                    _print_lines(run, sys.stderr, ended=ended)
                 return
 
 

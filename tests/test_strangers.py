@@ -239,19 +239,20 @@ def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc,
     assert len(metrics.read_text().splitlines()) == 5
 
 
-def on_a_terminal(place: Path, *command: object) -> str:
-    """What a command shows on a terminal."""
+def on_a_terminal(place: Path, *command: object, code: int = 0) -> str:
+    """What a command shows on a terminal, on standard output and standard error."""
     outer, inner = os.openpty()
     words = [sys.executable, "-m", "cli", *map(str, command)]
-    with subprocess.Popen(words, cwd=place, stdout=inner, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as done:
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(words, cwd=place, stdout=inner, stderr=inner, env=environment) as done:
         os.close(inner)
         shown = b""
         with suppress(OSError):  # as the last of a terminal is read
             while some := os.read(outer, 1 << 16):
                 shown += some
     os.close(outer)
-    assert done.returncode == 0, shown
-    return shown.decode()
+    assert done.returncode == code, shown
+    return shown.decode().replace("\r\n", "\n")
 
 
 def test_words_of_a_stranger_do_nothing_to_a_terminal(tmp_path: Path, ooc: Ooc) -> None:
@@ -263,8 +264,25 @@ def test_words_of_a_stranger_do_nothing_to_a_terminal(tmp_path: Path, ooc: Ooc) 
     assert "\\x1b[2Jgone" in shown
     assert "doc\\x1b[3" in shown
     assert "plain" in shown and "grün" in shown
-    assert not [each for each in shown.replace("\r\n", "\n") if each in "\x1b\x07\r\x9b\u202e"]
+    assert not obeyed(shown)
     assert "\x1b[2Jgone" in ooc("topics", "run", "--top", 7).stdout  # which another program reads: as they are
+    shown = on_a_terminal(tmp_path, "info", "none\x1b[2J\rhere", code=2)
+    assert "none\\x1b[2J\\rhere" in shown
+    assert not obeyed(shown)
+
+
+def test_names_in_a_warning_do_nothing_to_a_terminal(tmp_path: Path, ooc: Ooc) -> None:
+    rows = "".join(f"{row % 5},1,{row % 5 + row % 3}\n" for row in range(30))
+    (tmp_path / "table.csv").write_text(f"a,constant\x1b[2J,y\n{rows}")
+    assert ooc("ingest", "csv", "table.csv", "design", "--target", "y").returncode == 0
+    shown = on_a_terminal(tmp_path, "train", "lasso", "design", "run", "--path", 3)
+    assert "constant\\x1b[2J" in shown
+    assert set(obeyed(shown)) <= {"\r"}  # of the progress bar
+
+
+def obeyed(shown: str) -> list[str]:
+    """The characters that a terminal does not show."""
+    return [each for each in shown if each in "\x1b\x07\r\x9b\u202e"]
 
 
 def test_a_run_notes_itself_nowhere_but_in_its_dataset(run: Path, ooc: Ooc) -> None:

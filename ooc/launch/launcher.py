@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
-from blocks.workers import ENDING
+from blocks.interpreters import ENDING
 from ooc.launch.guard import ALIVE, END, STOP
 from ooc.launch.hosts import Host
 from ooc.launch.remote import Remote, Ssh, end_all, pack
@@ -206,12 +206,15 @@ class Launcher:
         if self._present:
             self._end()
             self.follow()
-        if self._request.columns:
-            sys.stderr.write(_CLEAR)
+        self._clear()
 
     def _log(self, remote: Remote, text: str) -> None:
-        clear = _CLEAR if self._request.columns else ""
-        print(f"{clear}[{remote.rank}] {text}", file=sys.stderr, flush=True)
+        self._clear()
+        print(f"[{remote.rank}] {text}", file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._request.columns and sys.__stderr__:  # which shows control characters of nobody else
+            print(_CLEAR, end="", file=sys.__stderr__, flush=True)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
