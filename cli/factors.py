@@ -97,4 +97,4 @@ def _tell(choices: Iterable[Choice], *, as_json: bool) -> None:
 def _lines(choices: Iterable[Choice]) -> Iterator[list[str]]:
     for choice in choices:
         for item, score in zip(choice.items, choice.scores, strict=True):
-            yield [choice.name, item, f"{score:.4f}"]
+            yield [choice.name, item, f"{score:.5g}"]

@@ -92,6 +92,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
     python = {"doc_topic_prior": [float(np.float32(0.1))] * 2, "topic_word_prior": float(np.float32(0.05))}
     same = LatentDirichletAllocation(**options, **python).fit(TEXTS)
     np.testing.assert_array_equal(model.components_, same.components_)
+    numpy = {"regularization": np.float32(0.05), "biases": np.bool_(True), "evaluate_every": np.int64(1)}
+    ratings = np.random.default_rng(0).integers(1, 6, (20, 10)).astype(float)
+    factors = MatrixFactorization(**options, **numpy).fit(ratings)
+    alike = MatrixFactorization(**options, regularization=float(np.float32(0.05)), biases=True).fit(ratings)
+    np.testing.assert_array_equal(factors.row_factors_, alike.row_factors_)
+    for top in ("a", 0, 2.5):
+        with pytest.raises(RequestError, match=f"top={top!r}: a whole number from 1 on"):
+            factors.recommend(ratings, top)
 
 
 @pytest.mark.parametrize("wrong", [NAN, INF, -1.0, "a", 1j], ids=str)

@@ -20,6 +20,7 @@ from samplers.estimators.base import told_as, whole
 from samplers.estimators.by_run import RunEstimator
 from samplers.estimators.ids import places_among
 from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
+from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, is_path, read_table
 from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
@@ -29,6 +30,17 @@ from samplers.factorization.training import train_mf
 from samplers.models import open_factors
 
 _OPTIONS = {"rank": "n_components", "iterations": "max_iter"}
+_PASSED_ON = (  # parameters that the training has under the same name
+    "method",
+    "regularization",
+    "penalty",
+    "biases",
+    "center",
+    "nonnegative",
+    "implicit",
+    "alpha",
+    "evaluate_every",
+)
 _ENTRY_BYTES = 20  # in blocks and in slices
 _FACTOR_BYTES = 4 * 4  # in three generations and in the model
 _ROWS = 1 << 12  # whose items are chosen together
@@ -108,7 +120,7 @@ class MatrixFactorization(RunEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on known values. y: not used. Raises RequestError."""
-        whole("n_components", self.n_components, 1)
+        parameters = checked_parameters(self)
         if not is_path(X):
             refuse_triples(X, y, "fit")
         data = Matrix(X) if is_path(X) else read_known(X, counts=self.implicit)
@@ -116,31 +128,20 @@ class MatrixFactorization(RunEstimator):
             names, entries = (np.array(data.row_names()), np.array(data.column_names())), data.entries
         else:
             names, entries = (data.rows, data.columns), data.entries.values.size
-        size = _ENTRY_BYTES * entries + _FACTOR_BYTES * self.n_components * (names[0].size + names[1].size)
-        with told_as(_OPTIONS), self._trained_run(partial(self._train, data), _identity(data), size) as run:
+        size = _ENTRY_BYTES * entries + _FACTOR_BYTES * parameters["n_components"] * (names[0].size + names[1].size)
+        train = partial(self._train, data, parameters)
+        with told_as(_OPTIONS), self._trained_run(train, _identity(data), size) as run:
             feature_names = None if isinstance(data, Matrix) else data.names
             return self._take(FactorModel(run.path / "model"), *names, feature_names)
 
-    def _train(self, data: Matrix | KnownValues, directory: Path, seed: int, **how: Any) -> None:
+    def _train(
+        self, data: Matrix | KnownValues, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
+    ) -> None:
         if not isinstance(data, Matrix):
             names = [list(map(str, range(side.size))) for side in (data.rows, data.columns)]
             data = write_matrix(directory / "data", data.entries, *names, seed=seed)
-        train_mf(
-            data.path,
-            directory / "run",
-            rank=self.n_components,
-            method=self.method,
-            regularization=self.regularization,
-            penalty=self.penalty,
-            biases=self.biases,
-            center=self.center,
-            nonnegative=self.nonnegative,
-            implicit=self.implicit,
-            alpha=self.alpha,
-            evaluate_every=self.evaluate_every,
-            seed=seed,
-            **how,
-        )
+        options = {name: parameters[name] for name in _PASSED_ON}
+        train_mf(data.path, directory / "run", rank=parameters["n_components"], seed=seed, **options, **how)
 
     def _take(
         self, model: FactorModel, rows: np.ndarray, columns: np.ndarray, feature_names: Sequence[str] | None = None
@@ -230,7 +231,7 @@ class MatrixFactorization(RunEstimator):
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
         """For each row of a table the columns with the highest predictions that it has no value of, best first."""
         known = self._rows(X)
-        choices = recommend(self.model_, self._users(known), top, exclude_seen=True)
+        choices = recommend(self.model_, self._users(known), whole("top", top, 1), exclude_seen=True)
         return [np.array(choice.items) for choice in choices]
 
     def _users(self, known: SparseRows) -> Iterator[Users]:
