@@ -23,7 +23,7 @@ from blocks.files import (
     remove_leftovers,
     temporary_name,
 )
-from blocks.generations import drop_unreferred, keep_referred, kept_files
+from blocks.generations import drop_unreferred, keep_referred, kept_files, references_folder
 from blocks.kinds import open_any
 from blocks.store import MANIFEST
 
@@ -92,7 +92,7 @@ def remove_strays(root: Path) -> list[Removed]:
     dropped = drop_unreferred(root)
     named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}
-    removed = [gone for folder in sorted(folders) for gone in remove_leftovers(folder)]
+    removed = [gone for folder in sorted({*folders, *references_folder(root)}) for gone in remove_leftovers(folder)]
     files = (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt"))
     strays = [file for file in files if file not in named]
     strays += [folder for folder in root.glob("slices*") if folder not in folders]

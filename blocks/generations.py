@@ -114,9 +114,14 @@ def kept_files(root: Path) -> set[Path]:
     return files
 
 
+def references_folder(root: Path) -> list[Path]:
+    """The directory of the references of runs, if there is one; not behind a symbolic link, which may lead anywhere."""
+    folder = root / RUNS
+    return [folder] if folder.is_dir() and not folder.is_symlink() else []
+
+
 def _reference_files(root: Path) -> list[Path]:
-    """None behind a symbolic link, which may lead anywhere."""
-    return [] if (root / RUNS).is_symlink() else sorted((root / RUNS).glob("*.json"))
+    return sorted(file for folder in references_folder(root) for file in folder.glob("*.json"))
 
 
 def _references(root: Path) -> dict[Path, dict[str, Any]]:
