@@ -5,13 +5,16 @@
    FAILING_COUNTER  a file that grows by a byte for each such call, of whatever process
    FAILING_FROM     the first call that fails, from 1 on; 0: none
    FAILING_CALLS    so many of them fail
-   FAILING_ERROR    with this errno */
+   FAILING_ERROR    with this errno
+   FAILING_KILL     if set, call FAILING_FROM ends the process group by SIGKILL, before it does anything; calls that
+                    rename without replacing, exchange, link or delete are counted, too */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +48,8 @@ static int error_at(const char *path)
     syscall(SYS_write, file, ".", 1);
     long call = syscall(SYS_lseek, file, 0, SEEK_CUR), from = number("FAILING_FROM");
     syscall(SYS_close, file);
+    if (from == call && getenv("FAILING_KILL"))
+        kill(0, SIGKILL);
     return from && call >= from && call < from + number("FAILING_CALLS") ? number("FAILING_ERROR") : 0;
 }
 
@@ -87,6 +92,23 @@ int posix_fallocate64(int file, off64_t at, off64_t size)
 int rename(const char *old, const char *new) { FAIL_ON(error_at(new)); return ORIGINAL(rename)(old, new); }
 
 int mkdir(const char *path, mode_t mode) { FAIL_ON(error_at(path)); return ORIGINAL(mkdir)(path, mode); }
+
+#define COUNT_FOR_KILL(found) do { if (getenv("FAILING_KILL")) (void)(found); } while (0)
+
+int renameat2(int from, const char *old, int to, const char *new, unsigned flags)
+{ COUNT_FOR_KILL(error_at(new)); return ORIGINAL(renameat2)(from, old, to, new, flags); }
+
+int link(const char *old, const char *new) { COUNT_FOR_KILL(error_at(new)); return ORIGINAL(link)(old, new); }
+
+int linkat(int from, const char *old, int to, const char *new, int flags)
+{ COUNT_FOR_KILL(error_at(new)); return ORIGINAL(linkat)(from, old, to, new, flags); }
+
+int unlink(const char *path) { COUNT_FOR_KILL(error_at(path)); return ORIGINAL(unlink)(path); }
+
+int rmdir(const char *path) { COUNT_FOR_KILL(error_at(path)); return ORIGINAL(rmdir)(path); }
+
+int unlinkat(int folder, const char *path, int flags)
+{ COUNT_FOR_KILL(folder < 0 ? error_at(path) : error_of(folder)); return ORIGINAL(unlinkat)(folder, path, flags); }
 
 #define OPEN(name) \
     int name(const char *path, int flags, ...) \

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -104,20 +104,27 @@ class Nursery:
             descriptors |= {descriptor: descriptor for descriptor in inherit}
             return self.fork("interpreter", [str(theirs.fileno())], Path.cwd(), descriptors), Connection(ours.detach())
 
+    def start(self, arguments: list[str], directory: Path, streams: Sequence[int]) -> tuple[Forked, socket.socket]:
+        """Start the command line: a process that leads a process group, and a socket that receives the exit status.
+
+        streams: descriptors of standard input, output and error. The command ends when the socket is closed.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            descriptors = dict(enumerate(streams)) | {_STATUS: theirs.fileno()}
+            return self.fork("guard", arguments, directory, descriptors), ours
+
     def run(
         self, arguments: list[str], directory: Path, timeout: float, input: str | bytes = "", text: bool = True
     ) -> subprocess.CompletedProcess[Any]:
         """Run the command line to its end, as `subprocess.run` would."""
-        ours, theirs = socket.socketpair()
         mode = {"mode": "w+", "encoding": "utf-8"} if text else {"mode": "w+b"}
-        with ours, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(tempfile.TemporaryFile(**mode)) for _ in range(3)]  # type: ignore[call-overload]
             if input:
                 streams[0].write(input)
                 streams[0].seek(0)
-            descriptors = {number: stream.fileno() for number, stream in enumerate(streams)}
-            with theirs:
-                guard = self.fork("guard", arguments, directory, descriptors | {_STATUS: theirs.fileno()})
+            guard, ours = self.start(arguments, directory, [stream.fileno() for stream in streams])
             ours.settimeout(timeout)
             try:
                 status = ours.recv(16)
@@ -195,6 +202,7 @@ def _become(request: Request, descriptors: list[int]) -> int:
     os.environ.clear()
     os.environ.update(request.environment)
     if request.what == "guard":
+        os.setsid()
         sys.path[:] = [request.directory, *request.path]
         return _guard(request.arguments)
     sys.path[:] = request.path

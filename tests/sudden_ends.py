@@ -1,0 +1,402 @@
+"""End commands suddenly: python tests/sudden_ends.py power|kill DIRECTORY ENDS SEED [TRIAL ...], ENDS times each.
+
+power   A file system in a file is shut down without anything being flushed (EXT4_IOC_SHUTDOWN), at a random moment of a
+        command that writes to it; then it is mounted again, as after the power is back. Run as root, in a mount
+        namespace.
+kill    SIGKILL ends the process group of a command: at a random one of its calls that change files, every fourth time
+        at a random moment. Run with `failing_disk.c` and `hurrying_clock.c` loaded (LD_PRELOAD).
+
+What the command had said was done has to be there; `ooc verify` is content or says what to do; the command, or `ooc
+resume`, then makes the files of a command that nothing ended; `ooc clean` finds all that was left. Prints a JSON
+object: how often each command was tried, how often it was ended before it was done, and what was lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from corpora import tree
+from nursery import nursery
+
+SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+SIZE = 100_000_000
+RATE = 1000  # of the clock by which a training that is killed commits
+ONE = "--workers 1"
+LDA = f"--topics 3 --sampler two-phase {ONE} --evaluate-every 40"
+FACTORS = f"--rank 4 {ONE} --iterations 60"
+PATH = f"--path 40 {ONE}"
+PREPARED = {
+    "topics": [
+        f"ingest jsonl texts.jsonl corpus {ONE}",
+        f"train lda corpus run {LDA} --iterations 40 --seed 7",
+        f"ingest jsonl texts.jsonl damaged {ONE}",
+        f"train lda corpus dirty/done {LDA} --iterations 9",
+        f"train lda corpus dirty/other {LDA} --iterations 9",
+    ],
+    "ratings": ["ingest ratings ratings.csv ratings"],
+    "designs": [
+        f"ingest csv squared.csv squared --target y {ONE}",
+        f"ingest csv logistic.csv logistic --target y {ONE}",
+        f"train lasso squared path {PATH}",
+    ],
+}
+
+
+class Trial(NamedTuple):
+    """A command, the key of PREPARED it starts from, what it makes, and how it is done again."""
+
+    data: str
+    command: str
+    made: str  # pattern of the files and directories
+    again: str = ""  # the command, if empty
+    resumed: str = ""  # run that `ooc resume` goes on with, if the end left the new one
+
+
+TRIALS = {
+    "ingest": Trial("topics", f"ingest jsonl texts.jsonl new {ONE}", "new"),
+    "append": Trial("topics", f"ingest jsonl more.jsonl corpus --append {ONE}", "corpus"),
+    "train": Trial("topics", f"train lda corpus new {LDA} --iterations 200", "new/model", resumed="new"),
+    "chains": Trial(
+        "topics",
+        f"train lda corpus new {LDA} --iterations 80 --chains 2 --evaluate-every 8",
+        "new/*/model",
+        resumed="new",
+    ),
+    "resume": Trial("topics", f"resume run --iterations 240 {ONE}", "run/model"),
+    "overwrite": Trial(
+        "topics", f"train lda corpus run {LDA} --iterations 200 --seed 8 --overwrite", "run/model", resumed="run"
+    ),
+    "mf": Trial("ratings", f"train mf ratings new {FACTORS}", "new/model", resumed="new"),
+    "lasso": Trial("designs", f"train lasso squared new {PATH}", "new/model", resumed="new"),
+    "logistic": Trial("designs", f"train logistic logistic new {PATH}", "new/model", resumed="new"),
+    "infer": Trial("topics", f"infer run corpus new.npz {ONE}", "new.npz"),
+    "npz": Trial("topics", "export run new.npz --format npz", "new.npz"),
+    "mallet": Trial("topics", "export run new --format mallet", "new"),
+    "gensim": Trial("topics", "export run new --format gensim", "new"),
+    "parquet": Trial("topics", "export run new --format parquet", "new"),
+    "predict": Trial("designs", "predict path squared new.csv", "new.csv"),
+    "shard": Trial("topics", f"shard corpus new --shards 2 {ONE}", "new"),
+    "repair": Trial("topics", "verify damaged --repair", "damaged"),
+    "clean": Trial("topics", "clean dirty --state", "dirty"),
+}
+
+
+class Command:
+    """`ooc` as a process that leads a process group."""
+
+    def __init__(self, place: Path, command: str) -> None:
+        reads, writes = os.pipe()
+        with Path(os.devnull).open("r+") as nothing, os.fdopen(writes) as theirs:
+            streams = [nothing.fileno(), nothing.fileno(), theirs.fileno()]
+            self._forked, self._status = nursery().start([*command.split(), "--quiet"], place, streams)
+        self._told, self.pid, self.message = os.fdopen(reads), self._forked.pid, ""
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """What it has returned: None if it goes on, -9 if it was killed."""
+        self._status.settimeout(timeout)
+        try:
+            return int(self._status.recv(16) or -signal.SIGKILL)
+        except TimeoutError:
+            return None
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Wait until no process of it is left, which then has closed its standard error."""
+        self.message = self._told.read()
+        self._forked.wait()
+        self._told.close()
+        self._status.close()
+
+
+def ended(place: Path, command: str) -> tuple[int, str]:
+    """What a command returns, and what it says on standard error."""
+    process = Command(place, command)
+    code = process.wait()
+    process.end()
+    assert code is not None
+    return code, re.sub(r"^compiling kernels;.*\n", "", process.message, flags=re.MULTILINE)
+
+
+def problem(place: Path, command: str) -> str:
+    """What a command that has to succeed says if it does not."""
+    code, message = ended(place, command)
+    return "" if code == 0 else f"{command}: {code}: {message}"
+
+
+class Disk:
+    """A file system in a file, mounted at `place`."""
+
+    counts = False  # calls
+
+    def __init__(self, directory: Path) -> None:
+        self.image, self.before, self.place = directory / "image", directory / "before", directory / "mount"
+        self.place.mkdir(parents=True)
+        with self.image.open("wb") as file:
+            file.truncate(SIZE)
+        subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
+        self._mount()
+
+    def _mount(self) -> None:
+        options = "loop,data=writeback,commit=600"  # nothing reaches the disk by itself
+        subprocess.run(["mount", "-o", options, self.image, self.place], check=True)
+
+    def release(self) -> None:
+        subprocess.run(["umount", self.place], check=True)
+
+    def keep(self) -> None:
+        """What is there now is what is restored."""
+        self.release()
+        subprocess.run(["cp", "--sparse=always", self.image, self.before], check=True)  # without writing what is empty
+
+    def restore(self) -> None:
+        subprocess.run(["cp", "--sparse=always", self.before, self.image], check=True)
+        self._mount()
+
+    def end(self, process: Command) -> None:
+        """Cut the power under a command."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))
+        os.close(descriptor)
+        process.kill()
+        process.end()
+        self.release()
+        self._mount()
+
+
+class Directory:
+    """A directory, in which commands are killed."""
+
+    counts = True
+
+    def __init__(self, directory: Path) -> None:
+        self.before, self.place = directory / "before", directory / "place"
+        self.place.mkdir(parents=True)
+
+    def release(self) -> None:
+        shutil.rmtree(self.place)
+
+    def keep(self) -> None:
+        self.place.rename(self.before)
+
+    def restore(self) -> None:
+        subprocess.run(["cp", "-a", self.before, self.place], check=True)
+
+    def end(self, process: Command) -> None:
+        process.kill()
+        process.end()
+
+
+class Calls:
+    """The calls of commands that change files below a directory, as `failing_disk.c` counts them."""
+
+    def __init__(self, below: Path, counter: Path) -> None:
+        self._counter = counter
+        self._environment = {"FAILING_BELOW": str(below), "FAILING_COUNTER": str(counter), "FAILING_KILL": "yes"}
+
+    def command(self, place: Path, command: str, kill_at: int = 0) -> Command:
+        """Start a command that is killed at a call, from 1 on; 0: at none."""
+        self._counter.write_bytes(b"")
+        os.environ.update(self._environment | {"FAILING_FROM": str(kill_at), "CLOCK_RATE": str(RATE)})
+        try:
+            return Command(place, command)
+        finally:
+            for name in (*self._environment, "FAILING_FROM", "CLOCK_RATE"):
+                del os.environ[name]
+
+    def number(self) -> int:
+        return self._counter.stat().st_size
+
+
+def content(place: Path, pattern: str) -> dict[str, bytes]:
+    """All files of what matches a pattern, but for locks, logs, and where a run noted itself in its dataset.
+
+    Of the pickles of gensim only the names: their bytes differ from one time to the next.
+    """
+    found = {}
+    for path in place.glob(pattern):
+        found |= {f"{path.name}/{name}": data for name, data in (tree(path) if path.is_dir() else {}).items()}
+        found |= {} if path.is_dir() else {path.name: path.read_bytes()}
+    found = {name: data for name, data in found.items() if not re.search(r"(/lock|/log\.txt|/runs/.*)$", name)}
+    pickled = {name: b"" for name in found if re.search(r"/lda\.model(\.state)?$", name)}
+    return found | pickled
+
+
+def names(place: Path) -> list[str]:
+    """All files and directories, but for generations of a state that its manifest names, without the ids of runs."""
+    known = {""}
+    for manifest in place.rglob("state/manifest.json"):
+        entries = json.loads(manifest.read_text())
+        for entry in filter(None, (entries["newest"], entries["before"])):
+            known |= {str(manifest.parent / f"{entry['generation']:06}{kind}") for kind in (".cells", ".h5", ".json")}
+    found = [path for path in place.rglob("*") if str(path) not in known]
+    return sorted(re.sub(r"runs/\w+", "runs/ID", str(path.relative_to(place))) for path in found)
+
+
+def distrusts(place: Path) -> str:
+    """What is wrong with what `ooc verify` says of the datasets and runs in a directory."""
+    marks = ("manifest.json", "config.json", "chains.json", "shard-0")
+    for path in sorted(path for path in place.glob("[!.]*") if any((path / mark).exists() for mark in marks)):
+        code, message = ended(place, f"verify {path.name}")
+        lines = message.splitlines()
+        if code not in (0, 1) or (code and len(lines) < 2) or re.search("Traceback|mistake in ooc", message):
+            return f"verify {path.name}: {code}: {message}"
+    return ""
+
+
+class Undisturbed(NamedTuple):
+    """A command that nothing ends. made: what it makes; left: names after `ooc clean`; calls, seconds: it takes."""
+
+    old: dict[str, bytes]
+    made: dict[str, bytes]
+    left: list[str]
+    calls: int
+    seconds: float
+
+
+def undisturbed(where: Disk | Directory, trial: Trial, calls: Calls) -> Undisturbed:
+    where.restore()
+    old, began = content(where.place, trial.made), time.monotonic()
+    process = calls.command(where.place, trial.command)
+    code, seconds = process.wait(), time.monotonic() - began
+    process.end()
+    if code:
+        raise RuntimeError(f"{trial.command}: {code}: {process.message}")
+    made, number = content(where.place, trial.made), calls.number()
+    if trouble := problem(where.place, "clean ."):
+        raise RuntimeError(trouble)
+    assert content(where.place, trial.made) == made != old
+    left = names(where.place)
+    where.release()
+    return Undisturbed(old, made, left, number, seconds)
+
+
+def is_new(place: Path, trial: Trial) -> bool:
+    """Whether there is a run that the command has begun."""
+    for file in (place / trial.resumed / "config.json", place / trial.resumed / "chains.json"):
+        if trial.resumed and file.exists():
+            options = json.loads(file.read_text()).get("options", {})
+            return "--overwrite" not in trial.command or options["seed"] == 8
+    return False
+
+
+def done_again(place: Path, trial: Trial, expected: Undisturbed) -> str:
+    """Do again what was ended; what is wrong with that."""
+    if is_new(place, trial):
+        return problem(place, f"resume {trial.resumed} {ONE}")
+    if trial.made == "corpus" and json.loads((place / "corpus" / "manifest.json").read_text())["generation"]:
+        return ""
+    if content(place, trial.made) == expected.made:
+        return ""
+    return problem(place, trial.again or trial.command)
+
+
+def lost(  # noqa: PLR0911
+    place: Path, trial: Trial, code: int | None, expected: Undisturbed, cleans: bool
+) -> str:
+    """What is wrong after a command has ended. cleans: `ooc clean` is run before the command is done again."""
+    if code == 0 and content(place, trial.made) != expected.made:
+        return "it had said that it was done, and that is lost"
+    if trial.made == "run/model" and (trouble := problem(place, "topics run")):
+        return f"neither the old model nor the new one is there: {trouble}"
+    if trouble := distrusts(place):
+        return trouble
+    if cleans and (trouble := problem(place, "clean .")):
+        return trouble
+    if trouble := (code != 0 and done_again(place, trial, expected)) or problem(place, "clean ."):
+        return trouble
+    if (made := content(place, trial.made)) != expected.made:
+        other = sorted(name for name in made.keys() | expected.made.keys() if made.get(name) != expected.made.get(name))
+        return f"done again, it comes to something else: {other}"
+    if left := sorted(set(names(place)) ^ set(expected.left)):
+        return f"`ooc clean` leaves, or has deleted, {left}"
+    return distrusts(place)
+
+
+def try_command(where: Disk | Directory, name: str, ends: int, draw: random.Random, calls: Calls) -> dict:
+    """End a command so many times."""
+    trial, found, before = TRIALS[name], [], 0
+    expected = undisturbed(where, trial, calls)
+    for turn in range(ends):
+        where.restore()
+        moment, call = draw.uniform(0.0, 1.2 * expected.seconds), draw.randint(1, expected.calls)
+        at_call = where.counts and turn % 4 < 3
+        process = calls.command(where.place, trial.command, call if at_call else 0)
+        code = process.wait(None if at_call else moment)
+        where.end(process)
+        before += code != 0
+        when = f"call {call} of {expected.calls}" if at_call else f"{moment:.3f} s of {expected.seconds:.3f}"
+        if trouble := lost(where.place, trial, code, expected, cleans=draw.random() < 0.5):
+            found.append(f"{name}, ended at {when}, returned {code}: {trouble}")
+        elif left := list(where.temporary.iterdir()):
+            found.append(f"{name}, ended at {when}, left {left}")
+        where.release()
+    print(f"{name}: {ends} tried, {before} before it was done, {ends - len(found)} survived", file=sys.stderr)
+    return {"tried": ends, "before it was done": before, "survived": ends - len(found), "lost": found}
+
+
+def write_inputs(place: Path, draw: random.Random) -> None:
+    words = ["apple", "pear", "plum", "fruit", "goal", "team", "ball", "match"]
+    for name, count in (("texts", 300), ("more", 100)):
+        lines = [{"id": f"{name}{line}", "text": " ".join(draw.choices(words, k=20))} for line in range(count)]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pairs = [(user, item) for user in range(60) for item in draw.sample(range(40), 12)]
+    (place / "ratings.csv").write_text("".join(f"u{user},i{item},{draw.randint(1, 5)}\n" for user, item in pairs))
+    for name in ("squared", "logistic"):
+        lines = ["y," + ",".join(f"x{column}" for column in range(12))]
+        for _ in range(120):
+            row = [draw.gauss(0, 1) for _ in range(12)]
+            y = 2 * row[0] - row[3] + 0.3 * row[5] + draw.gauss(0, 0.3)
+            lines.append(",".join(map(str, [y if name == "squared" else int(y > 0), *row])))
+        (place / f"{name}.csv").write_text("\n".join(lines) + "\n")
+
+
+def prepare(place: Path, data: str) -> None:
+    """Make what trials begin from."""
+    write_inputs(place, random.Random(1))
+    for command in PREPARED[data]:
+        if trouble := problem(place, command):
+            raise RuntimeError(trouble)
+    if data == "topics":
+        for slice_ in (place / "damaged" / "slices").iterdir():
+            slice_.unlink()
+        shutil.copytree(place / "corpus", place / "dirty" / "corpus")
+        for stray in ("corpus/blocks/00099.h5", "corpus/.spill.partial-01234567/x", ".new.partial-01234567"):
+            (place / "dirty" / stray).parent.mkdir(exist_ok=True)
+            (place / "dirty" / stray).write_bytes(b"left over")
+
+
+def main(how: str, root: str, ends: str, seed: str, *only: str) -> None:
+    draw, told = random.Random(int(seed)), {}
+    chosen = [name for name in TRIALS if not only or name in only]
+    for data in dict.fromkeys(TRIALS[name].data for name in chosen):
+        where = {"power": Disk, "kill": Directory}[how](Path(root, data))
+        where.temporary = Path(root, data, "temporary")
+        where.temporary.mkdir()
+        os.environ["TMPDIR"] = str(where.temporary)
+        calls = Calls(where.place, Path(root, data, "calls"))
+        prepare(where.place, data)
+        where.keep()
+        for name in chosen:
+            if TRIALS[name].data == data:
+                told[name] = try_command(where, name, int(ends), draw, calls)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
