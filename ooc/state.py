@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -256,8 +256,11 @@ class Generations:
     """The state directory of a run. Opening it only reads; `to_write` is for a training. Attributes: `directory`;
     `warnings`, about generations that were given up."""
 
-    def __init__(self, directory: Path, dataset: Store, layout: Layout) -> None:
+    def __init__(
+        self, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
+    ) -> None:
         self.directory = directory
+        self._before_commit = before_commit  # raises what speaks against it
         self._dataset = dataset
         self._layout = layout
         self.warnings: list[str] = []  # of generations that were given up
@@ -265,12 +268,18 @@ class Generations:
         self._entries = committed(directory)
 
     @classmethod
-    def to_write(cls, directory: Path, dataset: Store, layout: Layout) -> Generations:
+    def to_write(
+        cls, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
+    ) -> Generations:
         """Open a state directory, made if it is not there, and delete what was not committed."""
         with disk_errors(directory):
             directory.mkdir(exist_ok=True)
         remove_uncommitted(directory)
-        return cls(directory, dataset, layout)
+        made = cls(directory, dataset, layout, before_commit)
+        if problem := made._not_there():
+            made._warn(f"{problem}; going on from generation {made._entries[0]['generation']}")
+            made._publish(made._entries)
+        return made
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -326,6 +335,8 @@ class Generations:
 
     def problems(self) -> Iterator[str]:
         """Read everything there is; yields what is damaged."""
+        if problem := self._not_there():
+            yield problem
         copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # which earlier versions did not write
         for name in [MANIFEST, *(copy for copy in copies if (self.directory / copy).exists())]:
             try:
@@ -355,10 +366,22 @@ class Generations:
         """Give up the newest generation, which is damaged, for the one before; raises WorkFailed if there is none."""
         if len(self._entries) < 2:
             raise WorkFailed(error.what, "No other generation is left: train again from the start.") from error
-        self.warnings.append(f"{error.what}; going on from the generation before")
-        print(f"warning: {self.warnings[-1]}", file=sys.stderr)
+        self._warn(f"{error.what}; going on from the generation before")
         self._publish(self._entries[1:])
         remove_uncommitted(self.directory)
+
+    def _warn(self, warning: str) -> None:
+        self.warnings.append(warning)
+        print(f"warning: {warning}", file=sys.stderr)
+
+    def _not_there(self) -> str | None:
+        """What is wrong if the manifest names a newest generation whose files are missing, and there are others."""
+        with suppress(OocError):
+            path = self.directory / MANIFEST
+            manifest = read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
+            if self._entries and manifest["newest"]["generation"] != self._entries[0]["generation"]:
+                return f"{path} names generation {manifest['newest']['generation']}, whose files are missing"
+        return None
 
     def create(self) -> CellFile:
         """The cells of the generation to come."""
@@ -375,6 +398,7 @@ class Generations:
 
     def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | Pieces], cursor: Cursor) -> None:
         """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
+        self._before_commit()
         generation = self._next()
         table = cells.seal()
         entry = write_arrays(self.directory, f"{generation:06}.h5", arrays)
@@ -428,7 +452,8 @@ def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Remo
 def committed(directory: Path) -> list[dict[str, Any]]:
     """The entries of the newest generation and of the one before, in a state directory.
 
-    Raises WorkFailed if they cannot be told, RequestError if another version of ooc wrote them.
+    Where the files of the newest are missing, as in a copy that was made while a training went on, those of others that
+    are there. Raises WorkFailed if they cannot be told, RequestError if another version of ooc wrote them.
     """
     path = directory / MANIFEST
     try:
@@ -443,7 +468,18 @@ def committed(directory: Path) -> list[dict[str, Any]]:
         raise
     if manifest is None:
         return _described(directory)
-    return [entry for entry in (manifest["newest"], manifest["before"]) if entry]
+    entries = [entry for entry in (manifest["newest"], manifest["before"]) if entry]
+    if _is_there(directory, entries[0]):
+        return entries
+    others = {entry["generation"]: entry for entry in (*entries[1:], *_descriptions(directory))}
+    found = [others[generation] for generation in sorted(others, reverse=True)]
+    return [entry for entry in found if _is_there(directory, entry)][:2] or entries
+
+
+def _is_there(directory: Path, entry: dict[str, Any]) -> bool:
+    """Whether a generation has its files."""
+    files = (f"{entry['generation']:06}.cells", entry["arrays"]["file"])
+    return all((directory / file).exists() for file in files)
 
 
 def _described(directory: Path) -> list[dict[str, Any]]:
@@ -451,14 +487,18 @@ def _described(directory: Path) -> list[dict[str, Any]]:
 
     Raises WorkFailed if there are generations without any: files of a version that did not write them.
     """
-    entries = []
-    for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
-        with suppress(WorkFailed):
-            entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)
-            entries.append({name: entry[name] for name in ("generation", "cursor", "cells", "arrays")})
+    entries = list(_descriptions(directory))
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
         raise WorkFailed(
             f"{directory / MANIFEST} is missing, which says which generation counts",
             "Restore it from a copy, or train again from the start.",
         )
     return entries[:2]
+
+
+def _descriptions(directory: Path) -> Iterator[dict[str, Any]]:
+    """What generations say of themselves, the newest first; what is damaged is left out."""
+    for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
+        with suppress(WorkFailed):
+            entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)
+            yield {name: entry[name] for name in ("generation", "cursor", "cells", "arrays")}
