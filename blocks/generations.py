@@ -1,6 +1,7 @@
 """Generations of a dataset that were appended to: which runs began on which, and what is kept for them.
 
-    runs/ID.json      a run that was begun on the dataset: where it is, and the identity of the dataset at that time
+    runs/ID.json      a run that was begun on the dataset: where it is, and the identity of the dataset at that time;
+                      runs/ID-2.json, and so on, of copies of the run
     manifest-3.json   the manifest of generation 3 from before an append, for as long as a run refers to it
 
 Blocks are the same in later generations; of everything derived each has its own files. A run goes on with what it was
@@ -12,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -25,6 +27,7 @@ from blocks.store import MANIFEST, NEWEST, SCHEMA, manifest_of
 RUNS = "runs"
 APPENDABLE = "corpus"  # the kind of dataset
 _CONFIG = "config.json"  # of a run
+_ID = 32  # letters of the id of a run
 
 
 class Reference(TypedDict):
@@ -47,15 +50,31 @@ def refer(root: Path, identity: str, run: Path, name: str) -> None:
     Nothing is done for other kinds of datasets, other generations than there are, or a dataset that cannot be written
     to: nobody appends to these.
     """
-    file = root / RUNS / f"{name}.json"
     with suppress(OSError, OocError):
         dataset = read_json(manifest_of(generation_of(root, identity)), what="a dataset", schema=NEWEST, holds=Kind)
-        if (dataset["kind"], dataset.get("identity")) != (APPENDABLE, identity) or file.parent.is_symlink():
+        if (dataset["kind"], dataset.get("identity")) != (APPENDABLE, identity) or (root / RUNS).is_symlink():
             return
-        told = {"schema": SCHEMA, "run": str(run.resolve()), "identity": identity}
+        place = str(run.resolve())
+        told = {"schema": SCHEMA, "run": place, "identity": identity}
+        file = _file_for(root / RUNS, name, place)
         if not file.exists() or _read(file) != told:
             file.parent.mkdir(exist_ok=True)
             write_json(file, told)
+
+
+def _file_for(folder: Path, name: str, run: str) -> Path:
+    """Where a run, of that id, notes itself: not over the reference of another copy of the run that is still there."""
+    files = (folder / f"{name}{suffix}.json" for suffix in chain([""], (f"-{number}" for number in count(2))))
+    noted = sorted(folder.glob(f"{name}*.json"))
+    of_run = [file for file in noted if _read(file)["run"] == run]
+    return next(chain(of_run, (file for file in files if file not in noted or not _has_run(file, _read(file)))))
+
+
+def _has_run(file: Path, reference: dict[str, Any]) -> bool:
+    """Whether the run of a reference, or a copy of it, is where it was."""
+    with suppress(OocError):
+        return _config_of(Path(reference["run"])).get("id") == file.name[:_ID]
+    return False
 
 
 def generation_of(path: Path, identity: str) -> Path:
@@ -141,10 +160,14 @@ def _is_needed(file: Path, reference: dict[str, Any], *, gone: bool) -> bool:
     if not (run / _CONFIG).exists():
         return not gone
     try:
-        config = read_json(run / _CONFIG, what="a run", schema=SCHEMA, holds=_Config)
+        config = _config_of(run)
     except OocError:
         return True
-    return config.get("id") == file.stem and not config["state_removed"]
+    return config.get("id") == file.name[:_ID] and not config["state_removed"]
+
+
+def _config_of(run: Path) -> dict[str, Any]:
+    return read_json(run / _CONFIG, what="a run", schema=SCHEMA, holds=_Config)
 
 
 def _identity(path: Path) -> str:

@@ -35,7 +35,8 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
         if not path.is_dir():
             raise RequestError(f"{path} is no directory", "Name a dataset, a run, or a directory that holds some.")
         removed, skipped = remove_leftovers(path), []
-        for child in sorted(path.iterdir()):
+        runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
+        for child in runs_first:  # they note in their datasets what they need of these
             try:
                 inside = _clean_known(child, state=state) or Cleaned([], [])
             except RequestError as error:
