@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 import sys
 import uuid
@@ -246,7 +247,12 @@ def dataset_entry(dataset: Store) -> dict[str, str]:
 
 
 def remembered_dataset(entry: dict[str, str], name: str, opened: Callable[[Path], AnyStore]) -> AnyStore:
-    """The dataset of an entry, called `name` where RequestError is raised because another lies in its place now."""
+    """The dataset of an entry, called `name` where RequestError is raised because another, or none, is there now."""
+    if not Path(entry["path"]).exists():
+        raise RequestError(
+            f"{entry['path']}, {name}, is not there",
+            f"Put it back there, or a symbolic link to it: ln -s WHERE-IT-IS {shlex.quote(entry['path'])}",
+        )
     dataset = opened(generation_of(Path(entry["path"]), entry["identity"]))
     if dataset.identity != entry["identity"]:
         raise RequestError(

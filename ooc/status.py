@@ -50,18 +50,20 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         yield f"            {name} {value:,}" if isinstance(value, int) else f"            {name} {value:.4f}"
 
 
-def run_problems(run: Run) -> Iterator[str]:
-    """What is wrong with the files of a run but its model, if anything. Only reads; no program is built."""
-    yield from (f"{run.path / METRICS}, line {number}: damaged" for number in run.read_metrics()[1])
+def run_problems(run: Run) -> Iterator[tuple[str, str]]:
+    """What is wrong with the files of a run but its model, if anything, and what helps. Only reads; no program is
+    built."""
+    goes_on = f"Go on from the newest generation that is whole, if there is one, with: ooc resume {run.path}"
+    yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
     if problem := beginning_problem(run.path):
-        yield problem
+        yield problem, goes_on
     if run.config["state_removed"]:
         return
     try:
         dataset, state = run.dataset(open_any), run.scratch / "state"
-        yield from _state_problems(run.path, state, dataset)
+        yield from ((problem, goes_on) for problem in _state_problems(run.path, state, dataset))
     except OocError as error:
-        yield error.what
+        yield error.what, error.remedy or goes_on
 
 
 def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:

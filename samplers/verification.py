@@ -25,8 +25,9 @@ def verify_chains(path: Path) -> Report:
 
 def verify_run(run: Run) -> Report:
     """Read the generations of a run and its model again. Writes nothing."""
-    problems = list(run_problems(run))
-    remedies = ["`ooc resume` goes on from the newest generation that is whole, if there is one."] if problems else []
+    found = list(run_problems(run))
+    problems = [problem for problem, _ in found]
+    remedies = list(dict.fromkeys(remedy for _, remedy in found))
     models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
     for model in models:
         of_model = list(open_any_model(model).problems())
