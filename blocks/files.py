@@ -97,7 +97,7 @@ def publish(path: Path) -> Iterator[Path]:
     Yields the temporary path to write to, an empty file whose lock is held, so that no other process takes it for a
     leftover. What is at `path` when this begins is replaced; raises RequestError if something else is there at the end.
     """
-    beside, seen = temporary_name(path), _seen(path)
+    beside, seen = temporary_name(path), inode(path)
     try:
         with disk_errors(path), beside.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -109,10 +109,10 @@ def publish(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def _seen(path: Path) -> tuple[int, int] | None:
-    """What is at a path: its device and inode, None if nothing is."""
+def inode(path: Path | int) -> tuple[int, int] | None:
+    """Device and inode of what is at a path, or of an open file, given its descriptor; None if nothing is there."""
     try:
-        found = path.lstat()
+        found = os.fstat(path) if isinstance(path, int) else path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
@@ -123,7 +123,7 @@ def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> Non
 
     In one step, whenever the process or the power ends. Raises RequestError if something else is there by now.
     """
-    if _seen(path) == seen:
+    if inode(path) == seen:
         if seen is None:
             try:
                 _rename(beside, path, _NO_REPLACE)
@@ -167,7 +167,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     exists and `overwrite` is not set or ooc has not made it, and when something else is there at the end.
     """
     require_new(path, overwrite=overwrite)
-    seen = _seen(path)
+    seen = inode(path)
     if seen and not _is_ours(path):
         raise RequestError(f"{path} was not made by ooc, so it is not replaced", "Choose another name, or remove it.")
     with disk_errors(path):

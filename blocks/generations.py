@@ -89,6 +89,11 @@ def generation_of(path: Path, identity: str) -> Path:
     return path
 
 
+def has_generation(path: Path, identity: str) -> bool:
+    """Whether a dataset is of an identity, or keeps the generation that was."""
+    return _identity_or_none(generation_of(path, identity)) == identity
+
+
 def keep_referred(root: Path) -> None:
     """Before an append, whose lock is held: keep the manifest of the present generation if a run refers to it."""
     dataset = read_json(root / MANIFEST, what="a dataset", schema=SCHEMA, holds=Manifest)

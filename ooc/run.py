@@ -28,10 +28,11 @@ from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from msgspec import Meta
 
-from blocks.errors import OocError, RequestError
+from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import (
     Removed,
     disk_errors,
+    inode,
     publish,
     publish_directory,
     read_json,
@@ -39,9 +40,9 @@ from blocks.files import (
     remove_leftovers,
     write_json,
 )
-from blocks.generations import generation_of, refer
+from blocks.generations import generation_of, has_generation, refer
 from blocks.schemas import NO_NUL, RUN_ID, Count
-from blocks.store import Store
+from blocks.store import MANIFEST, Store
 from ooc.beginning import OPTIONS, note_beginning
 from ooc.chains import CHAINS
 from ooc.metrics import metrics_line, values_of
@@ -55,7 +56,8 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 SCHEMA = 1
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
-_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, "lock")
+LOCK = "lock"
+_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, LOCK)
 
 
 class DatasetEntry(TypedDict):
@@ -104,6 +106,10 @@ class Run:
                     f"{path / name} is a symbolic link, which may lead anywhere", "Put what it leads to in its place."
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
+        self._lock: tuple[int, int] | None = None  # device and inode of the file that is locked, while it is
+        self._manifest: tuple[int, ...] | None = (
+            None  # what `_version` says of that of the dataset, once it was looked at
+        )
 
     @property
     def scratch(self) -> Path:
@@ -124,6 +130,7 @@ class Run:
 
     def set_finished(self) -> None:
         """Note that what was planned is done and its model published."""
+        self.require_in_place()
         self.config["finished"] = True
         write_json(self.path / CONFIG, self.config)
         drop_previous(self.path)
@@ -164,10 +171,36 @@ class Run:
     def locked(self) -> Iterator[list[Removed]]:
         """Hold the run's lock, see `locked`."""
         with locked(self.path) as removed:
+            self._lock = inode(self.path / LOCK)
             for place in _scratches(self.path):
                 note_place(place, self.path, self.config["id"])
             self.refer_to_datasets()
-            yield removed
+            try:
+                yield removed
+            finally:
+                self._lock = None
+
+    def require_in_place(self) -> None:
+        """Raise WorkFailed if the run or its dataset was removed or replaced since the lock of the run was taken.
+
+        Called before anything is written: at the path of the run there may be another one by now.
+        """
+        if self._lock and inode(self.path / LOCK) != self._lock:
+            raise WorkFailed(
+                f"{self.path} was removed, moved or replaced while this command worked on it",
+                "Nothing of what is there now was changed. Look at it with `ooc info`, or train a new run.",
+            )
+        entry = self.config["dataset"]
+        path = Path(entry["path"])
+        found = _version(path / MANIFEST)
+        if found and found == self._manifest:
+            return
+        if not found or not has_generation(path, entry["identity"]):
+            raise WorkFailed(
+                f"{path}, the dataset of {self.path}, was {'made again' if found else 'removed or moved'} meanwhile",
+                f"Put the dataset back where it was, then go on with `ooc resume {self.path}`; or train a new run.",
+            )
+        self._manifest = found
 
     def refer_to_datasets(self) -> None:
         """Note in the dataset, and in the one that is held out, that this run needs the generation it began with."""
@@ -216,17 +249,20 @@ class Run:
 
     def keep_metrics(self, iterations: int) -> None:
         """Drop the lines of iterations that were not committed; they will be done again."""
+        self.require_in_place()
         kept = [line for line in self.metrics() if line["iteration"] <= iterations]
         with publish(self.path / METRICS) as beside:
             beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
     def add_metrics(self, line: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
+        self.require_in_place()
         with disk_errors(self.path), (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(metrics_line(line))
 
     def sync_metrics(self) -> None:
-        """Make the metrics and the log durable."""
+        """Make the metrics and the log durable, before something that they tell of is committed."""
+        self.require_in_place()
         for name in (METRICS, "log.txt"):
             path = self.path / name
             with disk_errors(path), path.open("ab") as file:
@@ -269,13 +305,15 @@ def locked(path: Path) -> Iterator[list[Removed]]:
     Raises RequestError if another process works on the run. A killed process holds no lock.
     """
     with disk_errors(path):
-        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode() or "unknown"
             raise RequestError(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
+        if inode(descriptor) != inode(path / LOCK):
+            raise RequestError(f"{path} was removed or replaced at this moment", "Look at it, then try again.")
         with disk_errors(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -283,6 +321,15 @@ def locked(path: Path) -> Iterator[list[Removed]]:
         yield remove_leftovers(path) + [remove(place) for place in slices if place.exists()]
     finally:
         os.close(descriptor)
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is replaced; None if there is no file."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _scratches(path: Path) -> list[Path]:

@@ -114,7 +114,7 @@ def train(
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         run.warn_of_changed_program()
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
-        generations = Generations.to_write(run.scratch / "state", dataset, layout)
+        generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
         with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
             if not _start(engine, stop, quiet=quiet):
@@ -128,6 +128,7 @@ def train(
             training = Training(run, engine, dataset, observer, callback, budget=plan.budget, quiet=quiet)
             reason = training.iterate(stop)
             if reason is None:
+                run.require_in_place()
                 with naming(engine.cursor.iteration):
                     observer.finish(engine) if observer else publish_model(run, engine)
                 run.set_finished()
@@ -309,10 +310,14 @@ def together(ring: Ring | None) -> Iterator[None]:
 
 @contextmanager
 def resumable(run: Run) -> Iterator[None]:
-    """Say how to go on after a failure that does not say it itself."""
+    """Say how to go on after a failure that does not say it itself, and whether the run or its dataset is gone."""
     try:
         yield
     except WorkFailed as error:
+        try:
+            run.require_in_place()
+        except WorkFailed as cause:
+            raise cause from error
         error.remedy = error.remedy or f"Everything that was committed is safe. Go on with: ooc resume {run.path}"
         raise
 

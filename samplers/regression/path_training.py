@@ -246,6 +246,7 @@ class PathTraining:
         """Write the model."""
         if self._ring.rank > 0:
             return
+        self._run.require_in_place()
         with publish_directory(self._run.path / "model", overwrite=True) as directory:
             write_regression(
                 directory,
