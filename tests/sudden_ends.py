@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from corpora import tree
 from nursery import nursery
+from processes import until
 
 SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 SIZE = 100_000_000
@@ -157,7 +158,8 @@ class Disk:
         subprocess.run(["mount", "-o", options, self.image, self.place], check=True)
 
     def release(self) -> None:
-        subprocess.run(["umount", self.place], check=True)
+        # A process that ends lets go of its directory a moment after its files are closed.
+        until(lambda: subprocess.run(["umount", self.place], check=False, capture_output=True).returncode == 0)
 
     def keep(self) -> None:
         """What is there now is what is restored."""
@@ -334,7 +336,7 @@ def try_command(where: Disk | Directory, name: str, ends: int, draw: random.Rand
     expected = undisturbed(where, trial, calls)
     for turn in range(ends):
         where.restore()
-        moment, call = draw.uniform(0.0, 1.2 * expected.seconds), draw.randint(1, expected.calls)
+        moment, call = draw.uniform(0.0, 1.2 * expected.seconds), draw.randint(1, max(expected.calls, 1))
         at_call = where.counts and turn % 4 < 3
         process = calls.command(where.place, trial.command, call if at_call else 0)
         code = process.wait(None if at_call else moment)

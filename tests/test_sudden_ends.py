@@ -58,6 +58,6 @@ def test_commands_that_are_killed_lose_nothing(kill: Callable[..., dict[str, dic
 
 def test_a_command_that_is_killed_loses_nothing(kill: Callable[..., dict[str, dict]]) -> None:
     """Some kills of all that the long test does; another seed."""
-    found = kill(3, 5, "append", "train", "overwrite")
+    found = kill(5, 5, "append", "train")
     assert sum(trial["before it was done"] for trial in found.values()) >= 7
     assert lost(found) == []
