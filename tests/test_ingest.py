@@ -239,7 +239,7 @@ def test_a_document_beyond_memory_is_refused(tmp_path, count):
 
 def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
     source = tmp_path / "in.txt"
-    source.write_text("".join(f"w{number:x} " + ("\n" if number % 100 == 99 else "") for number in range(60_000)))
+    source.write_text("".join(f"w{number:x} " + ("\n" if number % 100 == 99 else "") for number in range(700_000)))
     request = Request("text", [str(source)], str(tmp_path / "out"), lines=True)
     with pytest.raises(RequestError, match="is too little for 1 workers"):
         ingest(request, workers=1, memory=100 << 20)

@@ -11,7 +11,7 @@ Which worker does what has no influence on the result.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,9 +35,13 @@ from blocks.sources import find_files, size_of
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
+_BYTES_OF_TOKEN = 20  # of a block or run, in memory while it is sorted and written
 _EMPTY_RUN = 1 << 22  # documents without tokens that a run may hold at most
 _ONE_WORKER = 48 << 20  # bytes of a worker besides its vocabulary and its block
 _TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
+_COMPILED = 90 << 20  # bytes of the same once no kernel has to be compiled: 72 to 85 MiB, before any name is read
+_NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
+_WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
 
 
 @dataclass
@@ -92,11 +96,14 @@ def ingest(
             text_field=request.text_field,
             name_field=request.name_field,
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
-            vocabulary_bytes=names_bytes(memory, count, 20 * max(request.block_tokens, _RUN_TOKENS)),
+            vocabulary_bytes=names_bytes(memory, count, _BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS)),
             longest=_longest(memory, count),
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)
+            if reading.kind != "uci" and reading.vocabulary is None:
+                block = min(read.total("tokens"), max(request.block_tokens, _RUN_TOKENS))
+                require_names(memory, count, _BYTES_OF_TOKEN * block, read.merged.terms)
             chosen = _choose(request, rules, read, base, together)
             entries = _write(pool, request, target, read, chosen, bar or no_bar)
         _finish(request, rules, target, read, chosen, entries, together)
@@ -122,21 +129,45 @@ def _budget(memory: int | None) -> int:
 
 
 def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
-    """What the names (words, users, items) of one worker may take, besides a block or run of so many bytes.
+    """What the names (words, users, items) or the counts of columns of one worker may take while it reads.
 
-    memory: bytes for the whole process tree, None for a quarter of what is available. Raises RequestError if it does
-    not reach for anything.
+    memory: bytes for the whole process tree, None for a quarter of what is available. block_bytes: of the block or run
+    that each worker writes afterwards, when it has no names any more. Raises RequestError if the memory does not reach
+    for these blocks and for some hundred thousand names.
     """
     budget = _budget(memory)
-    needed = _TEMPLATE + workers * (_ONE_WORKER + block_bytes)
-    # While they are merged, names stand in the workers and once more in the main process.
-    share = (budget - needed) // (workers + 2)
-    if share < 1 << 20:
-        raise RequestError(
-            f"--memory {budget >> 20}MiB is too little for {workers} workers",
-            f"They need {(needed >> 20) + workers + 3}MiB; or use fewer with --workers.",
-        )
-    return share
+    needed = _TEMPLATE + workers * (_ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
+    if needed > budget:
+        raise _too_little(budget, needed, workers)
+    return (budget - _COMPILED) // workers - _ONE_WORKER
+
+
+def require_names(memory: int | None, workers: int, block_bytes: int, *names: Sequence[str]) -> None:
+    """Raise RequestError, which tells how much suffices, if names that were read do not fit beside the blocks.
+
+    memory, block_bytes: see `names_bytes`. names: those of all workers together.
+    """
+    count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
+    each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names
+    require_room(memory, workers, block_bytes, _NAME_BYTES * count + letters, workers * each)
+
+
+def require_room(memory: int | None, workers: int, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
+    """Raise RequestError, which tells how much suffices, if the memory does not reach for writing what was read.
+
+    memory, block_bytes: see `names_bytes`. main_bytes: what the main process holds meanwhile. reading_bytes: what all
+    workers hold while they read, of which the message tells, too.
+    """
+    budget, base, writing = _budget(memory), _COMPILED + workers * _ONE_WORKER, workers * block_bytes + main_bytes
+    if base + writing > budget:
+        raise _too_little(budget, base + max(writing, reading_bytes), workers)
+
+
+def _too_little(budget: int, needed: int, workers: int) -> RequestError:
+    return RequestError(
+        f"--memory {budget >> 20}MiB is too little for {workers} workers",
+        f"They need {-(-needed >> 20)}MiB; or use fewer with --workers.",
+    )
 
 
 def no_bar(*_: object) -> Any:

@@ -139,7 +139,7 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
     needed += workers * (_WORKER_BYTES + 24 * request.vocabulary + 40 * request.block_tokens)
     if needed > budget:
         raise RequestError(
-            f"--memory {budget >> 20}MiB is too little: {needed >> 20}MiB are needed",
+            f"--memory {budget >> 20}MiB is too little: {-(-needed >> 20)}MiB are needed",
             "Plant fewer --topics, give them fewer words by a smaller --concentration, or use fewer --workers.",
         )
 

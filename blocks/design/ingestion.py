@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.append import Target, new_dataset
-from blocks.corpus.ingestion import Bar, names_bytes, no_bar
+from blocks.corpus.ingestion import Bar, names_bytes, no_bar, require_room
 from blocks.corpus.messages import Report
 from blocks.corpus.writer import write_lines
 from blocks.design.design import FLOATS, GENOTYPES, ONES, SPARSE, Design
@@ -47,6 +47,8 @@ from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
 _BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
+_BYTES_OF_COLUMN = 72  # of a block while it is written, besides its entries: offsets, places, and moments twice
+_MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on their way to the index
 _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
 
 
@@ -76,13 +78,13 @@ def ingest_design(
     """
     check(request)
     count = workers or cores()
-    room = names_bytes(memory, count, 2 * request.block_bytes)
+    room = names_bytes(memory, count, 2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
             read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
             _check_labels(request, read)
-            names_bytes(memory, count, 2 * max(request.block_bytes, _column_bytes(read)))
             bounds = _block_bounds(read, request.block_bytes)
+            require_room(memory, count, _writing_bytes(read, bounds), _MAIN_BYTES_OF_COLUMN * read.columns)
             messages = list(_messages(request, target, read, bounds))
             progress = bar("writing", len(messages), "block")
             blocks = pool.map_numbered(messages, lambda: progress.update(1))
@@ -181,6 +183,15 @@ def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
         return parts(np.cumsum(cost, out=cost), block_bytes)
     width = max(block_bytes // _column_bytes(read), 1)
     return np.append(np.arange(0, read.columns, width), read.columns)
+
+
+def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
+    """What a worker holds, at most, while it writes a block."""
+    widths = np.diff(bounds)
+    if read.form in (SPARSE, ONES) and read.counts is not None:
+        entries = np.add.reduceat(read.counts, bounds[:-1], dtype=np.int64)
+        return int((2 * _ITEM[SPARSE] * entries + _BYTES_OF_COLUMN * widths).max())
+    return int(widths.max()) * (2 * _column_bytes(read) + _BYTES_OF_COLUMN)
 
 
 def _column_bytes(read: Read) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 from blocks import sources
 from blocks.append import Target, new_dataset
 from blocks.corpus.division import DROPPED, blocks_of_buckets, bucket_count, rank_words
-from blocks.corpus.ingestion import Bar, names_bytes, no_bar
+from blocks.corpus.ingestion import Bar, names_bytes, no_bar, require_names
 from blocks.corpus.messages import Report
 from blocks.corpus.request import require_replaceable
 from blocks.corpus.vocabulary import Merged, merge
@@ -100,11 +100,12 @@ def ingest_ratings(
         reading = RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
         with Workers("blocks.ratings.worker:start", reading, count) as pool:
             spilled, reports = _read(pool, request, bar)
-            names_bytes(memory, count, _BYTES_OF_ENTRY * _block_entries(request, spilled))
             sides = {
                 "rows": _name(reports, "rows", base.row_names() if base and request.names_from else None),
                 "columns": _name(reports, "columns", base.column_names() if base else None),
             }
+            block_bytes = _BYTES_OF_ENTRY * _block_entries(request, spilled)
+            require_names(memory, count, block_bytes, *(side.merged.terms for side in sides.values()))
             _write(pool, request, target, spilled, sides, base, bar)
     return Matrix(request.out)
 
@@ -216,9 +217,9 @@ def _kept(request: RatingsRequest) -> str:
 
 
 def _block_entries(request: RatingsRequest, spilled: list[RatingsSpilled]) -> int:
-    """Entries of a block, about."""
+    """Entries of the largest block or run, about."""
     entries = sum(piece.entries for piece in spilled)
-    return max(entries // (request.grid or grid_size(entries)), _RUN_ENTRIES)
+    return max(entries // (request.grid or grid_size(entries)), min(entries, _RUN_ENTRIES))
 
 
 def grid_size(entries: int) -> int:
