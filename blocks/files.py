@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -190,12 +191,22 @@ def scratch_directory(path: Path) -> Iterator[Path]:
     """A directory beside `path` for what it takes to make that, gone at the end; a killed process's is a leftover."""
     beside = temporary_name(path)
     with disk_errors(path):
-        beside.mkdir()
+        beside.mkdir(0o700)
         try:
             with locked(beside):
                 yield beside
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
+    """A directory that is gone at the end, in `parent` or where temporary files are ($TMPDIR, /tmp).
+
+    A killed process leaves it there, where `ooc clean` finds it.
+    """
+    with scratch_directory((parent or Path(tempfile.gettempdir())) / "ooc") as directory:
+        yield directory
 
 
 def _sync_tree(directory: Path) -> None:

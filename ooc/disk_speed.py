@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from blocks.errors import WorkFailed
-from blocks.files import disk_errors
+from blocks.files import disk_errors, temporary_directory
 from ooc.direct import DirectFile
 
 _CHUNK = 4 << 20
@@ -43,8 +42,8 @@ def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
             failures.append(error)
         seconds[name] = time.perf_counter() - began
 
-    with disk_errors(directory), TemporaryDirectory(dir=directory, prefix="ooc-disk-") as scratch:
-        first, second = Path(scratch) / "first", Path(scratch) / "second"
+    with disk_errors(directory), temporary_directory(directory) as scratch:
+        first, second = scratch / "first", scratch / "second"
         _write(first, size)
         threads = [
             threading.Thread(target=timed, args=("reading", _read, first)),

@@ -19,9 +19,9 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 
 from blocks import RequestError
 from blocks.corpus.division import BLOCK_TOKENS
+from blocks.files import TEMPORARY
 from samplers import LatentDirichletAllocation, MatrixFactorization
 from samplers.estimators.base import seed_of
-from samplers.estimators.workspace import Workspace
 
 ESTIMATORS = [
     LatentDirichletAllocation(n_components=3, max_iter=3, n_jobs=1),
@@ -167,7 +167,6 @@ def fitted() -> LatentDirichletAllocation:
 def test_nothing_is_left_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor of one that fails."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("samplers.estimators.workspace._SHARED_MEMORY", tmp_path / "none")
     seen = []
 
     def callback(line: dict[str, Any]) -> None:
@@ -178,17 +177,8 @@ def test_nothing_is_left_of_a_training(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ZeroDivisionError):
         few().set_params(callbacks=callback).fit(COUNTS)
     assert [len(names) for names in seen] == [1, 1]
-    assert seen[0][0].startswith("ooc-")
+    assert seen[0][0].startswith(f".ooc{TEMPORARY}")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_large_data_lies_on_the_disk() -> None:
-    small, large = Workspace(1000), Workspace(1 << 60)
-    assert large.path.parent == Path(tempfile.gettempdir())
-    assert small.path.parent == (Path("/dev/shm") if Path("/dev/shm").is_dir() else large.path.parent)
-    for each in (small, large):
-        each.remove()
-        assert not each.path.exists()
 
 
 def test_a_training_goes_on_where_it_ended(fitted: LatentDirichletAllocation) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tempfile
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from blocks import memory
+from blocks.files import temporary_directory
 from blocks.store import Store
 from blocks.workers import cores
 from ooc.engine import StaticEngine
@@ -36,14 +36,15 @@ class StochasticEngine(StaticEngine):
         assert isinstance(program, StochasticProgram)
         budget = memory_bytes or int(_SHARE * memory.available())
         plan = make_plan(dataset, program, workers or cores(), budget)
-        self._directory = tempfile.TemporaryDirectory(prefix="ooc-")
+        self._directory = ExitStack()
+        place = self._directory.enter_context(temporary_directory())
         try:
             layout = layout_of(dataset, program.local_state())
-            generations = Generations.to_write(Path(self._directory.name) / "state", dataset, layout)
+            generations = Generations.to_write(place / "state", dataset, layout)
             super().__init__(dataset, spec, generations, plan)
             self.start()
         except BaseException:
-            self._directory.cleanup()
+            self._directory.close()
             raise
 
     def __enter__(self) -> StochasticEngine:
@@ -51,7 +52,7 @@ class StochasticEngine(StaticEngine):
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        self._directory.cleanup()
+        self._directory.close()
 
     def run(self, passes: int = 1) -> None:
         """Process all elements so many times."""

@@ -46,8 +46,8 @@ class RunEstimator(Transformer):
     history_: list[dict[str, Any]]
 
     @contextmanager
-    def _trained_run(self, train: Callable[..., None], identity: str, size: int) -> Iterator[Run]:
-        """A run that is trained, until its model has been read. identity: of the data. size: bytes it will write.
+    def _trained_run(self, train: Callable[..., None], identity: str) -> Iterator[Run]:
+        """A run that is trained, until its model has been read. identity: of the data.
 
         train: begins a run in the directory `run` of one that it is given, with a seed and the arguments of `_how`.
         """
@@ -57,7 +57,7 @@ class RunEstimator(Transformer):
         key = (identity, *map(repr, chosen.values()))
         before: _Trained | None = vars(self).pop("_trained", None)
         goes_on = self.warm_start and before is not None and before.key == key
-        workspace = before.workspace if before and goes_on else Workspace(size, byte_count(self.memory))
+        workspace = before.workspace if before and goes_on else Workspace()
         try:
             if goes_on:
                 resume(workspace.path / "run", iterations=self.n_iter_ + more, **self._how())

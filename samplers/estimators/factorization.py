@@ -41,8 +41,6 @@ _PASSED_ON = (  # parameters that the training has under the same name
     "alpha",
     "evaluate_every",
 )
-_ENTRY_BYTES = 20  # in blocks and in slices
-_FACTOR_BYTES = 4 * 4  # in three generations and in the model
 _ROWS = 1 << 12  # whose items are chosen together
 
 
@@ -125,12 +123,11 @@ class MatrixFactorization(RunEstimator):
             refuse_triples(X, y, "fit")
         data = Matrix(X) if is_path(X) else read_known(X, counts=self.implicit)
         if isinstance(data, Matrix):
-            names, entries = (np.array(data.row_names()), np.array(data.column_names())), data.entries
+            names = np.array(data.row_names()), np.array(data.column_names())
         else:
-            names, entries = (data.rows, data.columns), data.entries.values.size
-        size = _ENTRY_BYTES * entries + _FACTOR_BYTES * parameters["n_components"] * (names[0].size + names[1].size)
+            names = data.rows, data.columns
         train = partial(self._train, data, parameters)
-        with told_as(_OPTIONS), self._trained_run(train, _identity(data), size) as run:
+        with told_as(_OPTIONS), self._trained_run(train, _identity(data)) as run:
             feature_names = None if isinstance(data, Matrix) else data.names
             return self._take(FactorModel(run.path / "model"), *names, feature_names)
 

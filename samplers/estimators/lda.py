@@ -33,7 +33,6 @@ from samplers.topics.mixtures import publish_trained
 from samplers.topics.model import Model, TopicModel
 
 _OPTIONS = {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "iterations": "max_iter"}
-_TOKEN_BYTES = 3 * 3 * 4 + 8  # at most: three generations of its topic and two proposals, and itself
 
 
 class LatentDirichletAllocation(RunEstimator):
@@ -104,9 +103,8 @@ class LatentDirichletAllocation(RunEstimator):
         """Train on documents. y: not used. Raises RequestError."""
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else self._read(X, budget_of(parameters["memory"]))
-        tokens = data.tokens if isinstance(data, Dataset) else int(data.offsets[-1])
         train = partial(self._train, data, parameters)
-        with told_as(_OPTIONS), self._trained_run(train, _identity(data), tokens * _TOKEN_BYTES) as run:
+        with told_as(_OPTIONS), self._trained_run(train, _identity(data)) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
             return self._take(Model(run.path / "model").in_memory(), names)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from blocks.corpus.division import BLOCK_TOKENS
 from blocks.corpus.from_memory import write_corpus
 from blocks.corpus.intended import Intended
 from blocks.corpus.synthetic import Synthetic, synthesize
+from blocks.files import temporary_directory
 from ooc.plan import make_plan
 from ooc.ring.ring import LocalRing
 from ooc.run import create_run
@@ -26,10 +26,10 @@ def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
 
     The block is the dataset's first or, if there are no files, drawn for the occasion.
     """
-    with TemporaryDirectory(prefix="ooc-trial-") as directory:
-        sample = _sample(dataset, Path(directory) / "data")
+    with temporary_directory() as directory:
+        sample = _sample(dataset, directory / "data")
         run = create_run(
-            Path(directory) / "run",
+            directory / "run",
             sample,
             spec,
             iterations=ITERATIONS,
