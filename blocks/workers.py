@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +38,7 @@ _GRACE = 5.0  # seconds a worker may take to leave
 _AT_ONCE = 1 << 14  # bytes of a message that a socket has room for, whatever the worker is doing
 _GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
 
+_live: weakref.WeakSet[Workers] = weakref.WeakSet()
 _ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
 
 
@@ -61,6 +63,7 @@ class Workers:
         self._senders = [ThreadPoolExecutor(1) for _ in range(count)]
         self._sending: list[Future[None] | None] = [None] * count
         self.pids: list[int] = []
+        _live.add(self)
         try:
             self.pids = [self._process.pid, *self._started(target, argument, [theirs for _, theirs in pairs])]
         except BaseException:  # an interrupt among them
@@ -183,8 +186,16 @@ class Workers:
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)
 
+    def go_on(self) -> None:
+        """Have processes that somebody stopped (SIGSTOP) go on; others do not notice."""
+        for pid in (self._process.pid, *self.pids[1:]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End all workers; they finish the message they are at, or are killed after a few seconds."""
+        _live.discard(self)
+        self.go_on()
         for connection, sender in zip(self._connections, self._senders, strict=True):
             if not connection.closed:
                 _hang_up(connection)
@@ -197,9 +208,11 @@ class Workers:
             for pid in self.pids[1:]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            if not self.pids:  # it is still preparing
-                self._process.kill()
-            self._process.wait()  # it ends once all of them have
+            if self.pids:  # else it is still preparing
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_GRACE)  # it ends once all of them have
+            self._process.kill()
+            self._process.wait()
 
     def __enter__(self) -> Workers:
         return self
@@ -211,6 +224,12 @@ class Workers:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def let_all_go_on() -> None:
+    """Have all workers go on that somebody stopped: what a command waits for before it ends, it must get."""
+    for workers in list(_live):
+        workers.go_on()
 
 
 def start_ahead(target: str) -> None:

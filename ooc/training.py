@@ -21,6 +21,7 @@ from blocks.files import disk_errors, publish_directory
 from blocks.interpreters import ENDING
 from blocks.kinds import open_rows
 from blocks.store import Store
+from blocks.workers import let_all_go_on
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
@@ -345,6 +346,7 @@ def noted_signals(stop: Stop) -> Iterator[None]:
             (handler if callable(handler) else signal.default_int_handler)(number, frame)
         stop.signals.append(number)
         stop.signalled = min(stop.signalled, time.monotonic())
+        let_all_go_on()
         if number == signal.SIGHUP and os.isatty(2):  # nothing can be written to a terminal that is gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
