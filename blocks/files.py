@@ -26,6 +26,7 @@ _CHUNK = 8 << 20  # bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
+_NO_ROOM = 1 << 20  # bytes: less than this is free on a disk that is full, whose last blocks some may not use
 REMEDY = "Restore it from a copy, or make it again."  # of what is damaged
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
 
@@ -247,9 +248,9 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(_existing_parent(path)).free
+        where, free = error.filename or path, shutil.disk_usage(_existing_parent(path)).free
+        wrote_less = error.errno is None  # of a library that does not say why, as numpy's `tofile`
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or (wrote_less and free < _NO_ROOM):
             raise WorkFailed(
                 f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
                 "Make room, then run the same command again.",
@@ -263,7 +264,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
                 "Choose a directory on a local one, such as ext4, XFS or APFS.",
             ) from error
-        if error.errno is None:  # of a library that wrote less than it should have
+        if wrote_less:
             raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
 

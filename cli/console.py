@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -85,6 +86,9 @@ def explained(error: BaseException) -> Explained:
     """A line that says what, one that says what to do, and an exit code."""
     if isinstance(error, OocError):
         return Explained(error.what, error.remedy, error.exit_code)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or "standard output or a temporary file"
+        return Explained(f"{where}: the disk is full", "Make room, then run the same command again.", 1)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return Explained("interrupted", "", 130)
     if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
