@@ -249,8 +249,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where, free = error.filename or path, shutil.disk_usage(_existing_parent(path)).free
-        wrote_less = error.errno is None  # of a library that does not say why, as numpy's `tofile`
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or (wrote_less and free < _NO_ROOM):
+        # A library that wrote less than it should have may not say why, as numpy's `tofile`.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and free < _NO_ROOM):
             raise WorkFailed(
                 f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
                 "Make room, then run the same command again.",
@@ -264,7 +264,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
                 "Choose a directory on a local one, such as ext4, XFS or APFS.",
             ) from error
-        if wrote_less:
+        if error.errno is None:
             raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
 

@@ -10,14 +10,17 @@ import numpy as np
 from numpy.lib import format as npy
 
 from blocks.errors import WorkFailed
-from blocks.files import REMEDY, publish
+from blocks.files import REMEDY, disk_errors
 
 _CHUNK = 16 << 20  # bytes copied at a time
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Publish arrays, numeric or of strings, which may be memory maps; readable by `np.load` without pickle."""
-    with publish(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    """Write arrays, numeric or of strings, which may be memory maps; readable by `np.load` without pickle.
+
+    path: a file that somebody else publishes, by itself or with its directory.
+    """
+    with disk_errors(path), zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             # A ZipInfo made from a name alone has a fixed date.
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:

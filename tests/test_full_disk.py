@@ -1,4 +1,4 @@
-"""A file system that is full: every command that writes says so in a line, with exit code 1, and leaves nothing on it."""
+"""A file system that is full: commands that write say so in a line, with exit code 1, and leave nothing on it."""
 
 from __future__ import annotations
 
