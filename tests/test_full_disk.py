@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-MOUNTED = 'mount -t tmpfs -o size=100k tmpfs "$0" && { "$@"; code=$?; ls -A "$0" >&3; exit $code; } 3>"$0.left"'
+MOUNTED = 'mount -t tmpfs -o size=48k tmpfs "$0" && { "$@"; code=$?; ls -A "$0" >&3; exit $code; } 3>"$0.left"'
 SHORT = """
 import sys
 from pathlib import Path
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Path:
 
 @pytest.fixture
 def full(place: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a program with a tmpfs of 100 kB at `full`."""
+    """Run a program with a tmpfs of 48 kB at `full`."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTED, str(place / "full"), *words]
