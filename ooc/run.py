@@ -107,9 +107,7 @@ class Run:
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
         self._lock: tuple[int, int] | None = None  # device and inode of the file that is locked, while it is
-        self._manifest: tuple[int, ...] | None = (
-            None  # what `_version` says of that of the dataset, once it was looked at
-        )
+        self._manifest: tuple[int, ...] | None = None  # `_version` of that of the dataset, once it was looked at
 
     @property
     def scratch(self) -> Path:

@@ -139,7 +139,8 @@ def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
     needed = _TEMPLATE + workers * (_ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
     if needed > budget:
         raise _too_little(budget, needed, workers)
-    return (budget - _COMPILED) // workers - _ONE_WORKER
+    # While they are merged, names stand in the workers and once more in the main process.
+    return (budget - _COMPILED - workers * _ONE_WORKER) // (workers + 2)
 
 
 def require_names(memory: int | None, workers: int, block_bytes: int, *names: Sequence[str]) -> None:
