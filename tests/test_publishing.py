@@ -184,6 +184,7 @@ os.link("c", "d")
 
 GIVES_NAMES = {"rename", "renames", "renameat2", "link", "symlink", "symlink_to", "hardlink_to", "move"}
 ELSEWHERE = {
+    "blocks/cache_directory.py": "the directory of the cache of kernels, which is checked whenever it is read",
     "ooc/state.py": "the cells of an outdated generation become those of the next, which no manifest names yet",
     "ooc/previous.py": "links in a run that is about to be published",
     "samplers/lda/averaging.py": "a sample gets a temporary name, to be deleted",

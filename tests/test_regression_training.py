@@ -21,7 +21,6 @@ from regressions import Problem, gap, objective
 from test_cli_train import assert_refused
 
 from blocks import Design, Interrupted, RequestError
-from blocks.compiled import cache_directory
 from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
 from ooc import training as engine_training
@@ -33,7 +32,6 @@ from samplers.regression.features import features_of_matrix
 from samplers.regression.model import RegressionModel
 from samplers.regression.sparse_regression import Model, SparseRegression
 from samplers.regression.training import train_regression
-from samplers.regression.warm_up import prepare_regression
 
 ROWS, COLUMNS = 80, 400
 PATH: dict[str, Any] = {"length": 12, "least": 0.05, "tolerance": 1e-8, "quiet": True, "workers": 1}
@@ -363,18 +361,3 @@ def test_designs_with_other_columns_are_not_predicted(made, tmp_path, ooc):
     refused = ooc("predict", "run", "x", "out.csv")
     assert_refused(refused, "x has 3 columns, the model 400")
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_kernels_are_compiled_by_another_process(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This one may have threads, as that of `--watch`, and is not forked."""
-
-    def refuse() -> int:
-        raise AssertionError("forked")
-
-    design = Design(made / "lasso")
-    prepare_regression(design, "squared", weighted=False, shifted=False)
-    marker = cache_directory() / f"regression-{design.form}-squared-False-False.compiled"
-    marker.unlink()
-    monkeypatch.setattr(os, "fork", refuse)
-    prepare_regression(design, "squared", weighted=False, shifted=False)
-    assert marker.exists()
