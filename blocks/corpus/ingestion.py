@@ -139,8 +139,7 @@ def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
     needed = _TEMPLATE + workers * (_ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
     if needed > budget:
         raise _too_little(budget, needed, workers)
-    # While they are merged, names stand in the workers and once more in the main process.
-    return (budget - _COMPILED - workers * _ONE_WORKER) // (workers + 2)
+    return (budget - _COMPILED) // workers - _ONE_WORKER  # they have forgotten them once the main process merges them
 
 
 def require_names(memory: int | None, workers: int, block_bytes: int, *names: Sequence[str]) -> None:
