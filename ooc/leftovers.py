@@ -11,7 +11,8 @@ from blocks.files import Removed, disk_errors, remove_leftovers
 from blocks.files import locked as dataset_locked
 from blocks.generations import drop_unreferred
 from blocks.store import MANIFEST
-from ooc.chains import CHAINS
+from ooc.chains import CHAINS, read_chains
+from ooc.previous import drop_previous
 from ooc.run import CONFIG, Run, locked
 from ooc.state import remove_uncommitted
 
@@ -52,6 +53,7 @@ def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
         with locked(path) as removed:
             chains = [_clean_run(Run(config.parent), state=state) for config in sorted(path.glob(f"*/{CONFIG}"))]
             found = [gone for chain in chains for gone in chain.removed]
+            found += drop_previous(path) if read_chains(path)["best"] else []
             return Cleaned(removed + found, [problem for chain in chains for problem in chain.skipped])
     if (path / CONFIG).exists():
         return _clean_run(Run(path), state=state)
@@ -68,7 +70,9 @@ def _clean_dataset(path: Path) -> Cleaned:
 
 
 def _clean_run(run: Run, *, state: bool) -> Cleaned:
-    with run.locked() as removed:
+    with run.locked() as uncommitted:
+        # A power cut may have brought back what was deleted last.
+        removed = uncommitted + (drop_previous(run.path) if run.config["finished"] else [])
         if run.config["state_removed"] or (state and run.config["finished"]):
             return Cleaned(removed + run.remove_state(), [])
         strays = remove_uncommitted(run.scratch / "state") if (run.scratch / "state").exists() else []

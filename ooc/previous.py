@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from blocks.errors import OocError
-from blocks.files import remove
+from blocks.files import Removed, remove
 from ooc.chains import is_chains, read_chains
 
 MODEL = "model"
@@ -35,7 +35,6 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target, follow_symlinks=False)
 
 
-def drop_previous(run: Path) -> None:
+def drop_previous(run: Path) -> list[Removed]:
     """Delete the model that a run has had from before."""
-    if (run / PREVIOUS).is_dir():
-        remove(run / PREVIOUS)
+    return [remove(run / PREVIOUS)] if (run / PREVIOUS).is_dir() else []

@@ -148,11 +148,16 @@ def nursery() -> Nursery:
 @cache
 def started() -> Nursery:
     """The same; to be called by one thread, and where there is one already."""
+    return begin()
+
+
+def begin(**environment: str) -> Nursery:
+    """A new one, with variables that count when a process starts, such as LD_PRELOAD."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
         path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        environment = {**_ENVIRONMENT, **interpreters.ONE_THREAD, "PYTHONPATH": path}
+        environment = {**_ENVIRONMENT, **interpreters.ONE_THREAD, "PYTHONPATH": path, **environment}
         nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, **nothing)  # type: ignore[call-overload]
     return Nursery(ours, process)

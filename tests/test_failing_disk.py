@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import pytest
 from corpora import new_run, program_spec, small_dataset, tree
+from nursery import Nursery, begin
 
 from ooc.run import Run
 
 HERE = Path(__file__).parent
-CLI = ["-m", "cli"]
+CLI = ["-m", "cli"]  # forked from an interpreter that has imported it, and the library that has calls fail
 TRAIN = [str(HERE / "engine_script.py"), "run"]  # workers, buffers, mapped, seconds between commits
 ERRORS = {"full": (errno.ENOSPC, 1 << 40), "failing once": (errno.EIO, 1), "failing": (errno.EIO, 1 << 40)}
 TOLD = ("the disk is full", "Input/output error", "may not outlive a power cut")
@@ -69,9 +70,19 @@ JOBS = {
 }
 
 
+class Library(NamedTuple):
+    """What has calls fail. nursery: that of interpreters in which it is loaded."""
+
+    path: Path
+    nursery: Nursery
+
+
 @pytest.fixture(scope="module")
-def library(preloaded) -> Path:
-    return preloaded("failing_disk")
+def library(preloaded) -> Iterator[Library]:
+    path = preloaded("failing_disk")
+    nursery = begin(LD_PRELOAD=str(path))
+    yield Library(path, nursery)
+    nursery.close()
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +107,7 @@ def prepared(tmp_path_factory) -> Path:
 class Disk:
     """A directory of its own for a job, and the calls that it makes there."""
 
-    def __init__(self, library: Path, prepared: Path, path: Path) -> None:
+    def __init__(self, library: Library, prepared: Path, path: Path) -> None:
         self.library, self.path, self.counter = library, path / "work", path / "counter"
         shutil.copytree(prepared, self.path, copy_function=os.link)
 
@@ -105,11 +116,16 @@ class Disk:
         self.counter.write_bytes(b"")
         code, calls = ERRORS[error]
         failing = {"BELOW": self.path, "COUNTER": self.counter, "FROM": first, "CALLS": calls, "ERROR": code}
-        env = {**os.environ, **{f"FAILING_{name}": str(value) for name, value in failing.items()}}
-        env |= {"LD_PRELOAD": str(self.library), "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
-        return subprocess.run(
-            [sys.executable, *command], cwd=self.path, env=env, capture_output=True, text=True, check=False, timeout=300
-        )
+        environment = {f"FAILING_{name}": str(value) for name, value in failing.items()}
+        environment |= {"LD_PRELOAD": str(self.library.path), "PYTHONPATH": f"{HERE.parent}:{HERE}"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            if command[: len(CLI)] == CLI:
+                return self.library.nursery.run(command[len(CLI) :], self.path, timeout=300)
+            return subprocess.run(
+                [sys.executable, *command], cwd=self.path, capture_output=True, text=True, check=False, timeout=300
+            )
 
     def calls(self) -> int:
         return self.counter.stat().st_size
@@ -122,7 +138,7 @@ class Disk:
 
 
 @contextmanager
-def new_disk(library: Path, prepared: Path, root: Path) -> Iterator[Disk]:
+def new_disk(library: Library, prepared: Path, root: Path) -> Iterator[Disk]:
     root.mkdir()
     yield Disk(library, prepared, root)
     shutil.rmtree(root)
