@@ -22,15 +22,17 @@ import xxhash
 CHOSEN = "OOC_CACHE_DIR"
 _UNKNOWN = 65534  # whom root of the machine appears as in a user namespace without it
 _ROOT = Path(__file__).resolve().parent.parent
+_OPTIONS = _ROOT / "blocks" / "compiled.py"
+_IMPORT = b"blocks.compiled import"  # in every file with kernels
 _PREFIX = "kernels-"
 _INSTALLATION = "installation"  # the file that says which installation a directory belongs to
 
 
 def open_directory(version: str) -> Path | None:
-    """The directory for the kernels of this installation; it is made, and those of earlier sources are removed.
+    """Return the directory for the kernels of this installation, and create it if needed.
 
-    version: of the compiler. Where no directory is safe it is a temporary one, for this process alone; None if there is
-    none either.
+    version: of the compiler. Creating it deletes the kernels of earlier versions of the sources. Where no directory is
+    safe, the result is a temporary one for this process alone, or None if that cannot be created either.
     """
     name = f"{_PREFIX}{_digest(version)}"
     for parent in _candidates():
@@ -47,17 +49,17 @@ def is_private(path: Path) -> bool:
     return _is_ours(real) and all(_is_ours(each, above=True) for each in above)
 
 
-def _kernel_sources() -> list[Path]:
-    packages = (_ROOT / name for name in ("blocks", "ooc", "samplers"))
-    files = sorted(file for package in packages for file in package.rglob("*.py"))
-    return [file for file in files if b"blocks.compiled import" in file.read_bytes()]
-
-
 def _digest(version: str) -> str:
-    """Of all that compiled kernels depend on, except the processor, which numba notes for each of them."""
+    """A hash of everything that compiled kernels depend on, except the processor, which numba records for each kernel.
+
+    That is every file with kernels, and the file with the options that they are compiled with.
+    """
     digest = xxhash.xxh3_64("\0".join([str(_ROOT), version, sys.version]).encode())
-    for source in _kernel_sources():
-        digest.update(source.read_bytes())
+    for package in ("blocks", "ooc", "samplers"):
+        for file in sorted((_ROOT / package).rglob("*.py")):
+            text = file.read_bytes()
+            if _IMPORT in text or file == _OPTIONS:
+                digest.update(text)
     return digest.hexdigest()
 
 
@@ -94,7 +96,7 @@ def _opened(parent: Path, name: str) -> Path | None:
 
 
 def _make(directory: Path) -> None:
-    """Make it with the file that names its installation, at once: who removes those of earlier sources reads that."""
+    """Create the directory in one step with the file that names its installation, which `_remove_earlier` reads."""
     beside = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
     (beside / _INSTALLATION).write_text(str(_ROOT), encoding="utf-8")
     try:
@@ -106,18 +108,21 @@ def _make(directory: Path) -> None:
 
 
 def _remove_earlier(directory: Path) -> None:
-    """Remove the kernels that this installation had before it changed, and those of installations that are gone."""
+    """Delete the kernels of earlier sources of this installation, and of installations that no longer exist.
+
+    A directory that does not name its installation may be anybody's, and stays.
+    """
     for other in directory.parent.glob(f"{_PREFIX}*"):
         if other != directory and not other.is_symlink():
             place = _installation(other)
-            if place is None or place == _ROOT or not place.exists():
+            if place and (place == _ROOT or not place.exists()):
                 shutil.rmtree(other, ignore_errors=True)
 
 
 def _installation(directory: Path) -> Path | None:
     try:
         return Path((directory / _INSTALLATION).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return None
 
 

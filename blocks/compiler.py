@@ -96,7 +96,7 @@ def _serve(connection: Connection) -> None:
     from blocks.kernel_cache import Compiler  # which is not that of this module: this one is named `__main__`
 
     Compiler.is_here = True
-    end_where_grown()
+    _end_where_grown()
     with suppress(*_GONE):
         while True:
             connection.send(_compiled(connection.recv()))
@@ -111,8 +111,11 @@ def _compiled(request: Request) -> bool:
     return True
 
 
-def end_where_grown() -> None:
-    """End this process before one more function is compiled, once it has grown too much and has added to the cache."""
+def _end_where_grown() -> None:
+    """Exit before compiling another function once this process has grown too much and has added to the cache.
+
+    Otherwise the next process would begin with the same function, and get no further.
+    """
     from numba.core import event
 
     before = held([os.getpid()])

@@ -23,18 +23,18 @@ def start(
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """A fresh interpreter that runs a module with one thread, and a connection to it.
 
-    The module is told the descriptor of its end. inherit: other descriptors that it may use. environment: variables to
-    set besides those of this process.
+    The module gets the file descriptor of its end of the connection as its only argument. inherit: further descriptors
+    to pass on. environment: variables to add to those of this process.
     """
-    ours, theirs = socket.socketpair()
+    near, far = socket.socketpair()
     # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+            [sys.executable, "-P", "-m", module, str(far.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__.fileno() if sys.__stderr__ else None,
-            pass_fds=(theirs.fileno(), *inherit),
+            pass_fds=(far.fileno(), *inherit),
             env={
                 **os.environ,
                 **ONE_THREAD,
@@ -44,8 +44,8 @@ def start(
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        theirs.close()
-    return process, Connection(ours.detach())
+        far.close()
+    return process, Connection(near.detach())
 
 
 def import_numba() -> None:

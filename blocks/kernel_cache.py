@@ -1,7 +1,7 @@
 """Numba's cache, for the kernels of this project: in a directory of its own, checked, and filled by another process.
 
-Numba's own notices a change of a kernel's file but not of the files that its callees are in, and where it lies is set
-for all functions of a process, those of users among them.
+Numba's own cache does not notice when a file changes that only a callee is in. Its location is a setting of the whole
+process, which would apply to the functions of users, too.
 """
 
 from __future__ import annotations

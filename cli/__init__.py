@@ -14,7 +14,7 @@ _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
 def main() -> NoReturn:
     """Run the command that `sys.argv` asks for."""
     interpreters.ours = True
-    if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--help"} & set(sys.argv):
+    if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv):
         start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from cli.app import run
 

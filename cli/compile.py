@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,27 +16,29 @@ from blocks.errors import RequestError, WorkFailed
 from cli.console import Json, print_json
 from cli.train import Quiet
 
-# Commands on next to no data, which call the kernels of a model as those on much do.
-_LDA = "train lda corpus {0} --topics 4 --iterations 4 --evaluate-every 2 --optimize-every 2 --sampler {0}"
+# Commands on very little data, which call the same kernels as those on large data. One with {sampler} stands for one
+# with each sampler.
 _MF = "train mf ratings {0} --rank 4 --iterations 2 --held-out others --method {0}"
 _REGRESSION = [
     "ingest svmlight samples.svm sparse",
+    "ingest svmlight ones.svm ones",
     "ingest csv table.csv dense --target y",
-    "train {0} sparse sparse-run --path 5",
-    "train {0} sparse folds --path 5 --cross-validate 2",
-    "train {0} dense dense-run --path 5",
-    "train {0} dense dense-folds --path 5 --cross-validate 2",
-    "predict sparse-run sparse predictions.csv",
-    "predict dense-run dense dense-predictions.csv",
+    *(
+        command
+        for form in ("sparse", "ones", "dense")
+        for command in (
+            f"train {{0}} {form} {form}-run --path 5",
+            f"train {{0}} {form} {form}-folds --path 5 --cross-validate 2",
+            f"predict {form}-run {form} {form}.csv",
+        )
+    ),
 ]
 _COMMANDS = {
     "lda": [
         "ingest text texts.txt corpus --lines",
         "ingest jsonl texts.jsonl other --vocab-from corpus",
-        *(
-            _LDA.format(sampler)
-            for sampler in ("sparse-gibbs", "two-phase", "gibbs", "lightlda", "aliaslda", "sparselda", "splash")
-        ),
+        "train lda corpus {sampler} --sampler {sampler} --topics 4 --iterations 4 --evaluate-every 2",
+        "train lda corpus optimized --topics 4 --iterations 22 --optimize-every 2",
         "infer two-phase corpus mixtures.csv",
         "infer two-phase corpus top.csv --top 2",
         "evaluate two-phase other",
@@ -85,7 +88,7 @@ def compile_(
     if kept()["path"] is None:
         remedy = "Set OOC_CACHE_DIR to one that only you can write to."
         raise WorkFailed("there is no directory to keep kernels in", remedy)
-    steps = [(model, command) for model in dict.fromkeys(chosen) for command in _COMMANDS[model]]
+    steps = [(model, command) for model in dict.fromkeys(chosen) for command in _commands(model)]
     with tempfile.TemporaryDirectory() as directory, tqdm(steps, unit="step", disable=quiet or None) as bar:
         for model in set(chosen):
             _write_data(Path(directory, model))
@@ -97,6 +100,13 @@ def compile_(
         print_json(facts)
     else:
         print(f"{facts['kernels']:,} kernels are compiled, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
+
+
+def _commands(model: str) -> Iterator[str]:
+    from samplers.lda.programs import SAMPLERS
+
+    for command in _COMMANDS[model]:
+        yield from dict.fromkeys(command.format(sampler=sampler) for sampler in SAMPLERS)
 
 
 def _run(command: str, directory: Path) -> None:
@@ -119,9 +129,12 @@ def _write_data(directory: Path) -> None:
     (directory / "others.csv").write_text("user,item,rating\n" + "".join(lines[1::2]))
     rows = [[numbers.randint(0, 9) / 4 for _ in range(12)] for _ in range(60)]
     labels = [int(row[0] + row[1] + numbers.random() > 2.5) for row in rows]
-    entries = [" ".join(f"{n + 1}:{value}" for n, value in enumerate(row) if value > 1) for row in rows]
-    samples = [f"{label} {values}\n" for label, values in zip(labels, entries, strict=True)]
-    (directory / "samples.svm").write_text("".join(samples))
+    # So few entries that the design is kept as a sparse matrix.
+    places = [sorted({row % 12 + 1, *numbers.sample(range(13, 61), 3)}) for row in range(60)]
+    for name, value in (("samples.svm", 1.5), ("ones.svm", 1)):
+        entries = [" ".join(f"{n}:{value}" for n in mine) for mine in places]
+        samples = [f"{label} {values}\n" for label, values in zip(labels, entries, strict=True)]
+        (directory / name).write_text("".join(samples))
     table = [",".join(map(str, [*row, label])) for row, label in zip(rows, labels, strict=True)]
     names = ",".join([*(f"x{n}" for n in range(12)), "y"])
     (directory / "table.csv").write_text("\n".join([names, *table]) + "\n")

@@ -306,7 +306,7 @@ def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: 
 
 
 def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) -> None:
-    """Those of other installations stay, unless these are gone."""
+    """Those of other installations stay, unless these are gone; so does what does not say whose it is."""
     used, _ = kept_at(script)
     places = {"of-before": ROOT, "of-another": tmp_path, "of-none": tmp_path / "gone", "without": None}
     for name, place in places.items():
@@ -318,4 +318,17 @@ def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) 
     assert len(list(used.parent.iterdir())) == 5
     shutil.rmtree(used)
     assert kept_at(script)[0] == used
-    assert {path.name for path in used.parent.iterdir()} == {used.name, "kernels-of-another"}
+    assert {path.name for path in used.parent.iterdir()} == {used.name, "kernels-of-another", "kernels-without"}
+
+
+@pytest.mark.parametrize("file", ["blocks/compiled.py", "blocks/alias.py"])
+def test_other_kernels_or_options_have_another_directory(script: Script, tmp_path: Path, file: str) -> None:
+    """In a copy of the sources, as an installation that is upgraded."""
+    shutil.copytree(ROOT / "blocks", tmp_path / "copy/blocks", ignore=shutil.ignore_patterns("__pycache__"))
+    paths = []
+    for text in ("", "# another version\n"):
+        with (tmp_path / "copy" / file).open("a") as source:
+            source.write(text)
+        paths.append(kept_at(script, PYTHONPATH=str(tmp_path / "copy"))[0])
+    assert paths[0] != paths[1]
+    assert list(paths[0].parent.iterdir()) == paths[1:]

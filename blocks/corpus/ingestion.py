@@ -145,7 +145,7 @@ def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
 def require_names(memory: int | None, workers: int, block_bytes: int, *names: Sequence[str]) -> None:
     """Raise RequestError, which tells how much suffices, if names that were read do not fit beside the blocks.
 
-    memory, block_bytes: see `names_bytes`. names: those of all workers together.
+    memory, block_bytes: see `names_bytes`. names: the distinct names that all workers have read.
     """
     count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
     each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names

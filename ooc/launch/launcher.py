@@ -213,7 +213,7 @@ class Launcher:
         print(f"[{remote.rank}] {text}", file=sys.stderr, flush=True)
 
     def _clear(self) -> None:
-        if self._request.columns and sys.__stderr__:  # which shows control characters of nobody else
+        if self._request.columns and sys.__stderr__:  # `sys.stderr` may show control characters as text
             print(_CLEAR, end="", file=sys.__stderr__, flush=True)
 
     @contextmanager
