@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from blocks import sources
 from blocks.corpus import records, uci
 from blocks.corpus.messages import Chunk, Spilled
+from blocks.delimited import dialect_of
 from blocks.errors import RequestError
-from blocks.sources import Source, read_whole, size_of
+from blocks.sources import CHUNK, Opening, Source, is_stream, name_of, read_whole, size_of, whole_line
 
 Progress = Callable[[int], object]
 
 
 class Columns(NamedTuple):
-    """The columns of CSV inputs to use; a delimiter of None is a tab for .tsv files and a comma for others."""
+    """The columns of delimited inputs to use, and their dialect: see `dialect_of`."""
 
     text: str
     name: str | None
     delimiter: str | None
+    quote: str | None
 
 
 class UciFile(NamedTuple):
@@ -32,11 +32,21 @@ class UciFile(NamedTuple):
     first_chunk: int
 
 
-def uci_chunks(inputs: Sequence[str], words: int | None, found: list[UciFile], progress: Progress) -> Iterator[Chunk]:
-    """Chunks of UCI files; appends an entry to `found` for each file. words: W, if a vocabulary says so."""
+def uci_chunks(
+    inputs: Sequence[str],
+    words: int | None,
+    found: list[UciFile],
+    opening: Opening,
+    most_words: int,
+    progress: Progress,
+) -> Iterator[Chunk]:
+    """Chunks of UCI files; appends an entry to `found` for each file.
+
+    words: W, if a vocabulary says so. most_words: that the memory has room for.
+    """
     numbers = count()
     for path in inputs:
-        source = Source(path, progress)
+        source = Source(path, progress, **opening._asdict())
         header = uci.read_header(source)
         expected = found[0].header.words if words is None and found else words
         if expected not in (None, header.words):
@@ -45,6 +55,7 @@ def uci_chunks(inputs: Sequence[str], words: int | None, found: list[UciFile], p
                 f"{source.name}, line 2: the header says {header.words} words, {against} {expected}",
                 "All inputs need the same vocabulary: line i of it is word i.",
             )
+        uci.require_words(header, source.name, most_words)
         first = None
         for line, data in source.chunks(uci.whole_documents):
             number = next(numbers)
@@ -53,37 +64,38 @@ def uci_chunks(inputs: Sequence[str], words: int | None, found: list[UciFile], p
         found.append(UciFile(source.name, header, next(numbers) if first is None else first))
 
 
-def row_chunks(kind: str, inputs: Sequence[str], columns: Columns, progress: Progress) -> Iterator[Chunk]:
+def row_chunks(
+    kind: str, inputs: Sequence[str], columns: Columns, opening: Opening, progress: Progress
+) -> Iterator[Chunk]:
     """Chunks of whole lines, or of whole rows of CSV files."""
     numbers = count()
     for path in inputs:
-        source = Source(path, progress)
+        source = Source(path, progress, **opening._asdict())
         if kind != "csv":
-            for line, data in source.chunks(sources.whole_line):
+            for line, data in source.chunks(whole_line):
                 yield Chunk(next(numbers), source.name, line, data)
             continue
-        delimiter = columns.delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
-        header = source.take(sources.first_row)
-        where = records.find_columns(header, source.name, delimiter, columns.text, columns.name)
-        for line, data in source.chunks(sources.whole_row):
+        dialect = dialect_of(path, columns.delimiter, columns.quote)
+        where = records.find_columns(source, dialect, columns.text, columns.name)
+        for line, data in source.chunks(dialect.whole_row):
             yield Chunk(next(numbers), source.name, line, data, columns=where)
 
 
-def file_chunks(files: Sequence[tuple[str, str]], progress: Progress) -> Iterator[Chunk]:
-    """Whole files, as many together as make a chunk; the workers read them."""
+def file_chunks(files: Sequence[tuple[str, str]], opening: Opening, progress: Progress) -> Iterator[Chunk]:
+    """Whole files, as many together as make a chunk; the workers read them, but for streams."""
     numbers = count()
     together: list[tuple[str, str]] = []
     size = 0
     for path, name in files:
-        if path == "-":
+        if is_stream(path):
             yield from _listed(numbers, together)
             together, size = [], 0
-            yield Chunk(next(numbers), "standard input", 1, read_whole(path))
+            yield Chunk(next(numbers), name_of(path), 1, read_whole(path, **opening._asdict()))
             continue
         together.append((path, name))
         size += size_of(path)
         progress(size_of(path))
-        if size >= sources.CHUNK or len(together) == 512:
+        if size >= CHUNK or len(together) == 512:
             yield from _listed(numbers, together)
             together, size = [], 0
     yield from _listed(numbers, together)

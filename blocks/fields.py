@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
 
-BLANK, TAB, BREAK, RETURN, QUOTE = 32, 9, 10, 13, 34
+BLANK, TAB, BREAK, RETURN, QUOTE, POINT, COMMA = 32, 9, 10, 13, 34, 46, 44
 _POWERS = 10.0 ** np.arange(23)  # those that float64 has exactly
 _MANY_DIGITS = 10**18  # one digit more than this number has still fits in 64 bits
 
@@ -44,8 +46,8 @@ def line_end(text, at):
 
 
 @unmanaged_kernel
-def number_at(text, at, end):
-    """The decimal number that stands there, and whether there is one.
+def number_at(text, at, end, point):
+    """The decimal number that stands there, and whether there is one. point: the byte before its fraction.
 
     It is the nearest float64 if it has up to 15 digits and a power of ten up to 22, and within a few units of the last
     place otherwise.
@@ -53,16 +55,16 @@ def number_at(text, at, end):
     negative = at < end and text[at] == 45
     if at < end and (text[at] == 43 or text[at] == 45):
         at += 1
-    digits, scale, seen, point = np.uint64(0), 0, False, False
-    while at < end and (48 <= text[at] <= 57 or (text[at] == 46 and not point)):
-        if text[at] == 46:
-            point = True
+    digits, scale, seen, fraction = np.uint64(0), 0, False, False
+    while at < end and (48 <= text[at] <= 57 or (text[at] == point and not fraction)):
+        if text[at] == point:
+            fraction = True
         elif digits < np.uint64(_MANY_DIGITS):
             digits = np.uint64(10) * digits + np.uint64(text[at] - 48)
-            scale -= point
+            scale -= fraction
             seen = True
         else:
-            scale += not point
+            scale += not fraction
         at += 1
     if seen and at < end and (text[at] == 101 or text[at] == 69):
         power, at = whole_number(text, at + 1, end)
@@ -95,8 +97,13 @@ def scaled(digits, scale):
     return digits / 10.0**-scale if scale > -300 else digits / 1e300 / 10.0 ** (-scale - 300)
 
 
-def is_number(field: bytes, largest: float = np.inf) -> bool:
+def words(line: bytes) -> list[bytes]:
+    """What stands between the blanks of a line, as `word_end` finds it: bytes.split knows other blanks, too."""
+    return [word for word in re.split(rb"[ \t\r]", line) if word]
+
+
+def is_number(field: bytes, largest: float = np.inf, point: int = POINT) -> bool:
     """Whether a field is a number, as `number_at` reads it, that is not beyond the largest."""
     text = np.frombuffer(field, np.uint8)
-    value, good = number_at(text, 0, text.size)
+    value, good = number_at(text, 0, text.size, point)
     return bool(good and abs(value) <= largest)

@@ -9,7 +9,7 @@ from blocks.corpus.uci import quoted
 from blocks.design.formats import Market
 from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
 from blocks.errors import RequestError
-from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
+from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
 
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`
 _MEANING = ("value", "row column", "row column value")
@@ -22,7 +22,7 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
     """
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b"\n"), WIDE_ENTRY), np.zeros(3, np.int64)
-    shape = (form.rows, form.columns, form.fields, line - form.first_line)
+    shape = (form.rows, form.columns, form.fields, form.first)
     if not read_entries(text, shape, LARGEST, np.empty(3), found, state):
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
@@ -32,7 +32,7 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
 
 def _wrong(line: bytes, form: Market) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
-    fields = line.split()
+    fields = words(line)
     if len(fields) != form.fields or not all(map(is_number, fields)):
         return f"{quoted(line)} is not `{_MEANING[form.fields - 1]}`", "Mend the line."
     if form.fields != 2 and not is_number(fields[-1], LARGEST):
@@ -49,7 +49,7 @@ def _wrong(line: bytes, form: Market) -> tuple[str, str]:
 def read_entries(text, shape, largest, numbers, found, state):
     """Read entries up to the end of the text, or to a bad line; returns whether it was the end.
 
-    text: uint8, whole lines. shape: rows, columns, numbers on a line, and the place of the first line among all.
+    text: uint8, whole lines. shape: rows, columns, numbers on a line, and the place of the first entry among all.
     numbers: float64 (3,), work. Filled: found WIDE_ENTRY (N,). state: int64 (3,): where the next line begins, its
     number from 0, entries found.
     """
@@ -83,7 +83,7 @@ def read_numbers(text, at, stop, numbers):
         while at < stop and is_blank(text[at]):
             at += 1
         after = word_end(text, at, stop)
-        numbers[field], good = number_at(text, at, after)
+        numbers[field], good = number_at(text, at, after, POINT)
         if not good:
             return False
         at = after

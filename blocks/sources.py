@@ -1,40 +1,56 @@
-"""Input files: found, opened, decompressed and cut into chunks that hold whole records."""
+"""Input files: found, opened, turned into UTF-8 lines, and cut into chunks that hold whole records."""
 
 from __future__ import annotations
 
-import lzma
 import os
+import stat
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-import zstandard
-
+from blocks.decompression import DAMAGE, decompressed
+from blocks.encodings import as_utf8, with_line_feeds
 from blocks.errors import RequestError
 from blocks.files import no_such_file
 
+STANDARD_INPUT = "-"
 CHUNK = 1 << 21  # bytes of a chunk: workers are never long at one, and a few hundred documents share its overhead
-_PIECE = 1 << 17  # bytes read at a time: even a run of zeros does not inflate to more than memory holds
-_LONGEST_RECORD = 1 << 28
-_COMPRESSIONS: dict[str, tuple[bytes, Callable[[], Any]]] = {
-    ".gz": (b"\x1f\x8b", lambda: zlib.decompressobj(wbits=31)),
-    ".xz": (b"\xfd7zXZ\x00", lzma.LZMADecompressor),
-    ".zst": (b"\x28\xb5\x2f\xfd", lambda: zstandard.ZstdDecompressor().decompressobj()),
-}
-_DAMAGE = (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+LONGEST_RECORD = 1 << 28
+_PIECE = 1 << 17  # bytes read at a time
+
+
+class Opening(NamedTuple):
+    """How inputs are opened: the encoding of their text, None for UTF-8, and the bytes that a record may have."""
+
+    encoding: str | None = None
+    longest: int = LONGEST_RECORD
+
 
 Cut = Callable[[bytearray], int]  # where the last whole record of a buffer ends, 0 if there is none
 
 
 class Source:
-    """An input being read. `name` is what messages call it, `line` the number of the first line not yet taken."""
+    """An input being read. `name` is what messages call it, `line` the number of the first line not yet taken.
 
-    def __init__(self, path: str, progress: Callable[[int], object] = lambda _: None) -> None:
-        self.name = "standard input" if path == "-" else path
+    Its bytes are UTF-8 text, without a byte order mark, whose lines end with a line feed, whatever the file has.
+
+    path: `-` is standard input. progress: called with bytes read from disk. encoding: None for UTF-8. longest: bytes of
+    a record at most. Raises RequestError if the input cannot be read or decompressed, or has a longer record.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        progress: Callable[[int], object] = lambda _: None,
+        *,
+        encoding: str | None = None,
+        longest: int = LONGEST_RECORD,
+    ) -> None:
+        self.name = name_of(path)
         self.line = 1
-        self._pieces = _decompressed(path, self.name, progress)
+        self._longest = longest
+        self._pieces = with_line_feeds(as_utf8(_pieces(path, self.name, progress), self.name, encoding))
         self._buffer = bytearray()
 
     def _fill(self) -> bool:
@@ -49,7 +65,8 @@ class Source:
     def peek(self, first_record: Cut) -> bytes:
         """What `take` would give."""
         while not (end := first_record(self._buffer)):
-            if len(self._buffer) > _LONGEST_RECORD or not self._fill():
+            self._require_room()
+            if not self._fill():
                 end = len(self._buffer)
                 break
         return bytes(self._buffer[:end])
@@ -63,22 +80,30 @@ class Source:
             if end := cut(self._buffer):
                 yield self.line, self._taken(end)
                 wanted = size
-            elif len(self._buffer) > _LONGEST_RECORD:
-                raise RequestError(
-                    f"{self.name}: the record that begins in line {self.line} does not end within "
-                    f"{_LONGEST_RECORD >> 20} MB",
-                    "Look there for a quote that is not closed, or for line breaks that are missing.",
-                )
             else:
-                wanted = 2 * len(self._buffer)
+                self._require_room()
+                wanted = min(2 * len(self._buffer), self._longest + 1)
         if self._buffer:
             yield self.line, self._taken(len(self._buffer))
+
+    def _require_room(self) -> None:
+        if len(self._buffer) > self._longest:
+            raise too_long(f"{self.name}, line {self.line}", self._longest)
 
     def _taken(self, end: int) -> bytes:
         data = bytes(memoryview(self._buffer)[:end])
         del self._buffer[:end]
         self.line += data.count(b"\n")
         return data
+
+
+def too_long(where: str, longest: int) -> RequestError:
+    """The error for a record of more bytes than there may be."""
+    return RequestError(
+        f"{where}: a record of more than {longest / 1e6:,.1f} MB begins here",
+        "If it is one record, give more --memory. If not, look for a quote that is not closed, or (for text without "
+        "--lines) for a file that holds many documents.",
+    )
 
 
 def whole_line(buffer: bytearray) -> int:
@@ -91,46 +116,21 @@ def first_line(buffer: bytearray) -> int:
     return buffer.find(b"\n") + 1
 
 
-def whole_row(buffer: bytearray) -> int:
-    """Where the last CSV row ends: after a line break with an even number of quotes before it."""
-    end = whole_line(buffer)
-    quotes = buffer.count(b'"', 0, end)
-    while end and quotes % 2:
-        before = buffer.rfind(b"\n", 0, end - 1) + 1
-        quotes -= buffer.count(b'"', before, end)
-        end = before
-    return end
+def name_of(path: str) -> str:
+    """What messages call an input."""
+    return "standard input" if path == STANDARD_INPUT else path
 
 
-def first_row(buffer: bytearray) -> int:
-    """Where the first CSV row ends."""
-    end = first_line(buffer)
-    while end and buffer.count(b'"', 0, end) % 2:
-        end = buffer.find(b"\n", end) + 1
-    return end
-
-
-def _decompressed(path: str, name: str, progress: Callable[[int], object]) -> Iterator[bytes]:
+def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator[bytes]:
+    """The decompressed bytes of an input."""
     with open_input(path) as file, _ReadErrors(name):
-        piece = file.read(_PIECE)
-        magic, start = _COMPRESSIONS.get(Path(path).suffix.lower(), (b"", None))
-        if not piece.startswith(magic):
-            raise RequestError(f"{name} is not compressed as its name says", "Rename it, or get it again.")
-        if path == "-":
-            start = next((start for magic, start in _COMPRESSIONS.values() if piece.startswith(magic)), None)
-        decompressor = start() if start else None
-        while piece:
-            progress(len(piece))
-            if decompressor is None or start is None:
-                yield piece
-            while decompressor is not None and start is not None and piece:
-                if decompressor.eof:
-                    decompressor = start()
-                yield decompressor.decompress(piece)
-                piece = decompressor.unused_data.lstrip(b"\0") if decompressor.eof else b""
-            piece = file.read(_PIECE)
-        if decompressor is not None and not decompressor.eof:
-            raise EOFError("it ends in the middle")
+        yield from decompressed(_read(file, progress), name)
+
+
+def _read(file: IO[bytes], progress: Callable[[int], object]) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        progress(len(piece))
+        yield piece
 
 
 class _ReadErrors:
@@ -143,7 +143,7 @@ class _ReadErrors:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, _DAMAGE):
+        if isinstance(error, DAMAGE):
             raise RequestError(
                 f"{self.name} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
             ) from error
@@ -154,8 +154,8 @@ class _ReadErrors:
 def open_input(path: str) -> IO[bytes]:
     """Open an input as it is on disk; `-` is standard input. Raises RequestError if that cannot be done."""
     try:
-        if path == "-":
-            return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+        if path == STANDARD_INPUT:
+            return os.fdopen(os.dup(_standard_input()), "rb")
         return Path(path).open("rb")
     except FileNotFoundError:
         raise no_such_file(Path(path)) from None
@@ -163,21 +163,39 @@ def open_input(path: str) -> IO[bytes]:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def read_whole(path: str) -> bytes:
-    """The decompressed content of an input that is one document."""
-    return Source(path).take(lambda _: 0)
+def _standard_input() -> int:
+    if sys.stdin is None:
+        raise RequestError("standard input is closed", "Pipe the data in, or name a file.")
+    return sys.stdin.fileno()
+
+
+def read_whole(path: str, *, encoding: str | None = None, longest: int = LONGEST_RECORD) -> bytes:
+    """The content of an input that is one document, as `Source` has it."""
+    return Source(path, encoding=encoding, longest=longest).take(lambda _: 0)
+
+
+def is_stream(path: str) -> bool:
+    """Whether an input is standard input, a pipe or a device, which can be read once, and by this process alone."""
+    return path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode)
 
 
 def size_of(path: str) -> int:
     """Bytes of an input on disk; 0 if it is a stream. Raises RequestError if it is not there."""
-    if path == "-":
-        return 0
+    return 0 if is_stream(path) else _status(path).st_size
+
+
+def _status(path: str) -> os.stat_result:
     try:
-        return Path(path).stat().st_size
+        return Path(path).stat()
     except FileNotFoundError:
         raise no_such_file(Path(path)) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def input_facts(path: str) -> dict[str, Any]:
+    """The name and the bytes of an input, None for a stream, as manifests hold them."""
+    return {"name": path, "bytes": None if is_stream(path) else size_of(path)}
 
 
 def find_files(inputs: Sequence[str], pattern: str) -> list[tuple[str, str]]:
@@ -187,7 +205,7 @@ def find_files(inputs: Sequence[str], pattern: str) -> list[tuple[str, str]]:
     """
     found = []
     for given in inputs:
-        if given == "-" or not Path(given).is_dir():
+        if given == STANDARD_INPUT or not Path(given).is_dir():
             size_of(given)
             found.append((given, given))
             continue

@@ -326,8 +326,9 @@ def _work_and_exit(connection: Connection, handler: Callable[[Any], Any]) -> NoR
 def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
     if hasattr(os, "SCHED_BATCH"):  # its caller is not to be interrupted while it gives others their work: 0.5 ms
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)
+    if sys.stderr is not None:  # it is, if the process that started this one has closed it
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1)
     while True:
         try:
             message = connection.recv()
@@ -346,7 +347,9 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
 def _told(error: BaseException) -> OocError:
     if isinstance(error, OocError):
         return error
-    return WorkFailed(f"a worker failed: {error!r}", "".join(traceback.format_exception(error)))
+    failed = WorkFailed(f"a worker failed: {error!r}", "This is a mistake in ooc; --debug shows where.")
+    failed.add_note("".join(traceback.format_exception(error)))
+    return failed
 
 
 def _ending(status: int) -> str:

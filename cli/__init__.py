@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -13,12 +14,29 @@ _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` asks for."""
+    _open_standard_streams()
     interpreters.ours = True
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv):
         start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from cli.app import run
 
     run()
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller has closed, to nothing, so that no other file gets their descriptors.
+
+    `sys.stdin` stays None: who reads it tells that it is closed.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _kind(arguments: list[str]) -> str:

@@ -156,8 +156,8 @@ def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> Non
         print(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
-NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size")
-_TAKEN = {*NUMBERS_ONLY, "inputs", "out", "delimiter", "workers", "memory", "overwrite", "json"}
+NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size", "decimal")
+_TAKEN = {*NUMBERS_ONLY, "inputs", "out", "delimiter", "quote", "encoding", "workers", "memory", "overwrite", "json"}
 _DEFAULTS = (None, False, 0, "fail")
 
 

@@ -51,6 +51,31 @@ Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn tex
 StopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: english].")]
 NoStopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: none].")]
 Ngrams = Annotated[int | None, typer.Option(min=1, help="Runs of up to this many words become words too [default: 1].")]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of the inputs, as latin-1 or cp1252 [default: utf-8, or what a byte order mark says]."),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="Character between columns, or its name, as tab [default: tab for .tsv, else comma]."),
+]
+Quote = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER|none", help='Quote around fields; none if a quote is a letter [default: "].'),
+]
+Decimal = Annotated[str | None, one_of(".|,", "Mark before the fraction of a number [default: .].")]
+UserColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="User column: name, or number from 1 [default: by name, or 1]."),
+]
+ItemColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Item column: name, or number from 1 [default: by name, or 2]."),
+]
+RatingColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Rating column: name, number, or none if all are 1 [default: by name, or 3]."),
+]
 OnError = Annotated[str, one_of("fail|skip", "What to do at a record that cannot be read.")]
 
 
@@ -59,6 +84,7 @@ def ingest_uci(
     inputs: Inputs,
     out: Out,
     vocab: Annotated[str | None, typer.Option(metavar="FILE", help="Line i is word i.")] = None,
+    encoding: Encoding = None,
     stop_words: NoStopWords = None,
     min_df: MinDf = None,
     max_df: MaxDf = None,
@@ -88,6 +114,7 @@ def ingest_text(
     out: Out,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a document, rather than each file.")] = False,
     glob: Annotated[str, typer.Option(help="Files to take from directories.")] = "*",
+    encoding: Encoding = None,
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
@@ -119,6 +146,7 @@ def ingest_jsonl(
     out: Out,
     text_field: Annotated[str, typer.Option(help="Holds the text, or a list of tokens, taken as they are.")] = "text",
     name_field: Annotated[str | None, typer.Option(help="Holds the document's name [default: id, if any].")] = None,
+    encoding: Encoding = None,
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
@@ -154,7 +182,10 @@ def ingest_csv(
     block_size: design.BlockSize = None,
     text_column: Annotated[str | None, typer.Option(help="Holds the text [default: text].")] = None,
     name_column: Annotated[str | None, typer.Option(help="Holds the document's name.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between columns [default: tab for .tsv, else comma].")] = None,
+    delimiter: Delimiter = None,
+    quote: Quote = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
@@ -207,6 +238,16 @@ def ingest_ratings(
     ] = None,
     lowest: Annotated[float | None, typer.Option(help="The least rating there may be.")] = None,
     highest: Annotated[float | None, typer.Option(help="The largest.")] = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="Character between fields, its name, as semicolon, or :: [default: found from line 1]."),
+    ] = None,
+    quote: Quote = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     on_error: OnError = "fail",
     seed: Annotated[int, typer.Option(min=0, help="Shuffles the users and deals the items.")] = 0,
     shards: Shards = None,
@@ -217,7 +258,8 @@ def ingest_ratings(
 ) -> None:
     """Ratings of items by users.
 
-    MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating.
+    MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. A header names the columns, or
+    --user-column, --item-column and --rating-column do.
 
     Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
 
@@ -226,15 +268,16 @@ def ingest_ratings(
     from dataclasses import replace
 
     from blocks.memory import parse_size
+    from blocks.ratings.formats import Asked
     from blocks.ratings.ingestion import RatingsRequest
     from blocks.ratings.ingestion import ingest_ratings as ingest
 
     started = time.monotonic()
     low = -math.inf if lowest is None else lowest
     high = math.inf if highest is None else highest
-    request = RatingsRequest(
-        inputs, out, names_from, items_from, low, high, on_error=on_error, seed=seed, overwrite=overwrite
-    )
+    asked = Asked(delimiter, quote, decimal or ".", user_column, item_column, rating_column)
+    rest: dict[str, Any] = {"on_error": on_error, "seed": seed, "overwrite": overwrite}
+    request = RatingsRequest(inputs, out, names_from, items_from, low, high, asked, encoding, **rest)
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
 
     def make(path: str) -> Matrix:

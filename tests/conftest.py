@@ -28,6 +28,7 @@ settings.load_profile("compiled")
 tqdm.monitor_interval = 0  # its thread, which the first bar starts, would be taken for one that a test left
 # A script has SIGINT ignored in what it runs in the background, and all that such a process starts inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as SIGINT, where `nohup` was used
 
 
 LONG_TIMEOUT = 1800  # seconds; of the others see pyproject.toml

@@ -174,8 +174,10 @@ def test_there_must_be_room_for_what_is_held(design):
 def test_a_program_that_fails_is_told(design):
     with DynamicEngine(design, ProgramSpec(f"{__name__}:Broken", {}), RULE, 2) as engine:
         engine.hold()
-        with pytest.raises(WorkFailed, match="a worker failed: ValueError"):
+        with pytest.raises(WorkFailed, match="a worker failed: ValueError") as caught:
             engine.run(1000)
+    assert str(caught.value).count("\n") == 1
+    assert "Traceback" in caught.value.__notes__[0]
     assert children() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import lzma
@@ -20,9 +21,16 @@ from blocks.corpus.rules import TOKEN_PATTERN, Rules, read_stop_words
 from blocks.corpus.tokens import Counts, Tokenizer
 from blocks.corpus.vocabulary import Filters, Merged, select
 from blocks.corpus.word_table import find_word
+from blocks.delimited import Dialect
 from blocks.sources import Source
 
-COMPRESS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -40,7 +48,7 @@ def test_compressed_files_are_read_and_truncated_ones_are_named(tmp_path, suffix
         with pytest.raises(RequestError, match=r"input\.txt.* is truncated or damaged"):
             list(Source(str(path)).chunks(sources.whole_line))
         path.write_bytes(content)
-        with pytest.raises(RequestError, match="not compressed as its name says"):
+        with pytest.raises(RequestError, match=f"is not a {suffix} file, but not compressed"):
             list(Source(str(path)).chunks(sources.whole_line))
 
 
@@ -52,9 +60,10 @@ def test_csv_chunks_hold_whole_rows(tmp_path, rows, size):
 
     path = tmp_path / "rows.csv"
     path.write_text("".join(",".join(map(quoted, row)) + "\n" for row in rows), newline="")
-    columns = records.Columns(",", 2, 0, 1)
+    dialect = Dialect()
+    columns = records.Columns(dialect, 2, 0, 1)
     found = records.Documents(skip=False)
-    for line, data in Source(str(path)).chunks(sources.whole_row, size):
+    for line, data in Source(str(path)).chunks(dialect.whole_row, size):
         records.from_csv(data, "rows.csv", line, columns, found)
     assert found.texts == [row[0] for row in rows]
 
@@ -128,7 +137,7 @@ BAD_JSON = [
     ('{"text": ["a\\nb"]}', "has a token that is empty or holds a line break"),
     ('{"text": ["a\\u0000b"]}', "has a token that is empty or holds a line break or a NUL"),
     ('{"text": ["\\ud800"]}', "has a token that is not Unicode text"),
-    (b'{"text": "\xff"}', "byte 0xff is not UTF-8 text"),
+    (b'{"text": "\xff"}', "byte 0xff is not UTF-8; as cp1252 it reads"),
     (b'{"text": "\0"}', "binary data (a NUL byte)"),
     ("[" * 100_000, "not JSON"),
 ]
@@ -153,11 +162,12 @@ def test_names_are_kept_to_the_last_digit():
     assert read_jsonl(['{"text": "\\ud800 one", "id": NaN}']).names == ["nan"]
 
 
-def test_bad_csv_rows_are_named_or_skipped():
-    header = b"id,text\n"
+def test_bad_csv_rows_are_named_or_skipped(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("id,text\n")
     with pytest.raises(RequestError, match=r"no column 'body'; there are 'id', 'text'"):
-        records.find_columns(header, "in.csv", ",", "body", None)
-    columns = records.find_columns(header, "in.csv", ",", "text", "id")
+        records.find_columns(Source(str(path)), Dialect(), "body", None)
+    columns = records.find_columns(Source(str(path)), Dialect(), "text", "id")
     data = b'1,"a\nb"\n2,b,c\n3,\xff\n4,d\n'
     with pytest.raises(RequestError, match=r"in\.csv, line 4: 3 columns, but the header has 2"):
         records.from_csv(data.replace(b"\xff", b"e"), "in.csv", 2, columns, records.Documents(skip=False))

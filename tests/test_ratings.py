@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from blocks import RequestError
 from blocks.kinds import open_any
-from blocks.ratings.formats import Reader, detect, last_section
+from blocks.ratings.formats import Asked, detect, last_section
 from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.reader import Reader
 from blocks.ratings.writer import Entries, column_order, write_column_slice, write_row_block
 from blocks.sources import Source
 from blocks.verify import repair_dataset, verify_dataset
@@ -126,7 +127,7 @@ def test_any_names_and_numbers_are_read_back(found, mark):
     found = [(u or "u", i or "i", v) for u, i, v in found]
     text = "".join(f' "{u}"{mark}{i} {mark}{v!r}{mark}more\n' for u, i, v in found)
     reader = Reader(-np.inf, np.inf, skip=False)
-    read = reader.read(text.encode(), "x", 1, detect(_source(text)))
+    read = reader.read(text.encode(), "x", 1, detect(_source(text), Asked()))
     assert read.users == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
     assert read.items == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
     assert np.allclose(read.values, [v for *_, v in found], rtol=1e-14, atol=1e-250)
@@ -252,7 +253,6 @@ def test_the_grid_grows_with_the_entries(entries, grid):
 
 def test_the_last_section_of_a_chunk_is_found():
     assert last_section(b"1:\n3,4\n2:\n5,1\n") == b"2:\n"
-    assert last_section(b"1:\r\n3,4\r\n") == b"1:\n"
     assert last_section(b"3,4\n5,6\n") == b""
 
 

@@ -25,22 +25,26 @@ from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import blocks_of_buckets, bucket_count
 from blocks.corpus.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
-from blocks.corpus.request import Request, base_of, check, input_bytes, options_told, require_replaceable, rules_of
+from blocks.corpus.request import Request, base_of, check, inputs_told, options_told, require_replaceable, rules_of
 from blocks.corpus.rules import Rules
 from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.corpus.writer import finish, write_lines
 from blocks.errors import RequestError
 from blocks.shards.together import Found, Others, Together
-from blocks.sources import find_files, size_of
+from blocks.sources import LONGEST_RECORD, Opening, find_files, size_of
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
 _BYTES_OF_TOKEN = 20  # of a block or run, in memory while it is sorted and written
-_EMPTY_RUN = 1 << 22  # documents without tokens that a run may hold at most
+_BYTES_OF_DOCUMENT = 64  # of the same, where most documents have no token: 50M of them took 3.2 GB
+_EMPTY_RUN = 1 << 19  # documents without tokens that a run may hold at most
+_RECORD_BYTES = 14  # of memory for each byte of a record, in the main process and the worker that has it, at worst
+_LEAST_RECORD = 4 << 20  # bytes that a record may have whatever the memory: `_ONE_WORKER` has room for it
 _ONE_WORKER = 48 << 20  # bytes of a worker besides its vocabulary and its block
 _TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
 _COMPILED = 90 << 20  # bytes of the same once no kernel has to be compiled: 72 to 85 MiB, before any name is read
 _NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
+_WORKER_WORD_BYTES = 48  # of a word of a UCI file in a worker: tokens, documents and the last of them, while they grow
 _WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
 
 
@@ -88,6 +92,8 @@ def ingest(
     rules = rules_of(request, base)
     words = _fixed_words(request)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
+        room = names_bytes(memory, count, _BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
+        record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
         reading = Reading(
             kind=request.reading,
             spill=str(target.spill),
@@ -96,14 +102,14 @@ def ingest(
             text_field=request.text_field,
             name_field=request.name_field,
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
-            vocabulary_bytes=names_bytes(memory, count, _BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS)),
+            vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
             longest=_longest(memory, count),
+            opening=Opening(request.encoding, record),
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)
-            if reading.kind != "uci" and reading.vocabulary is None:
-                block = min(read.total("tokens"), max(request.block_tokens, _RUN_TOKENS))
-                require_names(memory, count, _BYTES_OF_TOKEN * block, read.merged.terms)
+            names = [] if reading.kind == "uci" or reading.vocabulary is not None else read.merged.terms
+            require_names(memory, count, _block_bytes(request, read), names)
             chosen = _choose(request, rules, read, base, together)
             entries = _write(pool, request, target, read, chosen, bar or no_bar)
         _finish(request, rules, target, read, chosen, entries, together)
@@ -112,7 +118,15 @@ def ingest(
 
 def _fixed_words(request: Request) -> list[str] | None:
     """The words that a UCI vocabulary file lists."""
-    return uci.read_vocabulary(request.vocab) if request.kind == "uci" and request.vocab else None
+    return uci.read_vocabulary(request.vocab, request.encoding) if request.kind == "uci" and request.vocab else None
+
+
+def _block_bytes(request: Request, read: Read) -> int:
+    """What a worker needs while it sorts or writes the largest block or run."""
+    tokens = read.total("tokens")
+    largest = min(tokens, max(request.block_tokens, _RUN_TOKENS))
+    documents = read.documents // bucket_count(tokens, request.block_tokens)
+    return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
 
 
 def _longest(memory: int | None, workers: int) -> int:
@@ -184,12 +198,14 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     uci_files: list[chunks.UciFile] = []
     source: Iterator[Chunk]
     if reading.kind == "uci":
-        source = chunks.uci_chunks(request.inputs, len(words) if words else None, uci_files, progress.update)
+        given = len(words) if words else None
+        most = reading.vocabulary_bytes * len(pool) // (_NAME_BYTES + len(pool) * _WORKER_WORD_BYTES)
+        source = chunks.uci_chunks(request.inputs, given, uci_files, reading.opening, most, progress.update)
     elif reading.kind == "files":
-        source = chunks.file_chunks(files, progress.update)
+        source = chunks.file_chunks(files, reading.opening, progress.update)
     else:
-        columns = chunks.Columns(request.text_column, request.name_column, request.delimiter)
-        source = chunks.row_chunks(reading.kind, request.inputs, columns, progress.update)
+        columns = chunks.Columns(request.text_column, request.name_column, request.delimiter, request.quote)
+        source = chunks.row_chunks(reading.kind, request.inputs, columns, reading.opening, progress.update)
     spilled = pool.map_numbered(source)
     progress.close()
     before, tail = chunks.check_uci(uci_files, spilled) if uci_files else ([0] * len(spilled), 0)
@@ -386,7 +402,7 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
         "command": "ingest",
         "kind": request.kind,
         "options": options_told(request, rules),
-        "inputs": [{"name": path, "bytes": input_bytes(path, request)} for path in request.inputs],
+        "inputs": inputs_told(request),
         "documents": read.documents,
         "tokens": sum(entry["tokens"] for entry in entries),
         "skipped": read.total("skipped"),

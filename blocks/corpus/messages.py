@@ -11,6 +11,7 @@ import numpy as np
 from blocks.corpus.records import Columns
 from blocks.corpus.rules import Rules
 from blocks.corpus.uci import Header
+from blocks.sources import Opening
 
 
 class Reading(NamedTuple):
@@ -25,6 +26,7 @@ class Reading(NamedTuple):
     vocabulary: list[str] | None  # fixed, or None to collect one
     vocabulary_bytes: int  # a worker may use for its own
     longest: int  # tokens that a document of a UCI file may have
+    opening: Opening = Opening()
 
 
 @dataclass

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from blocks.corpus.uci import quoted
+from blocks.delimited import BadRow, Dialect, likely_delimiter, name_of_delimiter
+from blocks.encodings import likely_encoding
 from blocks.errors import RequestError
+from blocks.sources import Source
 
-csv.field_size_limit(1 << 30)
+SKIP = "Such records are left out by --on-error skip."
+QUOTE_REMEDY = "Close the quote; or, if quotes are letters like others in this file, give --quote none."
 
 Text = str | list[str]  # a list holds tokens already
 
@@ -33,10 +37,10 @@ class Documents:
         self.texts.append(text)
         self.names.append("" if name is None else " ".join(str(name).split()))
 
-    def bad(self, where: str, problem: str) -> None:
+    def bad(self, where: str, problem: str, remedy: str = f"Correct it. {SKIP}") -> None:
         """Count a bad record, or raise RequestError."""
         if not self.skip:
-            raise RequestError(f"{where}: {problem}", "Correct it, or leave such records out with --on-error skip.")
+            raise RequestError(f"{where}: {problem}", remedy)
         self.skipped += 1
         self.first_problem = self.first_problem or f"{where}: {problem}"
 
@@ -51,7 +55,7 @@ def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
     """One document: a whole file. A binary file is bad at the line of its first bad byte."""
     text = _text(data)
     if text is None:
-        found.bad(f"{source}, line {data[: _first_bad(data)].count(10) + 1}", _why_bad(data))
+        found.bad(f"{source}, line {data.count(10, 0, _first_bad(data)) + 1}", *not_text(_around(data)))
     else:
         found.add(text, name)
 
@@ -115,71 +119,86 @@ def _token_problem(tokens: object) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a CSV file holds what: the delimiter, and the position of the columns."""
+    """Where delimited text holds what: its dialect, the number of columns, and the position of those that are used."""
 
-    delimiter: str
+    dialect: Dialect
     count: int
     text: int
     name: int | None
 
 
-def find_columns(header: bytes, source: str, delimiter: str, text_column: str, name_column: str | None) -> Columns:
-    """Read a header row; raises RequestError, with the columns there are, if one is missing."""
-    text = _text(header.removeprefix(b"\xef\xbb\xbf"))
+def header_row(source: Source, dialect: Dialect) -> list[str]:
+    """Take the first row of a source, the names of columns; raises RequestError if it is not text."""
+    header = source.take(dialect.first_row)
+    text = _text(header)
     if text is None:
-        raise RequestError(f"{source}, line 1: {_why_bad(header)}")
-    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        problem, remedy = not_text(header, skip="")
+        raise RequestError(f"{source.name}, line 1: {problem}", remedy)
+    try:
+        rows = dialect.rows(text)
+    except BadRow as error:
+        raise RequestError(f"{source.name}, line 1: {error}", QUOTE_REMEDY) from None
+    return rows[0] if rows else []
+
+
+def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> Columns:
+    """Take a header row; raises RequestError, with the columns there are, if one is missing."""
+    names = header_row(source, dialect)
     for wanted, option in ((text_column, "--text-column"), (name_column, "--name-column")):
         if wanted is not None and wanted not in names:
+            there = ", ".join(map(repr, names)) or "none"
             raise RequestError(
-                f"{source} has no column {wanted!r}; there are {', '.join(map(repr, names)) or 'none'}",
-                f"Choose one with {option}.",
+                f"{source.name} has no column {wanted!r}; there are {there}",
+                delimiter_remedy(names, dialect) or f"Choose one with {option}.",
             )
-    return Columns(delimiter, len(names), names.index(text_column), names.index(name_column) if name_column else None)
+    return Columns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
+
+
+def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
+    """What to do if the one column of a file is several whose delimiter is another; nothing if it is not."""
+    guess = likely_delimiter(names[0], dialect.delimiter) if len(names) == 1 else None
+    return f"If they are more than one: --delimiter {name_of_delimiter(guess)}" if guess else ""
 
 
 def from_csv(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> None:
-    """One document per row; blank lines are passed over."""
-    for first, text in _decoded_rows(data, source, line, found):
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=columns.delimiter)
-        while True:
-            where = f"{source}, line {first + reader.line_num}"
-            try:
-                row = next(reader)
-            except StopIteration:
-                break
-            except csv.Error as error:
-                found.bad(where, str(error))
-                continue
-            if not row:
-                continue
-            if len(row) != columns.count:
-                found.bad(where, f"{len(row)} columns, but the header has {columns.count}")
-                continue
-            found.add(row[columns.text], None if columns.name is None else row[columns.name])
+    """One document per row; blank lines are passed over. Raises RequestError for a quote that is never closed."""
+    for row in _rows(data, source, line, columns, found):
+        found.add(row[columns.text], None if columns.name is None else row[columns.name])
 
 
-def _decoded_rows(data: bytes, source: str, line: int, found: Documents) -> Iterator[tuple[int, str]]:
-    """The chunk as text; if it has bad bytes, its rows one by one, without the bad ones."""
-    if (text := _text(data)) is not None:
-        yield line, text
-        return
-    row, begin = b"", line
-    for number, piece in enumerate(data.splitlines(keepends=True), line):
-        row += piece
-        if row.count(b'"') % 2:
+def _rows(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterable[list[str]]:
+    """The rows of a chunk that are not bad: read together, or one by one if any of them is bad."""
+    text = _text(data)
+    if text is not None:
+        with suppress(BadRow):
+            rows = [row for row in columns.dialect.rows(text) if row]
+            if all(len(row) == columns.count for row in rows):
+                return rows
+    return _rows_apart(data, source, line, columns, found)
+
+
+def _rows_apart(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterator[list[str]]:
+    for before, piece in columns.dialect.rows_apart(data):
+        where = f"{source}, line {line + before}"
+        text = _text(piece)
+        if text is None:
+            found.bad(f"{source}, line {line + before + piece.count(10, 0, _first_bad(piece))}", *not_text(piece))
             continue
-        if (text := _text(row)) is not None:
-            yield begin, text
-        else:
-            found.bad(f"{source}, line {begin + row[: _first_bad(row)].count(10)}", _why_bad(row))
-        row, begin = b"", number + 1
+        try:
+            (row,) = columns.dialect.rows(text)
+        except BadRow as error:
+            if not error.closed:
+                raise RequestError(f"{where}: {error}", QUOTE_REMEDY) from None
+            found.bad(where, str(error), f"{QUOTE_REMEDY} {SKIP}")
+            continue
+        if row and len(row) != columns.count:
+            found.bad(where, f"{len(row)} columns, but the header has {columns.count}")
+        elif row:
+            yield row
 
 
 def _decoded(data: bytes, source: str, line: int, found: Documents) -> Iterator[tuple[int, str]]:
     """Number and text of each line, without those that are not UTF-8 text."""
-    if line == 1:
-        data = data.removeprefix(b"\xef\xbb\xbf")
     data = data.removesuffix(b"\n")
     if (text := _text(data)) is not None:
         yield from enumerate(text.split("\n"), line)
@@ -188,7 +207,7 @@ def _decoded(data: bytes, source: str, line: int, found: Documents) -> Iterator[
         if (one := _text(piece)) is not None:
             yield number, one
         else:
-            found.bad(f"{source}, line {number}", _why_bad(piece))
+            found.bad(f"{source}, line {number}", *not_text(piece))
 
 
 def _text(data: bytes) -> str | None:
@@ -210,9 +229,29 @@ def _first_bad(data: bytes) -> int:
     return nul
 
 
-def _why_bad(data: bytes) -> str:
+def _around(data: bytes) -> bytes:
+    """The line of the first bad byte."""
     at = _first_bad(data)
-    return "binary data (a NUL byte), not text" if data[at] == 0 else f"byte 0x{data[at]:02x} is not UTF-8 text"
+    return data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at) + 1 or len(data)]
+
+
+def is_text(data: bytes) -> bool:
+    """Whether some bytes are UTF-8 text without a NUL."""
+    return _text(data) is not None
+
+
+def not_text(data: bytes, skip: str = SKIP) -> tuple[str, str]:
+    """Why some bytes, those of a line, are not text, and what to do. skip: the end of the latter."""
+    at, likely = _first_bad(data), likely_encoding(data)
+    if data[at] == 0 and data.count(0) > len(data) // 4:
+        return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"
+    if data[at] == 0:
+        return "binary data (a NUL byte), not text", skip
+    around = quoted(data[max(at - 20, 0) : at + 20].decode(likely).encode())
+    return (
+        f"byte 0x{data[at]:02x} is not UTF-8; as {likely} it reads {around}",
+        f"If that is right, give --encoding {likely}; else the encoding that the file has. {skip}",
+    )
 
 
 def any_names(names: Sequence[str]) -> bool:

@@ -11,10 +11,11 @@ from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
 from blocks.corpus.vocabulary import Filters
+from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.shards.whole import shard_paths
-from blocks.sources import find_files, size_of
+from blocks.sources import STANDARD_INPUT, find_files, input_facts, size_of
 from blocks.store import MANIFEST
 
 KINDS = ("uci", "text", "jsonl", "csv")
@@ -34,7 +35,9 @@ class Request:
     name_field: str | None = None
     text_column: str = "text"
     name_column: str | None = None
-    delimiter: str | None = None
+    delimiter: str | None = None  # csv: see `blocks.delimited.dialect_of`
+    quote: str | None = None
+    encoding: str | None = None  # of all inputs, None for UTF-8
     token_pattern: str | None = None
     lower: bool | None = None
     stop_words: str | None = None
@@ -62,6 +65,7 @@ def check(request: Request) -> None:
         raise RequestError("no input is given")
     if request.on_error not in ("fail", "skip"):
         raise RequestError(f"--on-error {request.on_error}: write fail or skip")
+    require_encoding(request.encoding)
     if request.block_tokens < 1 or request.part_tokens < 1:
         raise RequestError("--block-tokens must be positive")
     if request.append and (request.overwrite or request.vocab_from):
@@ -120,8 +124,8 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
 def options_told(request: Request, rules: Rules) -> dict[str, Any]:
     """The options that have an influence on the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
-    names["csv"] = ["text_column", "name_column", "delimiter", "on_error"]
-    options = {name: getattr(request, name) for name in names[request.kind]}
+    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "on_error"]
+    options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
     if request.kind != "uci":
         options |= rules._asdict()
     options |= {"stop_words": _stop_words_told(rules)}
@@ -137,8 +141,11 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
-def input_bytes(path: str, request: Request) -> int | None:
-    """Bytes of an input, or of the files taken from a directory; None for standard input."""
-    if path == "-":
-        return None
-    return sum(size_of(file) for file, _ in find_files([path], request.glob))
+def inputs_told(request: Request) -> list[dict[str, Any]]:
+    """The name and the bytes of each input; of a directory those of the files that are taken from it."""
+    return [
+        {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob))}
+        if path != STANDARD_INPUT and Path(path).is_dir()
+        else input_facts(path)
+        for path in request.inputs
+    ]

@@ -34,6 +34,15 @@ def read_header(source: Source) -> Header:
     return Header(*numbers)
 
 
+def require_words(header: Header, name: str, most: int) -> None:
+    """Raise RequestError if the memory has no room for the words that a header tells of."""
+    if header.words > most:
+        raise RequestError(
+            f"{name}, line 2: the header says {header.words:,} words, but --memory has room for {most:,}",
+            "Raise --memory; or mend the header, if it is wrong.",
+        )
+
+
 def whole_documents(buffer: bytearray) -> int:
     """Where the last document begins, so that a chunk that ends there holds whole documents; 0 if it begins first."""
     end = whole_line(buffer)
@@ -54,15 +63,18 @@ def not_sorted(where: str, document: int) -> RequestError:
     )
 
 
-def read_vocabulary(path: str) -> list[str]:
+def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
     """The words of a vocabulary file: word i on line i. Raises RequestError if a line is empty or repeated."""
-    data = b"".join(data for _, data in Source(path).chunks(whole_line))
+    data = b"".join(data for _, data in Source(path, encoding=encoding).chunks(whole_line))
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(f"{path}, line {line}: not UTF-8", "Convert it with iconv.") from None
-    words = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+        raise RequestError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
+            "Give the encoding of the file with --encoding, or convert it with iconv.",
+        ) from None
+    words = text.removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}
     for line, word in enumerate(words, 1):
         if not word.strip():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from blocks.corpus import records
 from blocks.corpus.uci import quoted
+from blocks.delimited import Dialect
 from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError
-from blocks.sources import Source, first_line, first_row
+from blocks.sources import Source, first_line
 
 LABEL, LEFT_OUT = -1, -2  # instead of a column
 _FIELDS = {  # on a line, by the words of the banner
@@ -31,20 +30,29 @@ class Svmlight(NamedTuple):
 
 
 class Market(NamedTuple):
-    """A MatrixMarket file: its sizes, how many lines tell of entries and how many numbers are on one, and the number
-    of the first of these lines."""
+    """A MatrixMarket file: its sizes, how many lines tell of entries and how many numbers are on one.
+
+    first: the number of the first entry of a chunk among all, if the matrix is dense; it says which entry it is.
+    """
 
     rows: int
     columns: int
     entries: int
     fields: int
-    first_line: int
+    first: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        return self.fields == 1
 
 
 class Table(NamedTuple):
-    """A file of columns. names: of its fields. places: the column of the design that each is, or LABEL or LEFT_OUT."""
+    """A file of columns. decimal: `.` or `,`, in numbers. names: of its fields. places: the column of the design that
+    each is, or LABEL or LEFT_OUT.
+    """
 
-    separator: str
+    dialect: Dialect
+    decimal: str
     names: Sequence[str]
     places: Sequence[int]
 
@@ -54,7 +62,7 @@ class Table(NamedTuple):
 
 
 Form = Svmlight | Market | Table
-NUMBERS = Table(",", ["number"], [LABEL])  # a number on each line: labels
+NUMBERS = Table(Dialect(), ".", ["number"], [LABEL])  # a number on each line: labels
 
 
 def market_header(source: Source) -> Market:
@@ -75,27 +83,39 @@ def market_header(source: Source) -> Market:
     rows, columns, *entries = map(int, sizes)
     if rows > MOST_ROWS or columns > MOST_COLUMNS:
         raise RequestError(f"{source.name}, line {source.line - 1}: more than {MOST_COLUMNS} rows or columns")
-    return Market(rows, columns, entries[0] if entries else rows * columns, fields, source.line)
+    return Market(rows, columns, entries[0] if entries else rows * columns, fields)
+
+
+def lines_with_entries(data: bytes) -> int:
+    """Lines that are not blank."""
+    if not data.startswith(b"\n") and not any(mark in data for mark in (b"\n\n", b" \n", b"\t\n")):
+        return data.count(b"\n") + (not data.endswith(b"\n"))
+    return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
 def table_header(
-    source: Source, separator: str | None, target: str | None, dropped: Collection[str], known: Sequence[str] | None
+    source: Source,
+    dialect: Dialect,
+    decimal: str,
+    target: str | None,
+    dropped: Collection[str],
+    known: Sequence[str] | None,
 ) -> Table:
     """Take the names of the columns; raises RequestError if one is not there or stands twice.
 
-    separator: None for a tab if the file is .tsv, else a comma. known: the columns to take, in their order; None for
-    all but the target and those that are dropped.
+    known: the columns to take, in their order; None for all but the target and those that are dropped.
     """
-    separator = separator or ("\t" if ".tsv" in Path(source.name).suffixes else ",")
-    header = source.take(first_row).decode("utf-8-sig", "replace")
-    names = [" ".join(name.split()) for name in next(csv.reader(io.StringIO(header), delimiter=separator), [])]
+    names = [" ".join(name.split()) for name in records.header_row(source, dialect)]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:
         raise RequestError(f"{source.name}, line 1: column {twice[0]!r} stands twice", "Give each a name of its own.")
     for name in [*([target] if target else []), *dropped, *(known or [])]:
         if name not in there:
             some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            raise RequestError(f"{source.name} has no column {name!r}; there are {some}", "Names are in its line 1.")
+            raise RequestError(
+                f"{source.name} has no column {name!r}; there are {some}",
+                records.delimiter_remedy(names, dialect) or "Names are in its line 1.",
+            )
     taken = known or [name for name in names if name != target and name not in dropped]
     place_of = dict(zip(taken, range(len(taken)), strict=True)) | ({target: LABEL} if target else {})
-    return Table(separator, names, [place_of.get(name, LEFT_OUT) for name in names])
+    return Table(dialect, decimal, names, [place_of.get(name, LEFT_OUT) for name in names])

@@ -14,6 +14,8 @@ from blocks.errors import RequestError
 
 _MISSING = -127  # as bed-reader has it
 _UNKNOWN = ("-9", "NA", "nan")  # phenotypes
+_MAGIC = b"\x6c\x1b"
+_BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
@@ -43,6 +45,10 @@ def read_individuals(given: str, *, labelled: bool) -> Individuals:
     """Read the .fam and .bim files; labelled: take y from there. RequestError for what is not as it should be."""
     bed, bim, fam = files_of(given)
     names, phenotypes = _fields(bim, 1), _fields(fam, 5)
+    for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
+        if not found_there:
+            raise RequestError(f"{path}: there are no {what}", "Get it again.")
+    _require_by_variant(bed)
     expected = 3 + -(-len(phenotypes) // 4) * len(names)
     if (found := Path(bed).stat().st_size) != expected:
         raise RequestError(
@@ -50,6 +56,16 @@ def read_individuals(given: str, *, labelled: bool) -> Individuals:
             "The three files must be of one data set, and the .bed file variant by variant.",
         )
     return Individuals(len(phenotypes), names, _numbers(phenotypes, fam) if labelled else None)
+
+
+def _require_by_variant(bed: str) -> None:
+    """Raise RequestError if the file does not begin as one that holds the genotypes variant by variant."""
+    with Path(bed).open("rb") as file:
+        begin = file.read(3)
+    if begin[:2] != _MAGIC:
+        raise RequestError(f"{bed} is not a PLINK 1 .bed file", "It begins with the bytes 6c 1b. Write it by plink.")
+    if begin[2:] != _BY_VARIANT:
+        raise RequestError(f"{bed} holds the genotypes individual by individual", "Convert it: plink --make-bed")
 
 
 def _fields(path: str, place: int) -> list[str]:

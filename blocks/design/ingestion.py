@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,17 +39,15 @@ from blocks.design.panels import Panel
 from blocks.design.request import DesignRequest, check
 from blocks.design.rows import MOST_ROWS, Facts, not_finite
 from blocks.design.runs import Run, segments
-from blocks.design.sources import Opened, open_inputs, read_labels
+from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
 from blocks.design.writer import finish_design, write_index
 from blocks.errors import RequestError
-from blocks.sources import size_of
+from blocks.sources import input_facts, size_of
 from blocks.store import parts
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
-_BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
 _BYTES_OF_COLUMN = 72  # of a block while it is written, besides its entries: offsets, places, and moments twice
-_MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on their way to the index
 _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
 
 
@@ -84,7 +83,7 @@ def ingest_design(
             read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
             _check_labels(request, read)
             bounds = _block_bounds(read, request.block_bytes)
-            require_room(memory, count, _writing_bytes(read, bounds), _MAIN_BYTES_OF_COLUMN * read.columns)
+            require_room(memory, count, _writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
             messages = list(_messages(request, target, read, bounds))
             progress = bar("writing", len(messages), "block")
             blocks = pool.map_numbered(messages, lambda: progress.update(1))
@@ -95,11 +94,11 @@ def ingest_design(
 
 def _read(pool: Workers, request: DesignRequest, room: int, bar: Bar) -> Read:
     """Have the inputs parsed and left by column."""
-    size = min(max(room // _BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
+    size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(size_of, request.inputs)) or None  # arrays are compressed
     progress = bar("reading", total, "B")
     with ExitStack() as until:
-        opened = open_inputs(request, size, progress.update, until)
+        opened = open_inputs(request, size, room, progress.update, until)
         spilled = pool.map_numbered(opened.chunks)
     progress.close()
     rows, columns = _shape(request, opened, spilled)
@@ -257,11 +256,13 @@ def _made(request: DesignRequest) -> dict[str, Any]:
     """How the design was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
-    names = ("target", "drop", "delimiter", "columns_from", "block_bytes")
+    names = {"target", "drop", "delimiter", "quote", "decimal", "encoding", "columns_from"}
+    given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
     return {
         "ooc": version("ooc"),
         "command": "ingest",
         "kind": request.kind,
-        "options": {name: value for name in names if (value := getattr(request, name))},
-        "inputs": [{"name": path, "bytes": None if path == "-" else size_of(path)} for path in request.files()],
+        "options": {name: value for name, value in given.items() if name in names}
+        | {"block_bytes": request.block_bytes},
+        "inputs": [input_facts(path) for path in request.files()],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from blocks.design.messages import CellsChunk, EntriesChunk
 from blocks.design.npz_members import Archive, Member
+from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError
 
 _SPARSE = ("csr", "csc", "coo")
+_SHORT = 1 << 10  # bytes of arrays that hold a word or two numbers
+_COPIES = 16  # of a row while it is read, in bytes for each byte of it, at worst
 
 
 class Shape(NamedTuple):
@@ -23,13 +26,13 @@ class Shape(NamedTuple):
     y: np.ndarray | None
 
 
-def shape_of(archive: Archive, source: str) -> Shape:
-    """The sizes; raises RequestError if the file is neither of the two kinds."""
+def shape_of(archive: Archive, source: str, room: int) -> Shape:
+    """The sizes; raises RequestError if the file is neither of the two kinds. room: bytes that labels may take."""
     if "X" in archive.names:
         shape = archive.open("X").shape
     elif {"format", "shape"} <= archive.names:
         _format(archive, source)
-        shape = tuple(archive.open("shape").whole().tolist())
+        shape = tuple(archive.open("shape").whole(_SHORT).tolist())
     else:
         raise RequestError(
             f"{source} has neither an array X nor a matrix of scipy.sparse.save_npz; it has {sorted(archive.names)}",
@@ -37,19 +40,27 @@ def shape_of(archive: Archive, source: str) -> Shape:
         )
     if len(shape) != 2:
         raise RequestError(f"{source}: X has {len(shape)} dimensions, not 2")
-    return Shape(*shape, archive.open("y").whole().astype(np.float64) if "y" in archive.names else None)
+    if not (0 < shape[0] <= MOST_ROWS and 0 < shape[1] <= MOST_COLUMNS):
+        raise RequestError(f"{source}: there are {shape[0]} rows and {shape[1]} columns", "At least one is needed.")
+    return Shape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
 
 
 def chunks(
-    archive: Archive, source: str, shape: Shape, size: int, progress: Callable[[int], object]
+    archive: Archive, source: str, shape: Shape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
-    """All that is in the matrix, about `size` bytes at a time. progress: called with bytes read."""
+    """All that is in the matrix, about `size` bytes at a time. room: bytes that offsets, or a row, may take.
+
+    progress: called with bytes read.
+    """
     if "X" in archive.names:
-        yield from _dense(archive.open("X"), source, shape, size, progress)
+        yield from _dense(archive.open("X"), source, shape, size, room, progress)
         return
     entries = max(size // 16, 1)
-    made = _coordinates(archive, entries) if _format(archive, source) == "coo" else _compressed(archive, entries)
     by_column = _format(archive, source) == "csc"
+    if _format(archive, source) == "coo":
+        made = _coordinates(archive, source, entries)
+    else:
+        made = _compressed(archive, source, shape.columns if by_column else shape.rows, entries, room)
     for number, (major, minor, values) in enumerate(made):
         rows, columns = (minor, major) if by_column else (major, minor)
         outside = (rows < 0) | (rows >= shape.rows) | (columns < 0) | (columns >= shape.columns)
@@ -65,27 +76,39 @@ def chunks(
 
 
 def _format(archive: Archive, source: str) -> str:
-    found = archive.open("format").take(1)[0]
+    found = archive.open("format").whole(_SHORT)[0]
     name = found.decode() if isinstance(found, bytes) else str(found)
     if name not in _SPARSE:
         raise RequestError(f"{source}: a {name} matrix", "Convert it with .tocsr(), then save_npz.")
     return name
 
 
-def _coordinates(archive: Archive, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _coordinates(archive: Archive, source: str, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     members = [archive.open(name) for name in ("row", "col", "data")]
-    total = members[2].shape[0]
+    total = _length(members, source)
     for first in range(0, total, size):
         row, column, values = (member.take(min(size, total - first)) for member in members)
         yield row, column, values
 
 
-def _compressed(archive: Archive, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows, columns and values of CSR; of CSC columns, rows and values."""
-    offsets, minor, data = archive.open("indptr").whole(), archive.open("indices"), archive.open("data")
-    total = data.shape[0]
-    if offsets[0] != 0 or offsets[-1] > total or (np.diff(offsets) < 0).any():
-        raise ValueError("indptr does not ascend from 0")
+def _length(members: Sequence[Member], source: str) -> int:
+    """Of arrays of which each has an element for each entry; RequestError if they differ."""
+    if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
+        told = ", ".join(f"{member.name} {member.shape}" for member in members)
+        raise RequestError(f"{source}: arrays of different shapes: {told}", "Write it by scipy.sparse.save_npz.")
+    return members[0].shape[0]
+
+
+def _compressed(
+    archive: Archive, source: str, lines: int, size: int, room: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows, columns and values of CSR; of CSC columns, rows and values. lines: rows of CSR, columns of CSC."""
+    offsets, minor, data = archive.open("indptr").whole(room), archive.open("indices"), archive.open("data")
+    total = _length([minor, data], source)
+    if offsets.size != lines + 1 or offsets[0] != 0 or offsets[-1] > total or (offsets[1:] < offsets[:-1]).any():
+        raise RequestError(
+            f"{source}: indptr does not ascend from 0 to {total} in {lines + 1} steps", "Write it by scipy.sparse."
+        )
     total = int(offsets[-1])
     for first in range(0, total, size):
         last = min(first + size, total)
@@ -95,9 +118,14 @@ def _compressed(archive: Archive, size: int) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _dense(
-    member: Member, source: str, shape: Shape, size: int, progress: Callable[[int], object]
+    member: Member, source: str, shape: Shape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
     rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
+    if _COPIES * columns * member.dtype.itemsize > room:
+        raise RequestError(
+            f"{source}: {columns} numbers of X lie one after the other, which are too many for the memory there is",
+            "Raise --memory; or write a sparse matrix by scipy.sparse.save_npz.",
+        )
     step, numbers = max(size // (columns * max(member.dtype.itemsize, 4)), 1), count()
     for first in range(0, rows, step):
         values = member.take(min(step, rows - first) * columns)

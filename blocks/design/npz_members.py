@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,17 +14,23 @@ from numpy.lib import format as npy
 from blocks.errors import RequestError
 from blocks.sources import open_input
 
+_KINDS = {"format": "SU", **dict.fromkeys(("shape", "indptr", "indices", "row", "col", "coords"), "iu")}
+
+
+def _wanted(name: str) -> str:
+    return {"biuf": "real numbers", "iu": "whole numbers", "SU": "text"}[_KINDS.get(name, "biuf")]
+
 
 class Member:
     """An array of an archive that is being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
 
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        self.name = name
+    def __init__(self, archive: zipfile.ZipFile, name: str, path: str) -> None:
+        self.name, self._path = name, path
         self._file = archive.open(f"{name}.npy")
         read_header = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
         self.shape, self.by_column, self.dtype = read_header(self._file)
-        if self.dtype.kind not in ("SU" if name == "format" else "biuf"):
-            raise RequestError(f"array {name} holds {self.dtype}, not real numbers", "Convert it to float32.")
+        if self.dtype.kind not in _KINDS.get(name, "biuf"):
+            raise RequestError(f"{path}: array {name} holds {self.dtype}, not {_wanted(name)}", "Write it again.")
 
     def take(self, count: int) -> np.ndarray:
         """The next so many elements, one after the other."""
@@ -32,21 +39,28 @@ class Member:
             raise EOFError(f"array {self.name} ends in the middle")
         return np.frombuffer(data, self.dtype)
 
-    def whole(self) -> np.ndarray:
-        """All of its elements."""
-        return self.take(int(np.prod(self.shape)))
+    def whole(self, most: int) -> np.ndarray:
+        """All of its elements; RequestError if they take more than so many bytes."""
+        size = math.prod(self.shape)
+        if size * self.dtype.itemsize > most:
+            raise RequestError(
+                f"{self._path}: array {self.name} takes {size * self.dtype.itemsize / 1e6:,.0f} MB, but --memory has "
+                f"room for {most / 1e6:,.0f}",
+                "Raise --memory; or write the file again, if its sizes are wrong.",
+            )
+        return self.take(size)
 
 
 class Archive:
     """An .npz file. Attributes: `names`, of its arrays."""
 
-    def __init__(self, file: zipfile.ZipFile) -> None:
-        self._file = file
+    def __init__(self, file: zipfile.ZipFile, path: str) -> None:
+        self._file, self._path = file, path
         self.names = {name.removesuffix(".npy") for name in file.namelist()}
 
     def open(self, name: str) -> Member:
-        """Begin to read an array; several may be read at once. Raises RequestError if it is not of real numbers."""
-        return Member(self._file, name)
+        """Begin to read an array; several may be read at once. Raises RequestError if it is of another kind."""
+        return Member(self._file, name, self._path)
 
 
 @contextmanager
@@ -54,6 +68,8 @@ def opened(path: str) -> Iterator[Archive]:
     """An .npz file; what is wrong with it becomes a RequestError that names it."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
-            yield Archive(archive)
+            yield Archive(archive, path)
+    except RequestError:  # is a ValueError
+        raise
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
         raise RequestError(f"{path} is truncated or damaged: {error}", "Write it again.") from error

@@ -15,15 +15,18 @@ from blocks.design.panels import complete
 
 _FAR = 100.0  # times the mean distance from the median: what float32 rounds a nearer column by is below 1e-5 of that
 _ROUNDING = 1e-15  # of a median: no more than the last digits differ, and float32 makes them the same
+_READ = 1e-15  # of a value: what reading it from text may change
 _LOOKED_AT = 1001  # values of a column, evenly spaced, that its median is taken of
 
 
 def offset_of(values: np.ndarray) -> float:
     """The offset of a column, float64 (n,); 0 if float32 holds its values, or they are not far from 0.
 
+    A number of 17 digits may be read a few units beside the float64 next to it: see `blocks.fields.number_at`.
+
     It has few binary digits, so that the differences of whole numbers from it are whole.
     """
-    if np.array_equal(values, values.astype(np.float32)):
+    if (np.abs(values - values.astype(np.float32)) <= _READ * np.abs(values)).all():
         return 0.0
     median = float(np.median(values[:: max(values.size // _LOOKED_AT, 1)]))
     spread = float(np.abs(values - median).mean())

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.corpus.request import require_replaceable
+from blocks.delimited import require_decimal
 from blocks.design.genotypes import files_of
+from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.sources import size_of
 
@@ -20,7 +22,8 @@ class DesignRequest:
     """What is asked for. kind: one of `KINDS`.
 
     target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
-    leave out. delimiter: of its fields. columns_from: a design whose columns these are to be. block_bytes: of the
+    leave out. delimiter, quote: of its fields, see `dialect_of`. decimal: `.` or `,`, in its numbers. encoding: of
+    text, None for UTF-8. columns_from: a design whose columns these are to be. block_bytes: of the
     columns of a block, about.
     """
 
@@ -30,6 +33,9 @@ class DesignRequest:
     target: str | None = None
     drop: Sequence[str] = ()
     delimiter: str | None = None
+    quote: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
     columns_from: str | None = None
     block_bytes: int = BLOCK_BYTES
     overwrite: bool = False
@@ -55,6 +61,6 @@ def check(request: DesignRequest) -> None:
         size_of(path)
     if request.block_bytes < 1:
         raise RequestError("--block-size must be positive")
-    if request.delimiter is not None and len(request.delimiter.encode()) != 1:
-        raise RequestError(f"--delimiter {request.delimiter!r}: write one character")
+    require_encoding(request.encoding)
+    require_decimal(request.decimal, request.delimiter)
     require_replaceable(Path(request.out), request.overwrite)

@@ -13,7 +13,7 @@ import numpy as np
 from blocks.corpus.uci import quoted
 from blocks.errors import RequestError
 from blocks.files import no_such_file
-from blocks.sources import read_whole
+from blocks.sources import Source, whole_line
 
 
 def read_rows(path: str, rows: int) -> np.ndarray:
@@ -89,13 +89,12 @@ def _numbers(path: str) -> np.ndarray:
 
 def _of_text(path: str) -> np.ndarray:
     numbers = []
-    for line, text in enumerate(read_whole(path).split(b"\n"), 1):
-        if not text.strip():
-            continue
-        try:
-            numbers.append(float(text))
-        except ValueError:
-            raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number") from None
+    for first, data in Source(path).chunks(whole_line):
+        for line, text in enumerate(data.split(b"\n"), first):
+            try:
+                numbers += [float(text)] if text.strip() else []
+            except ValueError:
+                raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number") from None
     return np.array(numbers)
 
 

@@ -11,15 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from blocks.delimited import dialect_of
 from blocks.design import npz_design, npz_members
 from blocks.design.design import Design
-from blocks.design.formats import NUMBERS, Form, Svmlight, market_header, table_header
+from blocks.design.formats import (
+    NUMBERS,
+    Form,
+    Market,
+    Svmlight,
+    Table,
+    lines_with_entries,
+    market_header,
+    table_header,
+)
 from blocks.design.messages import LinesChunk
 from blocks.design.request import DesignRequest
 from blocks.errors import RequestError
-from blocks.sources import Cut, Source, read_whole, whole_line, whole_row
+from blocks.sources import Source, whole_line
 from blocks.workers import Workers
 
+BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
+MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on their way to the index
 Progress = Callable[[int], object]
 
 
@@ -37,32 +49,55 @@ class Opened:
     entries: int | None = None
 
 
-def open_inputs(request: DesignRequest, size: int, progress: Progress, until: ExitStack) -> Opened:
-    """Open the inputs of any kind but PLINK. size: bytes of a chunk. until: when they may be closed."""
+def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress, until: ExitStack) -> Opened:
+    """Open the inputs of any kind but PLINK.
+
+    size: bytes of a chunk. room: bytes that there are for a row in work, and for what there is of each column. until:
+    when the inputs may be closed. Raises RequestError if a header tells of more than there is room for.
+    """
+    longest = max(room // BYTES_OF_CHUNK, size)
     base = Design(request.columns_from) if request.columns_from else None
+
+    def opening(path: str) -> Source:
+        return Source(path, progress, encoding=request.encoding, longest=longest)
+
     if request.kind == "svmlight":
         form = Svmlight(base.columns) if base else Svmlight()
-        opened = ((Source(path, progress), form) for path in request.inputs)
-        return Opened(_lines(opened, whole_line, size), columns=base.columns if base else None)
+        opened = ((opening(path), form) for path in request.inputs)
+        return Opened(_lines(opened, size), columns=base.columns if base else None)
     if request.kind == "csv":
-        return _open_tables(request, base, size, progress)
+        return _open_tables(request, base, size, opening)
     (path,) = request.inputs
     if request.kind == "mtx":
-        source = Source(path, progress)
+        source = opening(path)
         header = market_header(source)
-        chunks = _lines([(source, header)], whole_line, size)
+        _require_columns(source.name, header.columns, room)
+        chunks = _lines([(source, header)], size)
         return Opened(chunks, header.rows, header.columns, entries=header.entries)
     archive = until.enter_context(npz_members.opened(path))
-    shape = npz_design.shape_of(archive, path)
-    return Opened(npz_design.chunks(archive, path, shape, size, progress), shape.rows, shape.columns, y=shape.y)
+    shape = npz_design.shape_of(archive, path, room)
+    _require_columns(path, shape.columns, room)
+    return Opened(npz_design.chunks(archive, path, shape, size, room, progress), shape.rows, shape.columns, y=shape.y)
 
 
-def _open_tables(request: DesignRequest, base: Design | None, size: int, progress: Progress) -> Opened:
+def _require_columns(name: str, columns: int, room: int) -> None:
+    if MAIN_BYTES_OF_COLUMN * columns > room:
+        raise RequestError(
+            f"{name} is said to have {columns:,} columns, but --memory has room for {room // MAIN_BYTES_OF_COLUMN:,}",
+            "Raise --memory; or mend the sizes in the file, if they are wrong.",
+        )
+
+
+def _open_tables(request: DesignRequest, base: Design | None, size: int, opening: Callable[[str], Source]) -> Opened:
     known = base.column_names() if base else None
     if base and known is None:
         raise RequestError(f"the columns of {request.columns_from} have no names", "Take a design made of a CSV file.")
-    sources = [Source(path, progress) for path in request.inputs]
-    tables = [table_header(source, request.delimiter, request.target, request.drop, known) for source in sources]
+    sources = [opening(path) for path in request.inputs]
+    dialects = [dialect_of(path, request.delimiter, request.quote) for path in request.inputs]
+    tables = [
+        table_header(source, dialect, request.decimal, request.target, request.drop, known)
+        for source, dialect in zip(sources, dialects, strict=True)
+    ]
     first = tables[0]
     for source, table in zip(sources, tables, strict=True):
         if table.names != first.names:
@@ -70,21 +105,27 @@ def _open_tables(request: DesignRequest, base: Design | None, size: int, progres
                 f"{source.name}, line 1: other columns than in {sources[0].name}", "All inputs need the same header."
             )
     names = known or [name for name, place in zip(first.names, first.places, strict=True) if place >= 0]
-    chunks = _lines(zip(sources, tables, strict=True), whole_row, size)
+    chunks = _lines(zip(sources, tables, strict=True), size)
     return Opened(chunks, columns=len(names), names=names)
 
 
-def _lines(opened: Iterable[tuple[Source, Form]], cut: Cut, size: int) -> Iterator[LinesChunk]:
+def _lines(opened: Iterable[tuple[Source, Form]], size: int) -> Iterator[LinesChunk]:
     numbers = count()
-    for source, form in opened:
+    for source, given in opened:
+        form = given
+        cut = form.dialect.whole_row if isinstance(form, Table) else whole_line
         for line, data in source.chunks(cut, size):
             yield LinesChunk(next(numbers), source.name, line, data, form)
+            if isinstance(form, Market) and form.is_dense:
+                form = form._replace(first=form.first + lines_with_entries(data))
 
 
 def read_labels(pool: Workers, path: str) -> np.ndarray:
     """float64 (n,): the numbers of a .npy file, or of a text file with one on each line."""
     if Path(path).suffix != ".npy":
-        return pool.ask(0, LinesChunk(0, path, 1, read_whole(path), NUMBERS))
+        chunks = Source(path).chunks(whole_line)
+        labels = [pool.ask(0, LinesChunk(0, path, line, data, NUMBERS)) for line, data in chunks]
+        return np.concatenate([np.empty(0), *labels])
     try:
         labels = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -14,7 +14,7 @@ from blocks.corpus.uci import quoted
 from blocks.design.formats import Svmlight
 from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
 from blocks.errors import RequestError
-from blocks.fields import is_blank, is_number, line_end, number_at, trimmed, word_end
+from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
 
 _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
@@ -36,7 +36,7 @@ def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
 
 def _wrong(line: bytes, columns: int) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
-    label, *pairs = line.partition(b"#")[0].split()
+    label, *pairs = words(line.partition(b"#")[0])
     if not is_number(label):
         return f"the label {quoted(label)} is not a finite number", _FORM
     before = 0
@@ -80,7 +80,7 @@ def read_rows(text, columns, largest, labels, found, state):
         begin, stop = trimmed(text, at, stop)
         if begin < stop:
             after = word_end(text, begin, stop)
-            labels[row], good = number_at(text, begin, after)
+            labels[row], good = number_at(text, begin, after, POINT)
             following = read_pairs(text, after, stop, row, columns, largest, found, entry) if good else _BAD
             if following == _BAD:
                 state[:] = at, line, row, entry
@@ -113,7 +113,7 @@ def read_pairs(text, at, stop, row, columns, largest, found, entry):
         if not before < index <= columns or at == stop or text[at] != _COLON:
             return _BAD
         after = word_end(text, at, stop)
-        value, good = number_at(text, at + 1, after)
+        value, good = number_at(text, at + 1, after, POINT)
         if not good or abs(value) > largest:
             return _BAD
         rows[entry], places[entry], values[entry] = row, index - 1, value

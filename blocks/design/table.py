@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
+from blocks.corpus.records import QUOTE_REMEDY
 from blocks.corpus.uci import quoted
+from blocks.delimited import BadRow
 from blocks.design.formats import LABEL, LEFT_OUT, Table
 from blocks.design.rows import LARGEST, DenseRows
 from blocks.errors import RequestError
-from blocks.fields import BREAK, QUOTE, is_number, number_at, trimmed
+from blocks.fields import BREAK, is_number, number_at, trimmed
 
 _AT, _LINE, _ROW = 0, 1, 2  # places in the state of `read_cells`
-_BAD = -1
-
-csv.field_size_limit(1 << 30)
+_BAD = _NONE = -1
 
 
 def read(data: bytes, source: str, line: int, form: Table) -> DenseRows:
@@ -26,19 +23,25 @@ def read(data: bytes, source: str, line: int, form: Table) -> DenseRows:
     most = data.count(b"\n")
     cells, y = np.empty((most, form.columns)), np.empty(most if LABEL in form.places else 0)
     state = np.zeros(3, np.int64)
-    if not read_cells(text, ord(form.separator), np.array(form.places), LARGEST, cells, y, state):
-        rest = io.StringIO(data[state[_AT] :].decode("utf-8", "replace"))
-        what, remedy = _wrong(next(csv.reader(rest, delimiter=form.separator)), form)
+    dialect = form.dialect
+    marks = ord(dialect.delimiter), ord(dialect.quote) if dialect.quote else _NONE, ord(form.decimal)
+    if not read_cells(text, marks, np.array(form.places), LARGEST, cells, y, state):
+        what, remedy = _wrong(data[state[_AT] :], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
     return DenseRows(cells[: state[_ROW]], y[: state[_ROW]])
 
 
-def _wrong(row: list[str], form: Table) -> tuple[str, str]:
-    """What is wrong with a row that the kernel could not read, and what to do."""
+def _wrong(data: bytes, form: Table) -> tuple[str, str]:
+    """What is wrong with the first row, which the kernel could not read, and what to do."""
+    _, first = next(form.dialect.rows_apart(data))
+    try:
+        (row,) = form.dialect.rows(first.decode("utf-8", "replace"))
+    except BadRow as error:
+        return str(error), QUOTE_REMEDY
     if len(row) != len(form.places):
         return f"{len(row)} fields, but the header has {len(form.places)}", "Mend the line."
     for field, name, place in zip(row, form.names, form.places, strict=True):
-        if place != LEFT_OUT and not is_number(field.strip().encode(), LARGEST):
+        if place != LEFT_OUT and not is_number(field.strip().encode(), LARGEST, ord(form.decimal)):
             what = f"{quoted(field.encode())} is not a number that float32 can hold" if field.strip() else "it is empty"
             remedy = f"Fill it in, give a column of 0 and 1 for each value, or leave it out with --drop {name}."
             return f"column {name!r}: {what}", remedy
@@ -46,18 +49,19 @@ def _wrong(row: list[str], form: Table) -> tuple[str, str]:
 
 
 @unmanaged_kernel
-def read_cells(text, separator, places, largest, cells, y, state):
+def read_cells(text, marks, places, largest, cells, y, state):
     """Read rows up to the end of the text, or to a bad one; returns whether it was the end.
 
-    text: uint8, whole rows. places: int64 (F,), column of each field, or LABEL or LEFT_OUT. Filled: cells float64
+    text: uint8, whole rows. marks: bytes between fields, around a quoted field (or -1), and before the fraction of a
+    number. places: int64 (F,), column of each field, or LABEL or LEFT_OUT. Filled: cells float64
     (R, p), y float64 (R,). state: int64 (3,): where the next row begins, the number of its line from 0, rows found.
     """
     at, line, row = state
     while at < text.size:
-        after, lines = field_end(text, at, separator)
+        after, lines = field_end(text, at, marks[0], marks[1])
         first, last = trimmed(text, at, after)
         if first < last or text[after] != BREAK:
-            after, lines = read_row(text, at, separator, places, largest, cells[row], y[row : row + 1])
+            after, lines = read_row(text, at, marks, places, largest, cells[row], y[row : row + 1])
             if after == _BAD:
                 state[:] = at, line, row
                 return False
@@ -71,20 +75,23 @@ def read_cells(text, separator, places, largest, cells, y, state):
 
 
 @unmanaged_kernel
-def read_row(text, at, separator, places, largest, cells, y):
+def read_row(text, at, marks, places, largest, cells, y):
     """Read the row that begins at `at` into cells float64 (p,) and, if it has a label, y float64 (1,).
 
-    Returns where the next row begins, or -1 if this one is bad, and the line breaks between its quotes.
+    marks: see `read_cells`. Returns where the next row begins, or -1 if this one is bad, and the line breaks between
+    its quotes.
     """
     breaks = 0
     for field in range(places.size):
-        end, lines = field_end(text, at, separator)
+        end, lines = field_end(text, at, marks[0], marks[1])
         breaks += lines
+        if end == _BAD:
+            return _BAD, breaks
         if places[field] != LEFT_OUT:
             first, last = trimmed(text, at, end)
-            if last - first >= 2 and text[first] == QUOTE and text[last - 1] == QUOTE:
+            if last - first >= 2 and text[first] == marks[1] and text[last - 1] == marks[1]:
                 first, last = trimmed(text, first + 1, last - 1)
-            value, good = number_at(text, first, last)
+            value, good = number_at(text, first, last, marks[2])
             if not good or abs(value) > largest:
                 return _BAD, breaks
             if places[field] == LABEL:
@@ -98,11 +105,20 @@ def read_row(text, at, separator, places, largest, cells, y):
 
 
 @unmanaged_kernel
-def field_end(text, at, separator):
-    """Where the field that begins at `at` ends, and the line breaks between its quotes."""
-    inside, lines = False, 0
-    while at < text.size - 1 and (inside or (text[at] != separator and text[at] != BREAK)):
-        inside ^= text[at] == QUOTE
-        lines += text[at] == BREAK
+def field_end(text, at, separator, quote):
+    """Where the field that begins at `at` ends, and the line breaks between its quotes.
+
+    It ends at -1 if its quote is not closed, or if text follows the closing one. text: uint8, ends with a line break.
+    """
+    lines, last = 0, text.size - 1
+    if text[at] == quote:
+        at += 1
+        while at < last and (text[at] != quote or text[at + 1] == quote):
+            lines += text[at] == BREAK
+            at += 1 + (text[at] == quote)
+        if at >= last or text[at + 1] not in (separator, BREAK):
+            return _BAD, lines
+        return at + 1, lines
+    while text[at] != separator and text[at] != BREAK:
         at += 1
     return at, lines

@@ -177,7 +177,7 @@ def count_columns(columns, counts):
 def warm_up() -> None:
     """Run every kernel once, on next to nothing."""
     svmlight.read(b"1 1:1\n", "", 1, Svmlight())
-    market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3, 1))
+    market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3))
     table.read(b"1\n", "", 1, NUMBERS)
     entries = np.zeros(1, ENTRY)
     count_columns(entries["column"], np.zeros(1, np.uint32))

@@ -1,86 +1,208 @@
-"""Ratings as recommenders are given them: lines of user, item and rating, in the usual formats.
+"""Ratings as recommenders are given them: how the lines of a file are written.
 
     MovieLens     user::item::rating::timestamp; or CSV with a header; or user, item, rating with tabs or blanks between
     Netflix       a line `item:`, then lines user,rating,date of that item
     MatrixMarket  comments, a line of sizes, then lines row column value, numbered from 1
 
-Fields after the rating are not read. Lines of two fields are ratings of 1: something that was bought, or watched.
+A header that names the columns says which are the user, the item and the rating; without one they come in this order,
+and fields after the rating are not read. Lines without a rating are ratings of 1: something was bought, or watched.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from blocks.compiled import kernel, unmanaged_kernel
-from blocks.corpus.uci import quoted
-from blocks.corpus.word_table import END
+from blocks.corpus.uci import LARGEST, quoted
+from blocks.delimited import NO_QUOTE, character_of, require_decimal
 from blocks.errors import RequestError
-from blocks.fields import BLANK, BREAK, QUOTE, TAB, is_blank, line_end, number_at, trimmed
+from blocks.fields import BLANK, COMMA, POINT, QUOTE
 from blocks.sources import Source, first_line
 
-_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NOTHING = -1
+UNIT = 31  # the control character that stands for `::`
+SIDES = ("user", "item", "rating")
+HEADER_REMEDY = "If it names columns, say which: --user-column, --item-column and --rating-column."
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d*)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
-_BOM = b"\xef\xbb\xbf"
 _GENERAL = [[kind, b"general"] for kind in (b"real", b"integer", b"pattern")]  # MatrixMarket banners
-_COLON = 58
-_NOTHING = -1
-_AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
+_NAMES = {  # of columns, without case and what is neither letter nor digit
+    "user": "user userid users uid username customer customerid member memberid person personid rater raterid "
+    "reader readerid reviewer reviewerid viewer viewerid visitor visitorid",
+    "item": "item itemid items iid movie movieid film filmid product productid asin parentasin book bookid isbn "
+    "song songid track trackid artist artistid album albumid business businessid anime animeid joke jokeid article "
+    "articleid game gameid recipe recipeid",
+    "rating": "rating ratings score scores star stars value overall grade bookrating moviesrating count counts plays "
+    "playcount weight",
+}
+_KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
+
+
+class Asked(NamedTuple):
+    """What is said of the lines beforehand. delimiter, quote: see `dialect_of`; a delimiter of None is to be found.
+
+    decimal: `.` or `,`. user, item, rating: columns, by name or by number from 1; a rating of `none` is not on a line.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = None
+    decimal: str = "."
+    user: str | None = None
+    item: str | None = None
+    rating: str | None = None
 
 
 class Format(NamedTuple):
     """How the lines of an input are read.
 
-    separator: a byte, or a blank for any run of blanks and tabs. order: which fields, from 0, are the user, the item
-    and the rating, -1 for what is not on the line. sections: whether lines `item:` name the item of those that follow.
+    separator: a byte, UNIT for `::`, or a blank for any run of blanks and tabs. order: which fields, from 0, are the
+    user, the item and the rating, -1 for what is not on the line. sections: whether lines `item:` name the item of
+    those that follow. quote: a byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix, whose users
+    and items are numbers from 1; zeros where they are names.
     """
 
     separator: int
     order: tuple[int, int, int]
     sections: bool = False
+    quote: int = QUOTE
+    decimal: int = POINT
+    sizes: tuple[int, int, int] = (0, 0, 0)
+
+    def split(self, line: bytes) -> list[str]:
+        """The fields of a line."""
+        return _split(line.decode("utf-8", "replace"), self.separator, self.quote)
 
 
-class Fields(NamedTuple):
-    """The ratings of a chunk: names of users and items, one a line, END after the last, and float64 (N,) ratings."""
-
-    users: bytes
-    items: bytes
-    values: np.ndarray
+def require_asked(asked: Asked) -> None:
+    """Raise RequestError if the options make no sense."""
+    require_decimal(asked.decimal, asked.delimiter if asked.delimiter != "::" else None)
 
 
-def detect(source: Source) -> Format:
+def detect(source: Source, asked: Asked) -> Format:
     """Take what comes before the first rating, and say how the ratings are written; RequestError if that is unclear."""
-    if source.peek(first_line).startswith(_BOM):
-        source.take(lambda _: len(_BOM))
     line = source.peek(first_line)
     if line.startswith(b"%%MatrixMarket"):
         return _matrix_market(source)
     if _SECTION.fullmatch(line):
-        return Format(ord(","), (0, _NOTHING, 1), sections=True)
-    separator = _separator(line)
-    fields = _split(line, separator)
+        return Format(COMMA, (0, NOTHING, 1), sections=True, quote=NOTHING)
+    text, where = line.decode("utf-8", "replace"), f"{source.name}, line {source.line}"
+    quote = _quote(asked)
+    separator = _separator(text, where, quote, asked)
+    fields = _split(text, separator, quote)
     if len(fields) < 2:
         raise RequestError(
-            f"{source.name}, line {source.line}: {quoted(line)} is not `user item rating`",
-            "Fields stand between tabs, blanks, commas, semicolons or `::`.",
+            f"{where}: {quoted(line)} is not `user item rating`",
+            "Fields stand between tabs, blanks, commas, semicolons, bars or `::`; others are set with --delimiter.",
         )
-    rated = len(fields) > 2
-    if rated and not _NUMBER.fullmatch(fields[2]):
-        source.take(first_line)  # names of the columns
-    return Format(separator[0], (0, 1, 2 if rated else _NOTHING))
+    order = _order_of_numbers(asked) or _order_of_names(fields, asked, where)
+    if order is None:
+        order = (0, 1, 2 if len(fields) > 2 and asked.rating != "none" else NOTHING)
+    elif not _is_number_of(asked.user or asked.item):
+        source.take(first_line)
+    return Format(separator, order, quote=quote, decimal=ord(asked.decimal))
 
 
-def _separator(line: bytes) -> bytes:
-    """What stands between the fields of a line: the first that gives a rating in its place, or else two fields."""
-    there = [mark for mark in (b"::", b"\t", b",", b";") if mark in line] or [b" "]
-    rated = [mark for mark in there if len(fields := _split(line, mark)) > 2 and _NUMBER.fullmatch(fields[2])]
-    return [*rated, *there][0]
+def _quote(asked: Asked) -> int:
+    if asked.quote == NO_QUOTE:
+        return NOTHING
+    return QUOTE if asked.quote is None else ord(character_of("--quote", asked.quote))
 
 
-def _split(line: bytes, separator: bytes) -> list[bytes]:
-    return [field.strip().strip(b'"') for field in line.split(None if separator == b" " else separator)]
+def _separator(line: str, where: str, quote: int, asked: Asked) -> int:
+    """What stands between the fields: the first that gives a rating in its place, or a header, or else two fields."""
+    if asked.delimiter:
+        return UNIT if asked.delimiter == "::" else ord(character_of("--delimiter", asked.delimiter))
+    marks = [UNIT if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
+    marks = [mark for mark in [*marks, BLANK] if mark != COMMA or asked.decimal != ","]
+    found = {mark: fields for mark in marks if len(fields := _split(line, mark, quote)) > 1}
+    rated = [mark for mark, fields in found.items() if len(fields) > 2 and _is_rating(fields[2], asked.decimal)]
+    headed = [mark for mark, fields in found.items() if {"user", "item"} <= _sides(fields).keys()]
+    if rated or headed:
+        return [*rated, *headed][0]
+    for mark, fields in found.items():
+        if len(fields) > 2 and mark != COMMA and _is_rating(fields[2], ","):
+            raise RequestError(
+                f"{where}: {fields[2]!r} may be a number with a decimal comma",
+                "If it is: --decimal ,   If the comma stands between fields: --delimiter ,",
+            )
+    return [*found, BLANK][0]
+
+
+def _is_rating(field: str, decimal: str) -> bool:
+    return bool((_NUMBER if decimal == "." else _COMMA_NUMBER).fullmatch(field))
+
+
+def _split(line: str, separator: int, quote: int) -> list[str]:
+    """The fields of a line, without blanks and quotes around them, as `split_line` finds them."""
+    mark = r"[ \t]+" if separator == BLANK else "::" if separator == UNIT else re.escape(chr(separator))
+    unquoted = rf"((?:(?!{mark}).)*)"
+    q = re.escape(chr(quote)) if quote >= 0 else ""
+    field = rf"(?:{q}((?:[^{q}]|{q}{q})*){q}[ \t]*|{unquoted})" if q else rf"(?:((?!))|{unquoted})"
+    pattern = re.compile(rf"[ \t]*{field}({mark}|$)")
+    line, at, fields = line.strip(" \t\n"), 0, []
+    while found := pattern.match(line, at):
+        quoted_, plain, more = found.groups()
+        fields.append(plain.strip(" \t") if quoted_ is None else quoted_.replace(chr(quote) * 2, chr(quote)))
+        at = found.end()
+        if not more:
+            break
+    return fields
+
+
+def _is_number_of(column: str | None) -> bool:
+    return column is not None and column.isdecimal()
+
+
+def _order_of_numbers(asked: Asked) -> tuple[int, int, int] | None:
+    """The order of fields whose numbers are given, from 1; None if none is."""
+    given = (asked.user, asked.item, asked.rating)
+    if not any(map(_is_number_of, given)):
+        return None
+    if not all(map(_is_number_of, given[:2])) or not (_is_number_of(given[2]) or given[2] in (None, "none")):
+        raise RequestError(
+            "columns are given by name or by number, all in the same way",
+            "Give --user-column and --item-column, and --rating-column or `--rating-column none`.",
+        )
+    user, item, rating = (int(column) - 1 if _is_number_of(column) and column else NOTHING for column in given)
+    return user, item, rating
+
+
+def _order_of_names(fields: Sequence[str], asked: Asked, where: str) -> tuple[int, int, int] | None:
+    """The order of fields by the names of the columns, which are asked for or known; None if these are no names."""
+    sides = _sides(fields)
+    wanted = dict(zip(SIDES, (asked.user, asked.item, asked.rating), strict=True))
+    for side, name in wanted.items():
+        if name in (None, "none"):
+            continue
+        if name not in fields:
+            raise RequestError(f"{where}: no column {name!r}; there are {', '.join(map(repr, fields))}", HEADER_REMEDY)
+        sides[side] = fields.index(name)
+    if not {"user", "item"} <= sides.keys():
+        if any(name not in (None, "none") for name in wanted.values()):
+            raise RequestError(f"{where}: which columns are the user and the item is not clear", HEADER_REMEDY)
+        return None
+    if asked.rating == "none":
+        sides["rating"] = NOTHING
+    elif "rating" not in sides:
+        if len(fields) > 2:
+            raise RequestError(
+                f"{where}: which of {', '.join(map(repr, fields))} is the rating is not clear",
+                "Name it with --rating-column, or give `--rating-column none` if all ratings are 1.",
+            )
+        sides["rating"] = NOTHING
+    return sides["user"], sides["item"], sides["rating"]
+
+
+def _sides(fields: Sequence[str]) -> dict[str, int]:
+    """The places of the columns whose names are known."""
+    plain = ["".join(filter(str.isalnum, field.lower())) for field in fields]
+    return {
+        side: next(place for place, name in enumerate(plain) if name in known)
+        for side, known in _KNOWN.items()
+        if any(name in known for name in plain)
+    }
 
 
 def _matrix_market(source: Source) -> Format:
@@ -91,149 +213,17 @@ def _matrix_market(source: Source) -> Format:
             f"{source.name}, line 1: {quoted(banner)} is not a sparse general matrix",
             "Write it as `%%MatrixMarket matrix coordinate real general`.",
         )
-    while (line := source.take(first_line)).startswith(b"%"):
+    while (line := source.take(first_line)).startswith(b"%") or line.isspace():
         pass
-    if len(line.split()) != 3:
+    sizes = line.split()
+    if len(sizes) != 3 or not all(size.isdigit() and int(size) < LARGEST for size in sizes):
         raise RequestError(f"{source.name}, line {source.line - 1}: {quoted(line)} is not `rows columns entries`")
-    return Format(BLANK, (0, 1, _NOTHING if words[3] == b"pattern" else 2))
+    rows, columns, entries = map(int, sizes)
+    order = (0, 1, NOTHING if words[3] == b"pattern" else 2)
+    return Format(BLANK, order, quote=NOTHING, sizes=(rows, columns, entries))
 
 
 def last_section(data: bytes) -> bytes:
     """The last line `item:` of some whole lines, or nothing."""
-    end = data.rfind(b":\n") if b"\r" not in data else max(data.rfind(b":\n"), data.rfind(b":\r\n"))
+    end = data.rfind(b":\n")
     return data[data.rfind(b"\n", 0, end) + 1 : end] + b":\n" if end >= 0 else b""
-
-
-class Reader:
-    """Reads whole lines of one format.
-
-    low, high: the least and the largest rating there may be. skip: leave bad lines out and count them.
-    Attributes: `skipped`, and `first_problem`, what was wrong with the first of them.
-    """
-
-    def __init__(self, low: float, high: float, *, skip: bool) -> None:
-        self._range, self._skip = (low, high), skip
-        self.skipped, self.first_problem = 0, ""
-
-    def read(self, data: bytes, source: str, line: int, form: Format) -> Fields:
-        """Read lines, the first of number `line`; raises RequestError, with file and line, for one that is bad."""
-        data = data if data.endswith(b"\n") else data + b"\n"
-        separator = form.separator
-        if separator == ord(":"):
-            data, separator = data.replace(b"::", b"\t"), TAB
-        text = np.frombuffer(data, np.uint8)
-        most = data.count(b"\n")
-        names, values = np.empty((most, 4), np.int64), np.empty(most)
-        state, fields = np.zeros(5, np.int64), np.zeros((3, 2), np.int64)
-        rules = (separator, *form.order, form.sections, *self._range)
-        while not split_lines(text, rules, fields, names, values, state):
-            end = data.index(b"\n", state[_AT])
-            self._note(data[state[_AT] : end], f"{source}, line {line + int(state[_LINE])}", form)
-            state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
-        found = int(state[_FOUND])
-        users, items = (join_names(text, names[:found, side : side + 2]) for side in (0, 2))
-        return Fields(users.tobytes(), items.tobytes(), values[:found])
-
-    def _note(self, line: bytes, where: str, form: Format) -> None:
-        problem = f"{where}: {_wrong(line, form, self._range)}"
-        if not self._skip:
-            raise RequestError(problem, "Mend the line, or leave such lines out with --on-error skip.")
-        self.skipped += 1
-        self.first_problem = self.first_problem or problem
-
-
-def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> str:
-    """What is wrong with a line that the kernel could not read."""
-    marks = {ord(":"): b"::", BLANK: None}
-    fields = [field.strip().strip(b'"') for field in line.split(marks.get(form.separator, bytes([form.separator])))]
-    rating = form.order[2]
-    if len(fields) <= max(form.order) or not all(fields[: max(form.order) + 1]):
-        names = {0: "user", 1: "item", 2: "rating"}
-        wanted = " ".join(names[side] for side in np.argsort(form.order).tolist() if form.order[side] >= 0)
-        return f"{quoted(line)} is not `{wanted}`"
-    try:
-        value = float(fields[rating])
-    except ValueError:
-        return f"{quoted(fields[rating])} is not a rating"
-    if not np.isfinite(value):
-        return f"the rating {quoted(fields[rating])} is not a finite number"
-    return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}"
-
-
-@unmanaged_kernel
-def split_lines(text, rules, fields, names, values, state):
-    """Read ratings up to the end of the text, or to a bad line; returns whether it was the end.
-
-    text: uint8, whole lines. rules: separator, order and sections of the `Format`, least and largest rating. fields:
-    int64 (3, 2), work. Filled: names int64 (n, 4), where the user and the item of each rating begin and end, and values
-    float64 (n,). state: int64 (5,), from which the kernel goes on: where the next line begins, its number from 0,
-    ratings found, where the section's name begins and ends.
-    """
-    separator, user, item, rating, sections, low, high = rules
-    at, line, found, section, section_end = state
-    wanted = max(user, item, rating) + 1
-    while at < text.size:
-        end = line_end(text, at)
-        first, last = trimmed(text, at, end)
-        if sections and first < last and text[last - 1] == _COLON:
-            section, section_end = first, last - 1
-        elif first < last:
-            value, good = 1.0, split_line(text, first, last, separator, wanted, fields)
-            if good and rating >= 0:
-                value, good = number_at(text, fields[rating, 0], fields[rating, 1])
-            if not good or not low <= value <= high:
-                state[:] = at, line, found, section, section_end
-                return False
-            names[found, 0], names[found, 1] = fields[user]
-            names[found, 2], names[found, 3] = section, section_end
-            if item >= 0:
-                names[found, 2], names[found, 3] = fields[item]
-            values[found] = value
-            found += 1
-        at = end + 1
-        line += 1
-    state[:] = at, line, found, section, section_end
-    return True
-
-
-@unmanaged_kernel
-def split_line(text, at, end, separator, wanted, fields):
-    """Find the first `wanted` fields of a line that lies between `at` and `end`; returns whether all are there.
-
-    fields: int64 (3, 2), filled with where each begins and ends, without blanks and quotes around it.
-    """
-    for number in range(wanted):
-        begin = at
-        while at < end and text[at] != separator and not (separator == BLANK and text[at] == TAB):
-            at += 1
-        first, last = trimmed(text, begin, at)
-        if last - first >= 2 and text[first] == QUOTE and text[last - 1] == QUOTE:
-            first, last = first + 1, last - 1
-        if first == last:
-            return False
-        fields[number, 0], fields[number, 1] = first, last
-        at += 1
-        while separator == BLANK and at < end and is_blank(text[at]):
-            at += 1
-    return True
-
-
-@kernel
-def join_names(text, places):
-    """Names one after the other, a line break after each, then END.
-
-    text: uint8. places: int64 (n, 2), where each begins and ends. Returns uint8.
-    """
-    size = 1
-    for name in range(len(places)):
-        size += places[name, 1] - places[name, 0] + 1
-    joined = np.empty(size, np.uint8)
-    at = 0
-    for name in range(len(places)):
-        for letter in range(places[name, 0], places[name, 1]):
-            joined[at] = text[letter]
-            at += 1
-        joined[at] = BREAK
-        at += 1
-    joined[at] = END
-    return joined

@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks import sources
 from blocks.append import Target, new_dataset
 from blocks.corpus.division import DROPPED, blocks_of_buckets, bucket_count, rank_words
 from blocks.corpus.ingestion import Bar, names_bytes, no_bar, require_names
@@ -29,8 +28,9 @@ from blocks.corpus.messages import Report
 from blocks.corpus.request import require_replaceable
 from blocks.corpus.vocabulary import Merged, merge
 from blocks.corpus.writer import write_lines
+from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.ratings import formats as ratings
+from blocks.ratings.formats import Asked, detect, last_section, require_asked
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import (
@@ -42,14 +42,16 @@ from blocks.ratings.worker import (
     RowsToWrite,
 )
 from blocks.ratings.writer import finish_matrix
-from blocks.sources import Source, size_of
+from blocks.sources import Source, input_facts, size_of, whole_line
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix
 LEAST_BLOCKS = 16  # blocks and slices: so many cells can be worked on at once, none sharing a row or a column
 LEAST_ENTRIES = 1 << 14  # of a block of a small matrix
 _RUN_ENTRIES = 1 << 20
+_LONGEST_LINE = 1 << 20
 _BYTES_OF_ENTRY = 80  # of a block, in memory while it is sorted and written
+_OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding")
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -58,7 +60,8 @@ class RatingsRequest:
     """What is asked for. names_from: a matrix whose users and items are kept; ratings of others are left out.
     items_from: one whose items alone are.
 
-    low, high: the least and the largest rating there may be. grid: blocks and slices, None to choose by the entries.
+    low, high: the least and the largest rating there may be. asked: how the lines are written. encoding: of the inputs,
+    None for UTF-8. grid: blocks and slices, None to choose by the entries.
     """
 
     inputs: Sequence[str]
@@ -67,6 +70,8 @@ class RatingsRequest:
     items_from: str | None = None
     low: float = -np.inf
     high: float = np.inf
+    asked: Asked = field(default_factory=Asked)
+    encoding: str | None = None
     on_error: str = "fail"
     seed: int = 0
     grid: int | None = None
@@ -120,6 +125,8 @@ def check(request: RatingsRequest) -> None:
         raise RequestError("--names-from and --items-from exclude each other", "The former keeps the items, too.")
     if not request.low <= request.high:
         raise RequestError(f"--lowest {request.low:g} is above --highest {request.high:g}")
+    require_asked(request.asked)
+    require_encoding(request.encoding)
     for path in request.inputs:
         if Path(path).is_dir():
             raise RequestError(f"{path} is a directory", f"Name its files, as in {path}/*.txt")
@@ -130,8 +137,16 @@ def check(request: RatingsRequest) -> None:
 def _read(pool: Workers, request: RatingsRequest, bar: Bar) -> tuple[list[RatingsSpilled], list[Any]]:
     """Have all inputs parsed; returns what was spilled, in the order of the inputs, and the names of each worker."""
     progress = bar("reading", sum(map(size_of, request.inputs)) or None, "B")
-    spilled = pool.map_numbered(_chunks(request.inputs, progress.update))
+    matrices: list[_MarketFile] = []
+    spilled = pool.map_numbered(_chunks(request, matrices, progress.update))
     progress.close()
+    for matrix in matrices:
+        found = sum(piece.entries + piece.skipped for piece in spilled[matrix.first : matrix.last])
+        if found != matrix.entries:
+            raise RequestError(
+                f"{matrix.name}: the header tells of {matrix.entries} entries, but {found} follow it",
+                "The file is cut short, or its header is wrong.",
+            )
     if not sum(piece.entries for piece in spilled):
         skipped = sum(piece.skipped for piece in spilled)
         told = f" ({skipped} lines were skipped)" if skipped else ""
@@ -139,15 +154,30 @@ def _read(pool: Workers, request: RatingsRequest, bar: Bar) -> tuple[list[Rating
     return spilled, [answer for worker in range(len(pool)) if (answer := pool.ask(worker, Report())) is not None]
 
 
-def _chunks(inputs: Sequence[str], progress: Callable[[int], object]) -> Iterator[RatingsChunk]:
-    numbers = count()
-    for path in inputs:
-        source = Source(path, progress)
-        form, section = ratings.detect(source), b""
-        for line, data in source.chunks(sources.whole_line):
-            yield RatingsChunk(next(numbers), source.name, line - bool(section), section + data, form)
+class _MarketFile(NamedTuple):
+    """A MatrixMarket input: the entries that its header tells of, and its first chunk and the one after its last."""
+
+    name: str
+    entries: int
+    first: int
+    last: int
+
+
+def _chunks(
+    request: RatingsRequest, matrices: list[_MarketFile], progress: Callable[[int], object]
+) -> Iterator[RatingsChunk]:
+    """Chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
+    number = 0
+    for path in request.inputs:
+        source = Source(path, progress, encoding=request.encoding, longest=_LONGEST_LINE)
+        form, section, first = detect(source, request.asked), b"", number
+        for line, data in source.chunks(whole_line):
+            yield RatingsChunk(number, source.name, line - bool(section), section + data, form)
+            number += 1
             if form.sections:
-                section = ratings.last_section(data) or section
+                section = last_section(data) or section
+        if any(form.sizes):
+            matrices.append(_MarketFile(source.name, form.sizes[2], first, number))
 
 
 def _name(reports: list[Any], side: str, fixed: list[str] | None) -> Names:
@@ -300,8 +330,8 @@ def _made(request: RatingsRequest, spilled: list[RatingsSpilled], blocks: list[d
         "ooc": version("ooc"),
         "command": "ingest",
         "kind": "ratings",
-        "options": {name: getattr(request, name) for name in ("names_from", "items_from", "seed", "on_error")},
-        "inputs": [{"name": path, "bytes": None if path == "-" else size_of(path)} for path in request.inputs],
+        "options": {name: getattr(request, name) for name in _OPTIONS} | request.asked._asdict(),
+        "inputs": [input_facts(path) for path in request.inputs],
         "ratings": read,
         "duplicates": duplicates,
         "unknown": read - duplicates - written,

@@ -21,7 +21,8 @@ from blocks.corpus.tokens import Counts
 from blocks.corpus.word_table import LINES, WordTable
 from blocks.errors import RequestError
 from blocks.files import disk_errors
-from blocks.ratings.formats import Format, Reader
+from blocks.ratings.formats import Format
+from blocks.ratings.reader import Reader
 from blocks.ratings.transposition import ENTRY, ColumnsToWrite, gathered, spill_columns, write_columns
 from blocks.ratings.writer import Entries, write_row_block
 from blocks.shuffle import bucket_of

@@ -31,7 +31,7 @@ from blocks.errors import RequestError
 from blocks.files import disk_errors, sync_directory, write_json
 from blocks.samples.samples import MOST_LABELS, SampleBlock, SampleIndex, Samples
 from blocks.shuffle import bucket_of
-from blocks.sources import Source, size_of, whole_line
+from blocks.sources import Source, input_facts, size_of, whole_line
 from blocks.store import MANIFEST, SCHEMA
 
 BLOCK_ENTRIES = 1 << 20
@@ -93,7 +93,7 @@ def ingest_samples(
     made = {
         "kind": "svmlight",
         "options": {"columns_from": columns_from, "seed": seed},
-        "inputs": [{"name": path, "bytes": None if path == "-" else size_of(path)} for path in inputs],
+        "inputs": [input_facts(path) for path in inputs],
     }
     progress = bar("reading", sum(map(size_of, inputs)) or None, "B")
     rows = _parsed(inputs, Svmlight(known or MOST_COLUMNS), progress.update)

@@ -8,7 +8,8 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from blocks import sources
-from blocks.ratings import formats as ratings
+from blocks.ratings.formats import Asked, detect, last_section
+from blocks.ratings.reader import Reader
 from blocks.sources import Source
 from samplers.factorization.model import Factorization, FactorModel, Side
 from samplers.factorization.rating_errors import predictions
@@ -31,12 +32,12 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO) -> Pairs:
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
     source = Source(pairs)
-    form, section, done = ratings.detect(source), b"", np.zeros(4, np.int64)
-    reader = ratings.Reader(-np.inf, np.inf, skip=False)
+    form, section, done = detect(source, Asked()), b"", np.zeros(4, np.int64)
+    reader = Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):
         found = reader.read(section + data, source.name, line - bool(section), form)
         if form.sections:
-            section = ratings.last_section(data) or section
+            section = last_section(data) or section
         users, items = (_names(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
         scores = predict_pairs(model, rows, columns)

@@ -1,0 +1,150 @@
+"""Delimited text (CSV, TSV): its dialect, where its rows end, and its rows.
+
+A field is quoted if its first byte is a quote; elsewhere a quote is a letter like others (RFC 4180, and Python's csv).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+
+from blocks.errors import RequestError
+
+NO_QUOTE = "none"
+_DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " ", "colon": ":"}
+_GUESSES = "\t;|,"  # delimiters that a message proposes
+
+csv.field_size_limit(1 << 30)
+
+
+class BadRow(Exception):
+    """A row that cannot be read. `closed`: whether its quotes are."""
+
+    def __init__(self, problem: str, *, closed: bool = True) -> None:
+        super().__init__(problem)
+        self.closed = closed
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How rows are written. delimiter: one character. quote: one character, or None if no field is quoted."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+
+    @cached_property
+    def _quoted(self) -> re.Pattern[bytes] | None:
+        """A quoted field, up to its closing quote or the end of the text."""
+        if self.quote is None:
+            return None
+        quote, delimiter = (re.escape(character.encode()) for character in (self.quote, self.delimiter))
+        return re.compile(
+            rb"(?:\A|(?<=\n)|(?<=%(d)s))%(q)s[^%(q)s]*+(?:%(q)s%(q)s[^%(q)s]*+)*+(?:(%(q)s)|\Z)"
+            % {b"q": quote, b"d": delimiter}
+        )
+
+    def _fields(self, buffer: bytes | bytearray) -> list[tuple[int, int]]:
+        """Where the quoted fields of a text begin and end; one that is not closed ends beyond the text."""
+        if self._quoted is None or self.quote is None or self.quote.encode() not in buffer:
+            return []
+        return [(found.start(), found.end() + (found[1] is None)) for found in self._quoted.finditer(buffer)]
+
+    def whole_row(self, buffer: bytearray) -> int:
+        """Where the last whole row of a text that begins with a row ends; 0 if it has none."""
+        end = buffer.rfind(b"\n") + 1
+        for first, last in reversed(self._fields(buffer)):
+            if end > last:
+                break
+            if end > first:
+                end = buffer.rfind(b"\n", 0, first) + 1
+        return end
+
+    def first_row(self, buffer: bytes | bytearray) -> int:
+        """Where the first row of a text ends; 0 if it is not whole."""
+        end = buffer.find(b"\n") + 1
+        for first, last in self._fields(buffer):
+            if not end or end <= first:
+                break
+            if end <= last:
+                end = buffer.find(b"\n", last) + 1 if last <= len(buffer) else 0
+        return end
+
+    def rows_apart(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yields (number of line breaks before it, bytes) of each row."""
+        at = line = 0
+        fields = iter(self._fields(data))
+        field = next(fields, None)
+        while at < len(data):
+            end = data.find(b"\n", at) + 1 or len(data)
+            while field and field[0] < end:
+                if end <= field[1]:
+                    end = (data.find(b"\n", field[1]) + 1 or len(data)) if field[1] <= len(data) else len(data)
+                field = next(fields, None)
+            yield line, data[at:end]
+            line += data.count(b"\n", at, end)
+            at = end
+
+    def rows(self, text: str) -> list[list[str]]:
+        """The fields of all rows, none for an empty line. Raises BadRow."""
+        try:
+            lines = io.StringIO(text, newline="")
+            if self.quote is None:
+                return list(csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True))
+            return list(csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True))
+        except csv.Error as error:
+            if str(error) == "unexpected end of data":
+                raise BadRow("the quote that opens a field here is not closed", closed=False) from None
+            if "expected after" in str(error):
+                raise BadRow("text follows the quote that closes a field") from None
+            raise BadRow(str(error)) from None
+
+
+def dialect_of(path: str, delimiter: str | None, quote: str | None) -> Dialect:
+    """The dialect of a file, as the options say.
+
+    delimiter: a character or a name of one; None for a tab if the name has `.tsv` in it, else a comma. quote: a
+    character or `none`; None for the double quote. Raises RequestError if they make no sense.
+    """
+    if delimiter is None:
+        character = "\t" if ".tsv" in PurePath(path).suffixes else ","
+    else:
+        character = character_of("--delimiter", delimiter)
+    if quote == NO_QUOTE:
+        return Dialect(character, None)
+    mark = '"' if quote is None else character_of("--quote", quote)
+    if mark == character:
+        raise RequestError(f"--quote and --delimiter are both {mark!r}", "Write --quote none if no field is quoted.")
+    return Dialect(character, mark)
+
+
+def character_of(option: str, given: str) -> str:
+    """One ASCII character, or that of a name as `tab`; RequestError if it is neither or cannot stand between fields."""
+    character = {**_DELIMITERS, r"\t": "\t"}.get(given.lower(), given)
+    if len(character) != 1 or not character.isascii() or character in "\r\n\0":
+        raise RequestError(f"{option} {given!r}: write one character of ASCII, or one of {', '.join(_DELIMITERS)}")
+    return character
+
+
+def require_decimal(decimal: str, delimiter: str | None) -> None:
+    """Raise RequestError if the mark before fractions is none, or the delimiter, which is None if it is not given."""
+    if decimal not in (".", ","):
+        raise RequestError(f"--decimal {decimal!r}: write . or ,")
+    if delimiter is not None and character_of("--delimiter", delimiter) == decimal:
+        raise RequestError("--delimiter and --decimal are the same", "Numbers with commas need another delimiter.")
+
+
+def likely_delimiter(header: str, delimiter: str) -> str | None:
+    """A delimiter that a header row has, if it does not have the one it should have."""
+    if delimiter in header:
+        return None
+    return next((guess for guess in _GUESSES if guess in header), None)
+
+
+def name_of_delimiter(delimiter: str) -> str:
+    """As it can be written on a command line."""
+    return next((name for name, character in _DELIMITERS.items() if character == delimiter), delimiter)

@@ -1,0 +1,234 @@
+"""From the lines of ratings to names of users and items, and numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import inlined, kernel, unmanaged_kernel
+from blocks.corpus.records import is_text, not_text
+from blocks.corpus.uci import quoted
+from blocks.corpus.word_table import END
+from blocks.errors import RequestError
+from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, number_at, trimmed
+from blocks.ratings.formats import HEADER_REMEDY, SIDES, UNIT, Format
+
+_COLON = 58
+_AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
+_SKIP = "Mend the line, or leave such lines out with --on-error skip."
+
+
+class Fields(NamedTuple):
+    """The ratings of a chunk: names of users and items, one a line, END after the last, and float64 (N,) ratings."""
+
+    users: bytes
+    items: bytes
+    values: np.ndarray
+
+
+class Reader:
+    """Reads whole lines of one format.
+
+    low, high: the least and the largest rating there may be. skip: leave bad lines out and count them.
+    Attributes: `skipped`, and `first_problem`, what was wrong with the first of them.
+    """
+
+    def __init__(self, low: float, high: float, *, skip: bool) -> None:
+        self._range, self._skip = (low, high), skip
+        self.skipped, self.first_problem = 0, ""
+
+    def read(self, data: bytes, source: str, line: int, form: Format) -> Fields:
+        """Read lines, the first of number `line`; raises RequestError, with file and line, for one that is bad."""
+        data = self._text_alone(data if data.endswith(b"\n") else data + b"\n", source, line)
+        if form.separator == UNIT:
+            data = data.replace(b"::", bytes([UNIT]))
+        text = np.frombuffer(data, np.uint8)
+        most = data.count(b"\n")
+        names, values = np.empty((most, 4), np.int64), np.empty(most)
+        state, fields = np.zeros(5, np.int64), np.zeros((3, 2), np.int64)
+        rules = (form.separator, form.quote, form.decimal, form.sections, *form.sizes[:2], *self._range)
+        while not split_lines(text, form.order, rules, fields, names, values, state):
+            end = data.index(b"\n", state[_AT])
+            bad = data[state[_AT] : end].replace(bytes([UNIT]), b"::")
+            self._note(f"{source}, line {line + int(state[_LINE])}", *_wrong(bad, form, self._range))
+            state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
+        found = int(state[_FOUND])
+        users, items = (join_names(text, names[:found, side : side + 2], form.quote) for side in (0, 2))
+        return Fields(users.tobytes(), items.tobytes(), values[:found])
+
+    def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
+        """The lines with those left empty that are no UTF-8 text."""
+        if is_text(data):
+            return data
+        lines = data.split(b"\n")
+        for number, piece in enumerate(lines):
+            if not is_text(piece):
+                self._note(f"{source}, line {line + number}", *not_text(piece))
+                lines[number] = b""
+        return b"\n".join(lines)
+
+    def _note(self, where: str, what: str, remedy: str) -> None:
+        problem = f"{where}: {what}"
+        if not self._skip:
+            raise RequestError(problem, remedy)
+        self.skipped += 1
+        self.first_problem = self.first_problem or problem
+
+
+def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str, str]:
+    """What is wrong with a line that the kernel could not read, and what to do."""
+    fields, order = form.split(line), form.order
+    if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
+        wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)
+        return f"{quoted(line)} is not `{wanted}`", _SKIP
+    for side, (place, size) in enumerate(zip(order[:2], form.sizes[:2], strict=True)):
+        if size and not (fields[place].isdecimal() and 1 <= int(fields[place]) <= size):
+            return f"{fields[place]!r} is no {SIDES[side]} from 1 to {size}, the number in the header", _SKIP
+    if order[2] >= 0 and (found := _wrong_rating(fields[order[2]], form.decimal, allowed)):
+        return found
+    return f"{quoted(line)} has a quote that is not closed, or text after one", f"{_SKIP} Or give --quote none."
+
+
+def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tuple[str, str] | None:
+    try:
+        value = float(rating.replace(",", ".") if decimal == COMMA else rating)
+    except ValueError:
+        return f"{rating!r} is not a rating", f"{_SKIP} {HEADER_REMEDY}"
+    if not np.isfinite(value):
+        return f"the rating {rating!r} is not a finite number", _SKIP
+    if not is_number(rating.encode(), point=decimal):
+        return f"{rating!r} is not a rating", _SKIP
+    if not allowed[0] <= value <= allowed[1]:
+        return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
+    return None
+
+
+@unmanaged_kernel
+def split_lines(text, order, rules, fields, names, values, state):
+    """Read ratings up to the end of the text, or to a bad line; returns whether it was the end.
+
+    text: uint8, whole lines. order, rules: of the `Format`, and least and largest rating. fields: int64 (3, 2), work.
+    Filled: names int64 (n, 4), where the user and the item of each rating begin and end, and values float64 (n,).
+    state: int64 (5,), from which the kernel goes on: where the next line begins, its number from 0, ratings found,
+    where the section's name begins and ends.
+    """
+    separator, quote, decimal, sections, rows, columns, low, high = rules
+    at, line, found, section, section_end = state
+    while at < text.size:
+        end = line_end(text, at)
+        first, last = trimmed(text, at, end)
+        if sections and first < last and text[last - 1] == _COLON:
+            section, section_end = first, last - 1
+        elif first < last:
+            value, good = 1.0, split_line(text, first, last, separator, quote, order, fields)
+            if good and rows:
+                good = is_index(text, fields[0], rows) and is_index(text, fields[1], columns)
+            if good and order[2] >= 0:
+                value, good = number_at(text, fields[2, 0], fields[2, 1], decimal)
+            if not good or not low <= value <= high:
+                state[:] = at, line, found, section, section_end
+                return False
+            names[found, 0], names[found, 1] = fields[0]
+            names[found, 2], names[found, 3] = section, section_end
+            if order[1] >= 0:
+                names[found, 2], names[found, 3] = fields[1]
+            values[found] = value
+            found += 1
+        at = end + 1
+        line += 1
+    state[:] = at, line, found, section, section_end
+    return True
+
+
+@unmanaged_kernel
+def split_line(text, at, end, separator, quote, order, fields):
+    """Find the fields of a line, between `at` and `end`, that `order` asks for; returns whether all are there.
+
+    fields: int64 (3, 2), filled with where each begins and ends, without blanks and quotes around it; from its opening
+    quote on if there are quotes in it, which stand twice there.
+    """
+    wanted = max(order[0], order[1], order[2]) + 1
+    for number in range(wanted):
+        while at < end and is_blank(text[at]) and text[at] != separator:
+            at += 1
+        if at < end and text[at] == quote:
+            first, last, at = quoted_field(text, at, end, quote)
+            while at < end and separator != BLANK and is_blank(text[at]) and text[at] != separator:
+                at += 1
+            if at < end and not is_separator(text[at], separator):
+                return False
+        else:
+            begin = at
+            while at < end and not is_separator(text[at], separator):
+                at += 1
+            first, last = trimmed(text, begin, at)
+        for side in range(3):
+            if order[side] == number:
+                fields[side, 0], fields[side, 1] = first, last
+                if first == last:
+                    return False
+        if at >= end and number < wanted - 1:
+            return False
+        at += 1
+        while separator == BLANK and at < end and is_blank(text[at]):
+            at += 1
+    return True
+
+
+@inlined
+def is_separator(byte, separator):
+    """Whether a byte stands between fields."""
+    return byte == separator or (separator == BLANK and byte == TAB)
+
+
+@unmanaged_kernel
+def quoted_field(text, at, end, quote):
+    """Where a field that begins with a quote at `at` begins and ends, as `split_line` has it, and what follows it.
+
+    It is empty, and its own quote follows, if the field is not closed before `end`.
+    """
+    last, doubled = at + 1, False
+    while last < end and (text[last] != quote or (last + 1 < end and text[last + 1] == quote)):
+        doubled |= text[last] == quote
+        last += 1 + (text[last] == quote)
+    if last >= end:
+        return at, at, at
+    return at + 1 - doubled, last, last + 1
+
+
+@unmanaged_kernel
+def is_index(text, place, size):
+    """Whether a whole number from 1 to `size`, written without zeros before it, stands there. place: begin and end."""
+    number = 0
+    for at in range(place[0], place[1]):
+        if not 48 <= text[at] <= 57 or (number == 0 and text[at] == 48) or number > size:
+            return False
+        number = 10 * number + (text[at] - 48)
+    return 1 <= number <= size
+
+
+@kernel
+def join_names(text, places, quote):
+    """Names one after the other, a line break after each, then END.
+
+    text: uint8. places: int64 (n, 2), where each begins and ends; one that begins with a quote has quotes in it, of two
+    of which one is meant. Returns uint8.
+    """
+    size = 1
+    for name in range(len(places)):
+        size += places[name, 1] - places[name, 0] + 1
+    joined = np.empty(size, np.uint8)
+    at = 0
+    for name in range(len(places)):
+        begin, end = places[name]
+        doubled = begin < end and text[begin] == quote
+        letter = begin + doubled
+        while letter < end:
+            joined[at] = text[letter]
+            at += 1
+            letter += 1 + (doubled and text[letter] == quote)
+        joined[at] = BREAK
+        at += 1
+    joined[at] = END
+    return joined[: at + 1]
