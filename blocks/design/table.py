@@ -60,7 +60,7 @@ def read_cells(text, marks, places, largest, cells, y, state):
     while at < text.size:
         after, lines = field_end(text, at, marks[0], marks[1])
         first, last = trimmed(text, at, after)
-        if first < last or text[after] != BREAK:
+        if after == _BAD or first < last or text[after] != BREAK:
             after, lines = read_row(text, at, marks, places, largest, cells[row], y[row : row + 1])
             if after == _BAD:
                 state[:] = at, line, row

@@ -60,7 +60,7 @@ class Format(NamedTuple):
     separator: a byte, UNIT for `::`, or a blank for any run of blanks and tabs. order: which fields, from 0, are the
     user, the item and the rating, -1 for what is not on the line. sections: whether lines `item:` name the item of
     those that follow. quote: a byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix, whose users
-    and items are numbers from 1; zeros where they are names.
+    and items are numbers from 1; zeros where they are names. alone: whether a line has two fields and no more.
     """
 
     separator: int
@@ -69,6 +69,7 @@ class Format(NamedTuple):
     quote: int = QUOTE
     decimal: int = POINT
     sizes: tuple[int, int, int] = (0, 0, 0)
+    alone: bool = False
 
     def split(self, line: bytes) -> list[str]:
         """The fields of a line."""
@@ -101,7 +102,8 @@ def detect(source: Source, asked: Asked) -> Format:
         order = (0, 1, 2 if len(fields) > 2 and asked.rating != "none" else NOTHING)
     elif not _is_number_of(asked.user or asked.item):
         source.take(first_line)
-    return Format(separator, order, quote=quote, decimal=ord(asked.decimal))
+    alone = order[2] == NOTHING and len(fields) == 2
+    return Format(separator, order, quote=quote, decimal=ord(asked.decimal), alone=alone)
 
 
 def _quote(asked: Asked) -> int:

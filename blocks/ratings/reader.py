@@ -47,7 +47,8 @@ class Reader:
         most = data.count(b"\n")
         names, values = np.empty((most, 4), np.int64), np.empty(most)
         state, fields = np.zeros(5, np.int64), np.zeros((3, 2), np.int64)
-        rules = (form.separator, form.quote, form.decimal, form.sections, *form.sizes[:2], *self._range)
+        marks = (form.separator, form.quote, form.decimal, form.alone)
+        rules = (marks, form.sections, *form.sizes[:2], *self._range)
         while not split_lines(text, form.order, rules, fields, names, values, state):
             end = data.index(b"\n", state[_AT])
             bad = data[state[_AT] : end].replace(bytes([UNIT]), b"::")
@@ -82,6 +83,11 @@ def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
         wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)
         return f"{quoted(line)} is not `{wanted}`", _SKIP
+    if form.alone and len(fields) > 2:
+        return (
+            f"{quoted(line)} has more fields than line 1, of two, so that all ratings would be 1",
+            f"{_SKIP} If line 1 is the bad one: --user-column 1 --item-column 2 --rating-column 3",
+        )
     for side, (place, size) in enumerate(zip(order[:2], form.sizes[:2], strict=True)):
         if size and not (fields[place].isdecimal() and 1 <= int(fields[place]) <= size):
             return f"{fields[place]!r} is no {SIDES[side]} from 1 to {size}, the number in the header", _SKIP
@@ -113,7 +119,7 @@ def split_lines(text, order, rules, fields, names, values, state):
     state: int64 (5,), from which the kernel goes on: where the next line begins, its number from 0, ratings found,
     where the section's name begins and ends.
     """
-    separator, quote, decimal, sections, rows, columns, low, high = rules
+    marks, sections, rows, columns, low, high = rules
     at, line, found, section, section_end = state
     while at < text.size:
         end = line_end(text, at)
@@ -121,11 +127,11 @@ def split_lines(text, order, rules, fields, names, values, state):
         if sections and first < last and text[last - 1] == _COLON:
             section, section_end = first, last - 1
         elif first < last:
-            value, good = 1.0, split_line(text, first, last, separator, quote, order, fields)
+            value, good = 1.0, split_line(text, first, last, marks, order, fields)
             if good and rows:
                 good = is_index(text, fields[0], rows) and is_index(text, fields[1], columns)
             if good and order[2] >= 0:
-                value, good = number_at(text, fields[2, 0], fields[2, 1], decimal)
+                value, good = number_at(text, fields[2, 0], fields[2, 1], marks[2])
             if not good or not low <= value <= high:
                 state[:] = at, line, found, section, section_end
                 return False
@@ -142,12 +148,14 @@ def split_lines(text, order, rules, fields, names, values, state):
 
 
 @unmanaged_kernel
-def split_line(text, at, end, separator, quote, order, fields):
+def split_line(text, at, end, marks, order, fields):
     """Find the fields of a line, between `at` and `end`, that `order` asks for; returns whether all are there.
 
+    marks: separator, quote, decimal mark, and whether nothing may follow these fields.
     fields: int64 (3, 2), filled with where each begins and ends, without blanks and quotes around it; from its opening
     quote on if there are quotes in it, which stand twice there.
     """
+    separator, quote, _, alone = marks
     wanted = max(order[0], order[1], order[2]) + 1
     for number in range(wanted):
         while at < end and is_blank(text[at]) and text[at] != separator:
@@ -173,7 +181,7 @@ def split_line(text, at, end, separator, quote, order, fields):
         at += 1
         while separator == BLANK and at < end and is_blank(text[at]):
             at += 1
-    return True
+    return not alone or at > end
 
 
 @inlined

@@ -1,0 +1,337 @@
+"""Inputs changed at random: each reader gives what a reader in plain Python gives, or refuses in a line.
+
+The readers here follow the formats' definitions (and Python's `csv` and `json`), not the code of ooc.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from designs import read_back as design_back
+from test_ratings import read_back as ratings_back
+
+from blocks import RequestError
+from blocks.corpus.ingestion import ingest
+from blocks.corpus.request import Request
+from blocks.design.ingestion import ingest_design
+from blocks.design.request import DesignRequest
+from blocks.ratings.formats import Asked
+from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+
+PIECES = [
+    *(b'"', b'""', b'"\n', b"'", b"\r", b"\n", b"\r\n", b"\n\n", b",", b";", b"\t", b" ", b":", b"::", b"#", b"%"),
+    *(b"\0", b"\xff", b"\xe9", b"\xc3\xa9", b"\xc2\xa0", b"\xef\xbb\xbf", b"\x0b", b"\x0c", b"\x1c", b"\xe2\x80\xa8"),
+    *(b"0", b"1", b"-1", b"00", b"1.5", b"1e3", b"1e999", b"nan", b"inf", b"-0", b"+1", b".", b"99999999999999999999"),
+    *(b"[", b"{", b"}", b"\\", b"\\n", b"null", b"1_0", "१".encode()),
+]
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+FEW, MANY = 40, 2000
+
+
+class Refused(Exception):
+    """By a reader of this file."""
+
+
+def require(good: object) -> None:
+    if not good:
+        raise Refused
+
+
+def mutated(data: bytes, numbers: random.Random) -> bytes:
+    """A few bytes inserted, changed, deleted, doubled or moved; letters for letters, digits for digits; the end cut."""
+    for _ in range(numbers.choice([1, 1, 1, 2, 4])):
+        at, size = numbers.randint(0, len(data)), numbers.randint(1, 12)
+        other = numbers.randint(0, len(data))
+        alike = [place for place, byte in enumerate(data) if chr(byte).isalnum()] or [0]
+        place = numbers.choice(alike)
+        new = b"0123456789" if data[place : place + 1].isdigit() else b"abcxyz"
+        data = numbers.choice(
+            [
+                lambda: data[:at] + numbers.choice(PIECES) + data[at:],  # noqa: B023
+                lambda: data[:at] + numbers.choice(PIECES) + data[at + size :],  # noqa: B023
+                lambda: data[:at] + bytes([numbers.randint(0, 255)]) + data[at + 1 :],  # noqa: B023
+                lambda: data[:at] + data[at + size :],  # noqa: B023
+                lambda: data[:at] + data[at : at + size] + data[at:],  # noqa: B023
+                lambda: data[:other] + data[at : at + size] + data[other:],  # noqa: B023
+                lambda: data[:at],  # noqa: B023
+                *(lambda: data[:place] + bytes([numbers.choice(new)]) + data[place + 1 :],) * 4,  # noqa: B023
+            ]
+        )()
+    return data
+
+
+def text_of(data: bytes, errors: str = "strict") -> str:
+    """Text with line feeds, decoded as its byte order mark says."""
+    marks = [(b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")]
+    encoding = next((name for mark, name in marks if data.startswith(mark)), "utf-8-sig")
+    try:
+        text = data.decode(encoding, errors)
+    except UnicodeDecodeError:
+        raise Refused from None
+    return io.StringIO(text, newline=None).read()
+
+
+def plain_lines(data: bytes, errors: str = "strict") -> list[str]:
+    text = text_of(data, errors)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def number(text: str, largest: float = float(np.finfo(np.float32).max)) -> float:
+    require(NUMBER.fullmatch(text))
+    value = float(text)
+    require(abs(value) <= largest)
+    return value
+
+
+def bag(text: str | list[str]) -> Counter[str]:
+    return Counter(re.findall(r"(?u)\b\w\w+\b", text.lower()) if isinstance(text, str) else text)
+
+
+# What each format holds, as plain Python reads it.
+
+
+def lines_in(data: bytes) -> list[Any]:
+    found = plain_lines(data)
+    require(not any("\0" in line for line in found))
+    return [("", bag(line)) for line in found]
+
+
+def rows_in(data: bytes) -> list[list[str]]:
+    text = text_of(data)
+    require("\0" not in text)
+    try:
+        return [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error:
+        raise Refused from None
+
+
+def csv_in(data: bytes) -> list[Any]:
+    header, *rows = rows_in(data) or [[]]
+    require({"id", "text"} <= set(header))
+    require(all(len(row) == len(header) for row in rows))
+    name, text = header.index("id"), header.index("text")
+    return [(" ".join(row[name].split()), bag(row[text])) for row in rows]
+
+
+def json_in(data: bytes) -> list[Any]:
+    found = []
+    for line in plain_lines(data):
+        require("\0" not in line)
+        if line.strip() == "":
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise Refused from None
+        require(isinstance(record, dict) and "text" in record)
+        text = record["text"]
+        require(isinstance(text, str) or (isinstance(text, list) and all(isinstance(word, str) for word in text)))
+        if isinstance(text, list):
+            require(all(word and not set("\n\0") & set(word) for word in text))
+        name = record.get("id")
+        found.append(("" if name is None else " ".join(str(name).split()), bag(text)))
+    return found
+
+
+def uci_in(data: bytes) -> list[Any]:
+    lines = [re.split(r"[ \t]+", line.strip(" \t")) for line in plain_lines(data)]
+    require(len(lines) >= 3 and all(len(line) == 1 and re.fullmatch("[0-9]+", line[0]) for line in lines[:3]))
+    documents, words, entries = (int(line[0]) for line in lines[:3])
+    rows = [line for line in lines[3:] if line != [""]]
+    require(len(rows) == entries and all(len(row) == 3 for row in rows))
+    found: list[Counter[str]] = [Counter() for _ in range(min(documents, 10**6))]
+    before = 0
+    for row in rows:
+        require(all(re.fullmatch("[0-9]+", field) for field in row))
+        document, word, count = map(int, row)
+        require(before <= document <= documents and 1 <= word <= words and document >= 1 and count >= 1)
+        before = document
+        found[document - 1][str(word)] += count
+    return [("", counts) for counts in found]
+
+
+def ratings_in(data: bytes) -> dict[tuple[str, str], float]:
+    """Lines `user,item,rating`, below a header; blanks and quotes may stand around fields."""
+    header, *lines = plain_lines(data) or [""]
+    require("\0" not in header)
+    names = ["".join(filter(str.isalnum, name.lower())) for name in rating_fields(header)]
+    if len(names) == 2 and names != ["user", "item"]:  # no header
+        lines, names = [header, *lines], ["user", "item"]
+    require(names[:3] in (["user", "item", "rating"], ["user", "item"]))
+    found = {}
+    for line in lines:
+        require("\0" not in line)
+        if line.strip(" \t"):
+            fields = rating_fields(line)
+            user, item, rating, *_ = [*fields, "", "1"] if len(names) == 2 else [*fields, "", "", ""]
+            require(user and item and len(fields) <= len(names) + (len(names) == 3))
+            found[user, item] = float(np.float32(number(rating)))
+    return found
+
+
+def rating_fields(line: str) -> list[str]:
+    """The first three fields."""
+    fields, rest = [], line.strip(" \t")
+    while len(fields) < 3 and rest is not None:
+        if quoted := re.match(r'[ \t]*"((?:[^"]|"")*)"[ \t]*(?:,|$)', rest):
+            fields.append(quoted[1].replace('""', '"'))
+            rest = rest[quoted.end() :] if rest[: quoted.end()].endswith(",") else None
+        else:
+            field, comma, after = rest.partition(",")
+            require(not field.strip(" \t").startswith('"'))
+            fields.append(field.strip(" \t"))
+            rest = after if comma else None
+    return fields
+
+
+def svmlight_in(data: bytes) -> Any:
+    rows, labels = [], []
+    for line in plain_lines(data, "replace"):  # of comments
+        fields = [field for field in re.split(r"[ \t]", line.partition("#")[0]) if field]
+        if not fields:
+            continue
+        labels.append(number(fields[0], np.inf))
+        require(np.isfinite(labels[-1]))
+        row: dict[int, float] = {}
+        for pair in fields[1:]:
+            index, colon, value = pair.partition(":")
+            require(colon and re.fullmatch("[0-9]+", index) and max(row, default=0) < int(index) < 10**6)
+            row[int(index)] = float(np.float32(number(value)))
+        rows.append(row)
+    width = max((index for row in rows for index, value in row.items() if value), default=0)
+    return [[row.get(index, 0.0) for index in range(1, width + 1)] for row in rows], labels
+
+
+def market_in(data: bytes) -> Any:
+    banner, *lines = plain_lines(data, "replace") or [""]
+    require(banner.lower().split() == ["%%matrixmarket", "matrix", "coordinate", "real", "general"])
+    while lines and (lines[0].startswith("%") or not lines[0].strip()):
+        lines.pop(0)
+    require(lines)
+    sizes = lines[0].split()
+    require(len(sizes) == 3 and all(re.fullmatch("[0-9]+", size) for size in sizes))
+    rows, columns, entries = map(int, sizes)
+    require(0 < rows < 10**4 and 0 < columns < 10**4)
+    x, given = np.zeros((rows, columns)), set()
+    lines = [line for line in lines[1:] if line.strip(" \t")]
+    require(len(lines) == entries)
+    for line in lines:
+        fields = [field for field in re.split(r"[ \t]", line) if field]
+        require(len(fields) == 3)
+        row, column, value = number(fields[0]), number(fields[1]), number(fields[2])
+        require(row % 1 == column % 1 == 0 and 1 <= row <= rows and 1 <= column <= columns)
+        if np.float32(value):
+            require((row, column) not in given)
+            given.add((row, column))
+        x[int(row) - 1, int(column) - 1] += np.float32(value)
+    return x.tolist()
+
+
+def table_in(data: bytes) -> Any:
+    header, *rows = rows_in(data) or [[]]
+    header = [" ".join(name.split()) for name in header]
+    require("y" in header and len(set(header)) == len(header) > 1)
+    require(all(len(row) == len(header) for row in rows))
+    values = [[number(field.strip(" \t\n")) for field in row] for row in rows]
+    at = header.index("y")
+    x = [[float(np.float32(value)) for place, value in enumerate(row) if place != at] for row in values]
+    return x, [row[at] for row in values]
+
+
+# What ooc makes of the same files.
+
+
+def corpus(kind: str, bags: Any, **options: Any) -> Callable[[Path, Path], Any]:
+    def made(path: Path, out: Path) -> list[Any]:
+        dataset = ingest(Request(kind, [str(path)], str(out), stop_words="none", **options), workers=1)
+        return list(zip(dataset.document_names() or [""] * dataset.documents, bags(dataset), strict=True))
+
+    return made
+
+
+def design(kind: str, **options: Any) -> Callable[[Path, Path], Any]:
+    def made(path: Path, out: Path) -> Any:
+        matrix = ingest_design(DesignRequest(kind, [str(path)], str(out), **options), workers=1)
+        x = (design_back(matrix) + (0.0 if matrix.offsets is None else matrix.offsets)).tolist()
+        return x if matrix.y is None else (x, matrix.y.tolist())
+
+    return made
+
+
+class Reader(NamedTuple):
+    example: bytes
+    plain: Callable[[bytes], Any]
+    made: Callable[[Any], Callable[[Path, Path], Any]]
+
+
+READERS = {
+    "lines": Reader(
+        "the fig\nA pear, \"and\" caf\u00e9\n\nplum plum 1.5\n".encode(),
+        lines_in,
+        lambda bags: corpus("text", bags, lines=True),
+    ),
+    "csv": Reader(
+        b'id,text,more\n1,fig pear,a\n"2","a ""quoted"" plum\nover lines, too",b\n3,5" disk,\n',
+        csv_in,
+        lambda bags: corpus("csv", bags, name_column="id"),
+    ),
+    "jsonl": Reader(
+        b'{"id": 1, "text": "fig pear"}\n\n{"text": ["a", "b c"], "id": "x"}\n'
+        b'{"id": null, "text": "caf\\u00e9 \\n plum"}\n',
+        json_in,
+        lambda bags: corpus("jsonl", bags),
+    ),
+    "uci": Reader(b"3\n5\n4\n1 1 2\n1 5 1\n3 2 1\n3 3 10\n", uci_in, lambda bags: corpus("uci", bags)),
+    "ratings": Reader(
+        b'user,item,rating,when\nu1,i1,4,9\n"Smith, ""A""",i1,3.5,9\nu1, i2 ,-1e-1\nu1,i1,5,8\n',
+        ratings_in,
+        lambda _: lambda path, out: ratings_back(
+            ingest_ratings(RatingsRequest([str(path)], str(out), asked=Asked(delimiter=",")), workers=1)
+        ),
+    ),
+    "svmlight": Reader(b"1 1:1 3:2.5 # a\n-1 2:1e-3\n\n0.5 1:0 4:7\n", svmlight_in, lambda _: design("svmlight")),
+    "mtx": Reader(
+        b"%%MatrixMarket matrix coordinate real general\n% by hand\n3 4 4\n1 1 1.5\n3 2 -2\n\n2 4 1e2\n1 2 0\n",
+        market_in,
+        lambda _: design("mtx"),
+    ),
+    "table": Reader(
+        b'a,b,y\n1,2.5,3\n"4",-1e-2,"5"\n0,0,1\n', table_in, lambda _: design("csv", target="y")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tries", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", READERS)
+def test_a_changed_file_is_read_right_or_refused(tmp_path, bags, name, tries):
+    reader = READERS[name]
+    made, numbers = reader.made(bags), random.Random(f"{name} {tries}")
+    ends: Counter[str] = Counter()
+    for turn in range(tries):
+        data = mutated(reader.example, numbers) if turn else reader.example
+        path, out = tmp_path / "in", tmp_path / f"out{turn}"
+        path.write_bytes(data)
+        try:
+            expected = reader.plain(data)
+        except Refused:
+            expected = None
+        try:
+            found = made(path, out)
+        except RequestError as error:
+            assert str(error).count("\n") <= 1
+            ends["refused" if expected is None else "refused, though plain Python reads it"] += 1
+            continue
+        assert found == expected, data
+        ends["read"] += 1
+    print(f"{name}: {dict(ends)}")
+    assert ends["read"] > tries / 10
