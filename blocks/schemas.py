@@ -57,6 +57,7 @@ class Made(TypedDict, total=False):
     dropped: dict[str, Dropped]
     skipped: Count
     first_skipped: str | None
+    left_out: dict[str, Count]
     duplicates: Count
     unknown: Count
     appended: list[dict[str, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -196,21 +196,3 @@ def _status(path: str) -> os.stat_result:
 def input_facts(path: str) -> dict[str, Any]:
     """The name and the bytes of an input, None for a stream, as manifests hold them."""
     return {"name": path, "bytes": None if is_stream(path) else size_of(path)}
-
-
-def find_files(inputs: Sequence[str], pattern: str) -> list[tuple[str, str]]:
-    """(path, name) of every text file among the inputs, directories searched recursively in sorted order.
-
-    pattern: a glob that file names inside directories must match. A file in a directory is named by its path below it.
-    """
-    found = []
-    for given in inputs:
-        if given == STANDARD_INPUT or not Path(given).is_dir():
-            size_of(given)
-            found.append((given, given))
-            continue
-        inside = sorted(path for path in Path(given).rglob(pattern) if path.is_file())
-        if not inside:
-            raise RequestError(f"{given}: no file in this directory matches {pattern!r}", "Choose with --glob.")
-        found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
-    return found

@@ -358,6 +358,8 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
     latest = made.get("appended", [made])[-1]
+    for what, files in latest.get("left_out", {}).items():
+        print(f"left out {files:,} {what} in the directories", file=sys.stderr)
     if latest["skipped"]:
         print(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}", file=sys.stderr)
     dropped = {why: latest["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}

@@ -339,3 +339,29 @@ def test_standard_input_may_be_closed(tmp_path):
     words = f"{sys.executable} -m cli ingest text - out <&-"
     done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "ooc: standard input is closed")
+
+
+def test_directories_hold_documents_and_other_things(tmp_path, ooc, bags):
+    """Hidden files, datasets and runs are left out and counted; links are followed, each directory is read once."""
+    texts = tmp_path / "texts"
+    (texts / "a" / ".git").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    for name, text in (("a/one.txt", "fig pear"), ("a/.hidden", "no"), ("a/.git/two.txt", "no"), ("b.txt", "plum")):
+        (texts / name).write_text(text)
+    (tmp_path / "elsewhere" / "three.txt").write_text("lime")
+    (texts / "c").symlink_to(tmp_path / "elsewhere")
+    (texts / "c" / "up").symlink_to(texts)
+    assert ooc("ingest", "text", "texts/b.txt", "texts/old", "--stop-words", "none").returncode == 0
+    made = ooc("ingest", "text", "texts", "out", "--stop-words", "none")
+    assert made.returncode == 0
+    assert made.stderr.splitlines() == [
+        "left out 2 hidden files in the directories",
+        "left out 1 datasets or runs in the directories",
+    ]
+    assert bags(Dataset(tmp_path / "out")) == [Counter(fig=1, pear=1), Counter(plum=1), Counter(lime=1)]
+    assert (tmp_path / "out" / "documents.txt").read_text().split() == ["a/one.txt", "b.txt", "c/three.txt"]
+    inside = ooc("ingest", "text", "texts", "texts/new")
+    assert (inside.returncode, inside.stderr.splitlines()[0]) == (
+        2,
+        "ooc: texts/new would be inside of texts, whose files are read",
+    )

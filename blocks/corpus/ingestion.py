@@ -25,13 +25,22 @@ from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import blocks_of_buckets, bucket_count
 from blocks.corpus.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
-from blocks.corpus.request import Request, base_of, check, inputs_told, options_told, require_replaceable, rules_of
+from blocks.corpus.request import (
+    Request,
+    base_of,
+    check,
+    files_of,
+    inputs_told,
+    options_told,
+    require_replaceable,
+    rules_of,
+)
 from blocks.corpus.rules import Rules
 from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.corpus.writer import finish, write_lines
 from blocks.errors import RequestError
 from blocks.shards.together import Found, Others, Together
-from blocks.sources import LONGEST_RECORD, Opening, find_files, size_of
+from blocks.sources import LONGEST_RECORD, Opening, size_of
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
@@ -57,6 +66,7 @@ class Read:
     tail: int  # and after the last
     merged: Merged
     documents: int
+    left_out: dict[str, int]  # files in directories, by why they were
 
     def total(self, name: str) -> int:
         """Sum of a fact over all chunks."""
@@ -192,7 +202,7 @@ def no_bar(*_: object) -> Any:
 
 
 def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | None, bar: Bar) -> Read:
-    files = find_files(request.inputs, request.glob) if reading.kind == "files" else []
+    files, left_out = files_of(request)
     sizes = sum(size_of(path) for path in ([path for path, _ in files] or request.inputs))
     progress = bar("reading", sizes or None, "B")
     uci_files: list[chunks.UciFile] = []
@@ -214,7 +224,7 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     if uci_files:
         shared = words or [str(number + 1) for number in range(uci_files[0].header.words)]
     documents = sum(chunk.documents for chunk in spilled) + sum(before) + tail
-    return Read(spilled, before, tail, merge(reports, shared), documents)
+    return Read(spilled, before, tail, merge(reports, shared), documents, left_out)
 
 
 def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None, together: Together | None) -> Chosen:
@@ -408,4 +418,5 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
         "skipped": read.total("skipped"),
         "first_skipped": next((chunk.first_problem for chunk in read.chunks if chunk.first_problem), None),
         "dropped": chosen.dropped,
+        **({"left_out": read.left_out} if read.left_out else {}),
     }

@@ -11,11 +11,12 @@ from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
 from blocks.corpus.vocabulary import Filters
+from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.shards.whole import shard_paths
-from blocks.sources import STANDARD_INPUT, find_files, input_facts, size_of
+from blocks.sources import STANDARD_INPUT, input_facts, size_of
 from blocks.store import MANIFEST
 
 KINDS = ("uci", "text", "jsonl", "csv")
@@ -74,11 +75,18 @@ def check(request: Request) -> None:
         raise RequestError(
             "--min-df, --max-df and --max-vocab choose a vocabulary, but it is given already", "Leave them out."
         )
+    if request.reading == "files" and not request.append:
+        require_outside(request.out, request.inputs)
     for path in request.inputs:
         if request.kind != "text" or request.lines:
             if Path(path).is_dir():
                 raise RequestError(f"{path} is a directory", "Directories of files are read by `ooc ingest text`.")
             size_of(path)
+
+
+def files_of(request: Request) -> Files:
+    """The files to be read whole, one for each document; none if inputs are read by records."""
+    return find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
 
 
 def require_replaceable(out: Path, overwrite: bool) -> None:
@@ -144,7 +152,7 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
 def inputs_told(request: Request) -> list[dict[str, Any]]:
     """The name and the bytes of each input; of a directory those of the files that are taken from it."""
     return [
-        {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob))}
+        {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}
         if path != STANDARD_INPUT and Path(path).is_dir()
         else input_facts(path)
         for path in request.inputs

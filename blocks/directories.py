@@ -1,0 +1,70 @@
+"""Text files in directories: which of them are documents."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from blocks.errors import RequestError
+from blocks.sources import STANDARD_INPUT, size_of
+
+_OURS = (("manifest.json", "blocks"), ("config.json", "metrics.jsonl"))  # what datasets and runs have in them
+
+
+class Files(NamedTuple):
+    """found: path and name of each file. left_out: how many hidden files, and datasets and runs, are not among them."""
+
+    found: list[tuple[str, str]]
+    left_out: dict[str, int]
+
+
+def find_files(inputs: Sequence[str], pattern: str) -> Files:
+    """Find the text files among inputs; directories are searched in sorted order, also where links lead, each once.
+
+    pattern: a glob that file names inside directories must match. A file in a directory is named by its path below it.
+    Hidden files and directories, and datasets and runs, are left out. Raises RequestError if a directory has no file.
+    """
+    found, left_out = [], Counter[str]()
+    for given in inputs:
+        if given == STANDARD_INPUT or not Path(given).is_dir():
+            size_of(given)
+            found.append((given, given))
+            continue
+        inside = sorted(path for path in _below(Path(given), set(), left_out) if path.match(pattern))
+        if not inside:
+            raise RequestError(f"{given}: no file in this directory matches {pattern!r}", "Choose with --glob.")
+        found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
+    return Files(found, dict(left_out))
+
+
+def require_outside(out: str, inputs: Sequence[str]) -> None:
+    """Raise RequestError if a new dataset would be among the documents that it is made of."""
+    for given in inputs:
+        if Path(given).is_dir() and Path(out).resolve().is_relative_to(Path(given).resolve()):
+            raise RequestError(f"{out} would be inside of {given}, whose files are read", "Choose a place outside.")
+
+
+def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:
+    """All files in and below a directory that are not to be left out. seen: device and inode of those searched."""
+    status = directory.stat()
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
+    try:
+        entries = list(os.scandir(directory))
+    except OSError as error:
+        raise RequestError(f"{directory} cannot be searched: {error.strerror}") from error
+    names = {entry.name for entry in entries}
+    if any(names >= set(ours) for ours in _OURS):
+        left_out["datasets or runs"] += 1
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            left_out["hidden files"] += 1
+        elif entry.is_dir():
+            yield from _below(directory / entry.name, seen, left_out)
+        elif entry.is_file():
+            yield directory / entry.name
