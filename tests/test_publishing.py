@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,7 @@ def test_a_name_that_is_given_in_another_way_is_found(library: Path, tmp_path: P
     script = """
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 Path("a").write_text("a")
 Path(".b.partial-0").write_text("b")
@@ -215,6 +217,18 @@ KILLED = {
 }
 
 
+def stopped_with_locks(paths: list[Path], process: subprocess.Popen[bytes]) -> bool:
+    """Stop a process; let it go on if it has not locked all paths yet, as it does once they are there."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    locks = Path("/proc/locks").read_text()
+    with suppress(FileNotFoundError):
+        if all(f":{path.stat().st_ino} " in locks for path in paths):
+            return True
+    process.send_signal(signal.SIGCONT)
+    return False
+
+
 @pytest.mark.parametrize("name", KILLED)
 def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, ooc, name: str) -> None:
     """Not while it is alive."""
@@ -226,9 +240,8 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, oo
         return {path.name for path in tmp_path.iterdir() if is_temporary(path.name)}
 
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not left():
+        while not (left() and stopped_with_locks([tmp_path / name for name in left()], process)):
             assert process.poll() is None
-        process.send_signal(signal.SIGSTOP)
         assert left()
         assert ooc("clean", ".").stdout == ".: nothing is left over\n"
         assert left()

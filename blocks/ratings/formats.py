@@ -117,14 +117,15 @@ def _separator(line: str, where: str, quote: int, asked: Asked) -> int:
     if asked.delimiter:
         return UNIT if asked.delimiter == "::" else ord(character_of("--delimiter", asked.delimiter))
     marks = [UNIT if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
-    marks = [mark for mark in [*marks, BLANK] if mark != COMMA or asked.decimal != ","]
+    marks = [mark for mark in marks if mark != COMMA or asked.decimal != ","] or [BLANK]
     found = {mark: fields for mark in marks if len(fields := _split(line, mark, quote)) > 1}
     rated = [mark for mark, fields in found.items() if len(fields) > 2 and _is_rating(fields[2], asked.decimal)]
     headed = [mark for mark, fields in found.items() if {"user", "item"} <= _sides(fields).keys()]
     if rated or headed:
         return [*rated, *headed][0]
-    for mark, fields in found.items():
-        if len(fields) > 2 and mark != COMMA and _is_rating(fields[2], ","):
+    for mark in {*marks, BLANK} - {COMMA}:
+        fields = _split(line, mark, quote)
+        if len(fields) > 2 and _is_rating(fields[2], ",") and "," in fields[2]:
             raise RequestError(
                 f"{where}: {fields[2]!r} may be a number with a decimal comma",
                 "If it is: --decimal ,   If the comma stands between fields: --delimiter ,",
