@@ -93,8 +93,9 @@ def file_chunks(files: Sequence[tuple[str, str]], opening: Opening, progress: Pr
             yield Chunk(next(numbers), name_of(path), 1, read_whole(path, **opening._asdict()))
             continue
         together.append((path, name))
-        size += size_of(path)
-        progress(size_of(path))
+        bytes_ = size_of(path)
+        size += bytes_
+        progress(bytes_)
         if size >= CHUNK or len(together) == 512:
             yield from _listed(numbers, together)
             together, size = [], 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -76,20 +77,20 @@ class _Zstandard:
 
 class _Format(NamedTuple):
     suffix: str
-    magic: bytes
+    magic: re.Pattern[bytes]
     start: Callable[[], Any]
 
 
 _FORMATS = (
-    _Format(".gz", b"\x1f\x8b", _Gzip),
-    _Format(".bz2", b"BZh", bz2.BZ2Decompressor),
-    _Format(".xz", b"\xfd7zXZ\x00", lzma.LZMADecompressor),
-    _Format(".zst", b"\x28\xb5\x2f\xfd", _Zstandard),
+    _Format(".gz", re.compile(rb"\x1f\x8b"), _Gzip),
+    _Format(".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),  # the latter: nothing in it
+    _Format(".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMADecompressor),
+    _Format(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _Zstandard),
 )
 _OTHERS = (  # that are no text: first bytes, what it is, what to do
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
-    (b"PAR1", "a Parquet file", "Convert it: polars.scan_parquet({name!r}).sink_ndjson('out.jsonl')"),
-    (b"ARROW1", "an Arrow file", "Convert it: polars.scan_ipc({name!r}).sink_ndjson('out.jsonl')"),
+    (b"PAR1\x15", "a Parquet file", "Convert it: polars.scan_parquet({name!r}).sink_ndjson('out.jsonl')"),
+    (b"ARROW1\0\0", "an Arrow file", "Convert it: polars.scan_ipc({name!r}).sink_ndjson('out.jsonl')"),
     (b"%PDF-", "a PDF document", "Take the text out of it, as by pdftotext."),
     (b"\x89HDF", "an HDF5 file", "Write its data as CSV, JSON Lines or .npz."),
     (b"SQLite format 3\0", "an SQLite database", "Export the rows: sqlite3 -csv -header {name} 'SELECT ...' > out.csv"),
@@ -106,7 +107,7 @@ def decompressed(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     text; one of `DAMAGE` where it is cut short or damaged.
     """
     first = next(pieces, b"")
-    found = next((each for each in _FORMATS if first.startswith(each.magic)), None)
+    found = next((each for each in _FORMATS if each.magic.match(first)), None)
     promised = next((each for each in _FORMATS if PurePath(name).suffix.lower() == each.suffix), None)
     if promised and promised != found and first:
         what = f"a {found.suffix} file" if found else "not compressed"
@@ -144,5 +145,5 @@ def _refuse_others(first: bytes, name: str) -> None:
     for magic, what, remedy in _OTHERS:
         if first.startswith(magic):
             raise RequestError(f"{name} is {what}, not text", remedy.format(name=name))
-    if first[257:262] == b"ustar":
+    if first[257:265] in (b"ustar\x0000", b"ustar  \0"):
         raise RequestError(f"{name} is a tar archive, not text", f"Unpack it: tar -xOf {name} | ooc ingest ... - OUT")

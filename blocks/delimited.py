@@ -1,6 +1,6 @@
 """Delimited text (CSV, TSV): its dialect, where its rows end, and its rows.
 
-A field is quoted if its first byte is a quote; elsewhere a quote is a letter like others (RFC 4180, and Python's csv).
+A field is quoted if its first byte is a quote; elsewhere a quote is an ordinary character (RFC 4180, Python's csv).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def line_end(text, at):
 
 @unmanaged_kernel
 def number_at(text, at, end, point):
-    """The decimal number that stands there, and whether there is one. point: the byte before its fraction.
+    """Parse a decimal number between `at` and `end`; returns it, and whether it is one. point: decimal mark, a byte.
 
     It is the nearest float64 if it has up to 15 digits and a power of ten up to 22, and within a few units of the last
     place otherwise.

@@ -24,7 +24,7 @@ def start(
     """A fresh interpreter that runs a module with one thread, and a connection to it.
 
     The module gets the file descriptor of its end of the connection as its only argument. inherit: further descriptors
-    to pass on. environment: variables to add to those of this process.
+    to pass on. environment: variables to set besides the environment of this process.
     """
     near, far = socket.socketpair()
     # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.

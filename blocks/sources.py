@@ -181,7 +181,10 @@ def is_stream(path: str) -> bool:
 
 def size_of(path: str) -> int:
     """Bytes of an input on disk; 0 if it is a stream. Raises RequestError if it is not there."""
-    return 0 if is_stream(path) else _status(path).st_size
+    if path == STANDARD_INPUT:
+        return 0
+    status = _status(path)
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _status(path: str) -> os.stat_result:

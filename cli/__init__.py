@@ -24,9 +24,9 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open those that the caller has closed, to nothing, so that no other file gets their descriptors.
+    """Open closed standard streams on /dev/null, so that no data file gets the descriptor 0, 1 or 2.
 
-    `sys.stdin` stays None: who reads it tells that it is closed.
+    `sys.stdin` stays None, so that a command that reads it can say that standard input is closed.
     """
     for descriptor in range(3):
         try:

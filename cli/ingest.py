@@ -61,7 +61,7 @@ Delimiter = Annotated[
 ]
 Quote = Annotated[
     str | None,
-    typer.Option(metavar="CHARACTER|none", help='Quote around fields; none if a quote is a letter [default: "].'),
+    typer.Option(metavar="CHARACTER|none", help='Character that encloses fields, or none for no quoting [default: "].'),
 ]
 Decimal = Annotated[str | None, one_of(".|,", "Mark before the fraction of a number [default: .].")]
 UserColumn = Annotated[
@@ -268,16 +268,16 @@ def ingest_ratings(
     from dataclasses import replace
 
     from blocks.memory import parse_size
-    from blocks.ratings.formats import Asked
+    from blocks.ratings.formats import FormatOptions
     from blocks.ratings.ingestion import RatingsRequest
     from blocks.ratings.ingestion import ingest_ratings as ingest
 
     started = time.monotonic()
     low = -math.inf if lowest is None else lowest
     high = math.inf if highest is None else highest
-    asked = Asked(delimiter, quote, decimal or ".", user_column, item_column, rating_column)
+    written = FormatOptions(delimiter, quote, decimal or ".", user_column, item_column, rating_column)
     rest: dict[str, Any] = {"on_error": on_error, "seed": seed, "overwrite": overwrite}
-    request = RatingsRequest(inputs, out, names_from, items_from, low, high, asked, encoding, **rest)
+    request = RatingsRequest(inputs, out, names_from, items_from, low, high, written, encoding, **rest)
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
 
     def make(path: str) -> Matrix:

@@ -306,7 +306,7 @@ def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: 
 
 
 def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) -> None:
-    """Those of other installations stay, unless these are gone; so does what does not say whose it is."""
+    """Kernels of other installations stay while these exist; a directory without the name of an installation stays."""
     used, _ = kept_at(script)
     places = {"of-before": ROOT, "of-another": tmp_path, "of-none": tmp_path / "gone", "without": None}
     for name, place in places.items():

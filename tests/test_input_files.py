@@ -84,6 +84,13 @@ READ = {  # name, content, arguments, and the texts that are in it
     "json with a mark": ("in.jsonl", codecs.BOM_UTF8 + b'{"text": "fig"}\n', ["jsonl"], ["fig"]),
     "json of utf-16": ("in.jsonl", '{"text": "fig"}\n'.encode("utf-16"), ["jsonl"], ["fig"]),
     "gzip without its suffix": ("in.txt", gzip.compress(b"fig\nplum\n"), ["text", "--lines"], ["fig", "plum"]),
+    "words like first bytes of other formats": (
+        "in.txt",
+        "BZhang\nPAR1 gene\n",
+        ["text", "--lines"],
+        ["BZhang", "PAR1 gene"],
+    ),
+    "the name of a format first": ("in.txt", "PAR1 gene\n", ["text", "--lines"], ["PAR1 gene"]),
     "bzip2": ("in.txt.bz2", bz2.compress(b"fig\n") + bz2.compress(b"plum\n"), ["text", "--lines"], ["fig", "plum"]),
 }
 
@@ -119,7 +126,7 @@ def csr(**arrays: object) -> bytes:
 
 MARKET = "%%MatrixMarket matrix {} real general\n"
 UNCLOSED = "id,text\n" + "".join(f"{i},{chr(34) if i == 3000 else ''}fig\n" for i in range(1, 5001))
-REFUSED = {  # name, content, arguments, what is told, and a part of the remedy
+REFUSED = {  # file name, content, arguments, part of the message, part of the remedy
     "a quote that is not closed": (
         "in.csv", UNCLOSED, ["csv"], "in.csv, line 3001: the quote that opens a field here is not closed", "--quote none"
     ),
@@ -183,6 +190,12 @@ REFUSED = {  # name, content, arguments, what is told, and a part of the remedy
     ),
     "a column that is not there": (
         "in.csv", "a,b\nu,i\n", ["ratings", "--user-column", "x"], "line 1: no column 'x'; there are 'a', 'b'", "--user-column"
+    ),
+    "no column 0": (
+        "in.csv", "u,i,3\n", ["ratings", "--user-column", 0, "--item-column", 2], "columns are counted from 1", ""
+    ),
+    "one column twice": (
+        "in.csv", "u,i,3\n", ["ratings", "--user-column", 2, "--item-column", 2], "--user-column and --item-column", ""
     ),
     "few entries": (
         "in.mtx", MARKET.format("coordinate") + "3 3 4\n1 1 1\n2 2 3\n", ["ratings"],
@@ -251,6 +264,7 @@ MORE_RATINGS = {
     "quotes that are letters": ('"a,i1,3\n', ["--quote", "none"], {('"a', "i1"): 3}),
     "bars": ("u1|i1|3\n", [], {("u1", "i1"): 3}),
     "two colons in quotes": ('u1::"a""b"::3\n', [], {("u1", 'a"b'): 3}),
+    "two colons in a name": ('u1::"a::b"::3\nu\x1f2::i1::4\n', [], {("u1", "a::b"): 3, ("u\x1f2", "i1"): 4}),
     "colons": ("u1:i1:3\n", ["--delimiter", "colon"], {("u1", "i1"): 3}),
     "latin-1": ("café,i1,3\ncafè,i1,4\n".encode("latin-1"), ["--encoding", "latin-1"], {("café", "i1"): 3, ("cafè", "i1"): 4}),
     "utf-16": ("user,item,rating\r\nu1,i1,3\r\n".encode("utf-16"), [], {("u1", "i1"): 3}),

@@ -25,7 +25,7 @@ from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import Request
 from blocks.design.ingestion import ingest_design
 from blocks.design.request import DesignRequest
-from blocks.ratings.formats import Asked
+from blocks.ratings.formats import FormatOptions
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 
 PIECES = [
@@ -296,7 +296,7 @@ READERS = {
         b'user,item,rating,when\nu1,i1,4,9\n"Smith, ""A""",i1,3.5,9\nu1, i2 ,-1e-1\nu1,i1,5,8\n',
         ratings_in,
         lambda _: lambda path, out: ratings_back(
-            ingest_ratings(RatingsRequest([str(path)], str(out), asked=Asked(delimiter=",")), workers=1)
+            ingest_ratings(RatingsRequest([str(path)], str(out), format_options=FormatOptions(",")), workers=1)
         ),
     ),
     "svmlight": Reader(b"1 1:1 3:2.5 # a\n-1 2:1e-3\n\n0.5 1:0 4:7\n", svmlight_in, lambda _: design("svmlight")),

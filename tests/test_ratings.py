@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from blocks import RequestError
 from blocks.kinds import open_any
-from blocks.ratings.formats import Asked, detect, last_section
+from blocks.ratings.formats import FormatOptions, detect, last_section
 from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.reader import Reader
@@ -127,7 +127,7 @@ def test_any_names_and_numbers_are_read_back(found, mark):
     found = [(u or "u", i or "i", v) for u, i, v in found]
     text = "".join(f' "{u}"{mark}{i} {mark}{v!r}{mark}more\n' for u, i, v in found)
     reader = Reader(-np.inf, np.inf, skip=False)
-    read = reader.read(text.encode(), "x", 1, detect(_source(text), Asked()))
+    read = reader.read(text.encode(), "x", 1, detect(_source(text), FormatOptions()))
     assert read.users == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
     assert read.items == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
     assert np.allclose(read.values, [v for *_, v in found], rtol=1e-14, atol=1e-250)

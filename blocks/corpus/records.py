@@ -17,7 +17,7 @@ from blocks.errors import RequestError
 from blocks.sources import Source
 
 SKIP = "Such records are left out by --on-error skip."
-QUOTE_REMEDY = "Close the quote; or, if quotes are letters like others in this file, give --quote none."
+QUOTE_REMEDY = "Close the quote; or, if quotes are ordinary characters in this file, give --quote none."
 
 Text = str | list[str]  # a list holds tokens already
 
@@ -241,7 +241,7 @@ def is_text(data: bytes) -> bool:
 
 
 def not_text(data: bytes, skip: str = SKIP) -> tuple[str, str]:
-    """Why some bytes, those of a line, are not text, and what to do. skip: the end of the latter."""
+    """Return why a line is not UTF-8 text, and a remedy. skip: last sentence of the remedy."""
     at, likely = _first_bad(data), likely_encoding(data)
     if data[at] == 0 and data.count(0) > len(data) // 4:
         return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"

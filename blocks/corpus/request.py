@@ -150,7 +150,7 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
 
 
 def inputs_told(request: Request) -> list[dict[str, Any]]:
-    """The name and the bytes of each input; of a directory those of the files that are taken from it."""
+    """Return name and size of each input; the size of a directory is that of the files that are read from it."""
     return [
         {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}
         if path != STANDARD_INPUT and Path(path).is_dir()

@@ -40,7 +40,7 @@ class Member:
         return np.frombuffer(data, self.dtype)
 
     def whole(self, most: int) -> np.ndarray:
-        """All of its elements; RequestError if they take more than so many bytes."""
+        """Read the whole array. Raises RequestError if it is larger than `most` bytes."""
         size = math.prod(self.shape)
         if size * self.dtype.itemsize > most:
             raise RequestError(

@@ -21,7 +21,7 @@ from blocks.fields import BLANK, COMMA, POINT, QUOTE
 from blocks.sources import Source, first_line
 
 NOTHING = -1
-UNIT = 31  # the control character that stands for `::`
+TWO_COLONS = 256  # no byte
 SIDES = ("user", "item", "rating")
 HEADER_REMEDY = "If it names columns, say which: --user-column, --item-column and --rating-column."
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -40,10 +40,11 @@ _NAMES = {  # of columns, without case and what is neither letter nor digit
 _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 
 
-class Asked(NamedTuple):
-    """What is said of the lines beforehand. delimiter, quote: see `dialect_of`; a delimiter of None is to be found.
+class FormatOptions(NamedTuple):
+    """Options that say how lines of ratings are written.
 
-    decimal: `.` or `,`. user, item, rating: columns, by name or by number from 1; a rating of `none` is not on a line.
+    delimiter, quote: see `dialect_of`; a delimiter of None is detected. decimal: `.` or `,`. user, item, rating:
+    columns, by name or by number from 1; None to detect them. A rating of `none` makes all ratings 1.
     """
 
     delimiter: str | None = None
@@ -57,10 +58,10 @@ class Asked(NamedTuple):
 class Format(NamedTuple):
     """How the lines of an input are read.
 
-    separator: a byte, UNIT for `::`, or a blank for any run of blanks and tabs. order: which fields, from 0, are the
+    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: which fields, from 0, are the
     user, the item and the rating, -1 for what is not on the line. sections: whether lines `item:` name the item of
     those that follow. quote: a byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix, whose users
-    and items are numbers from 1; zeros where they are names. alone: whether a line has two fields and no more.
+    and items are numbers from 1; zeros where they are names. two_fields: whether a line may have no third field.
     """
 
     separator: int
@@ -69,19 +70,19 @@ class Format(NamedTuple):
     quote: int = QUOTE
     decimal: int = POINT
     sizes: tuple[int, int, int] = (0, 0, 0)
-    alone: bool = False
+    two_fields: bool = False
 
     def split(self, line: bytes) -> list[str]:
         """The fields of a line."""
         return _split(line.decode("utf-8", "replace"), self.separator, self.quote)
 
 
-def require_asked(asked: Asked) -> None:
+def check_options(options: FormatOptions) -> None:
     """Raise RequestError if the options make no sense."""
-    require_decimal(asked.decimal, asked.delimiter if asked.delimiter != "::" else None)
+    require_decimal(options.decimal, options.delimiter if options.delimiter != "::" else None)
 
 
-def detect(source: Source, asked: Asked) -> Format:
+def detect(source: Source, options: FormatOptions) -> Format:
     """Take what comes before the first rating, and say how the ratings are written; RequestError if that is unclear."""
     line = source.peek(first_line)
     if line.startswith(b"%%MatrixMarket"):
@@ -89,37 +90,37 @@ def detect(source: Source, asked: Asked) -> Format:
     if _SECTION.fullmatch(line):
         return Format(COMMA, (0, NOTHING, 1), sections=True, quote=NOTHING)
     text, where = line.decode("utf-8", "replace"), f"{source.name}, line {source.line}"
-    quote = _quote(asked)
-    separator = _separator(text, where, quote, asked)
+    quote = _quote(options)
+    separator = _separator(text, where, quote, options)
     fields = _split(text, separator, quote)
     if len(fields) < 2:
         raise RequestError(
             f"{where}: {quoted(line)} is not `user item rating`",
             "Fields stand between tabs, blanks, commas, semicolons, bars or `::`; others are set with --delimiter.",
         )
-    order = _order_of_numbers(asked) or _order_of_names(fields, asked, where)
+    order = _order_of_numbers(options) or _order_of_names(fields, options, where)
     if order is None:
-        order = (0, 1, 2 if len(fields) > 2 and asked.rating != "none" else NOTHING)
-    elif not _is_number_of(asked.user or asked.item):
+        order = (0, 1, 2 if len(fields) > 2 and options.rating != "none" else NOTHING)
+    elif not _is_number_of(options.user or options.item):
         source.take(first_line)
-    alone = order[2] == NOTHING and len(fields) == 2
-    return Format(separator, order, quote=quote, decimal=ord(asked.decimal), alone=alone)
+    two_fields = order[2] == NOTHING and len(fields) == 2
+    return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
 
 
-def _quote(asked: Asked) -> int:
-    if asked.quote == NO_QUOTE:
+def _quote(options: FormatOptions) -> int:
+    if options.quote == NO_QUOTE:
         return NOTHING
-    return QUOTE if asked.quote is None else ord(character_of("--quote", asked.quote))
+    return QUOTE if options.quote is None else ord(character_of("--quote", options.quote))
 
 
-def _separator(line: str, where: str, quote: int, asked: Asked) -> int:
+def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int:
     """What stands between the fields: the first that gives a rating in its place, or a header, or else two fields."""
-    if asked.delimiter:
-        return UNIT if asked.delimiter == "::" else ord(character_of("--delimiter", asked.delimiter))
-    marks = [UNIT if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
-    marks = [mark for mark in marks if mark != COMMA or asked.decimal != ","] or [BLANK]
+    if options.delimiter:
+        return TWO_COLONS if options.delimiter == "::" else ord(character_of("--delimiter", options.delimiter))
+    marks = [TWO_COLONS if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
+    marks = [mark for mark in marks if mark != COMMA or options.decimal != ","] or [BLANK]
     found = {mark: fields for mark in marks if len(fields := _split(line, mark, quote)) > 1}
-    rated = [mark for mark, fields in found.items() if len(fields) > 2 and _is_rating(fields[2], asked.decimal)]
+    rated = [mark for mark, fields in found.items() if len(fields) > 2 and _is_rating(fields[2], options.decimal)]
     headed = [mark for mark, fields in found.items() if {"user", "item"} <= _sides(fields).keys()]
     if rated or headed:
         return [*rated, *headed][0]
@@ -139,10 +140,10 @@ def _is_rating(field: str, decimal: str) -> bool:
 
 def _split(line: str, separator: int, quote: int) -> list[str]:
     """The fields of a line, without blanks and quotes around them, as `split_line` finds them."""
-    mark = r"[ \t]+" if separator == BLANK else "::" if separator == UNIT else re.escape(chr(separator))
-    unquoted = rf"((?:(?!{mark}).)*)"
+    mark = r"[ \t]+" if separator == BLANK else "::" if separator == TWO_COLONS else re.escape(chr(separator))
+    unquoted = rf"((?:(?!{mark}).)*+)"
     q = re.escape(chr(quote)) if quote >= 0 else ""
-    field = rf"(?:{q}((?:[^{q}]|{q}{q})*){q}[ \t]*|{unquoted})" if q else rf"(?:((?!))|{unquoted})"
+    field = rf"(?:{q}((?:[^{q}]|{q}{q})*+){q}[ \t]*|{unquoted})" if q else rf"(?:((?!))|{unquoted})"
     pattern = re.compile(rf"[ \t]*{field}({mark}|$)")
     line, at, fields = line.strip(" \t\n"), 0, []
     while found := pattern.match(line, at):
@@ -158,9 +159,9 @@ def _is_number_of(column: str | None) -> bool:
     return column is not None and column.isdecimal()
 
 
-def _order_of_numbers(asked: Asked) -> tuple[int, int, int] | None:
+def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
     """The order of fields whose numbers are given, from 1; None if none is."""
-    given = (asked.user, asked.item, asked.rating)
+    given = (options.user, options.item, options.rating)
     if not any(map(_is_number_of, given)):
         return None
     if not all(map(_is_number_of, given[:2])) or not (_is_number_of(given[2]) or given[2] in (None, "none")):
@@ -168,14 +169,20 @@ def _order_of_numbers(asked: Asked) -> tuple[int, int, int] | None:
             "columns are given by name or by number, all in the same way",
             "Give --user-column and --item-column, and --rating-column or `--rating-column none`.",
         )
-    user, item, rating = (int(column) - 1 if _is_number_of(column) and column else NOTHING for column in given)
+    numbers = {side: int(column) for side, column in zip(SIDES, given, strict=True) if column and column.isdecimal()}
+    if min(numbers.values()) < 1:
+        raise RequestError("columns are counted from 1", "Add 1 to each number.")
+    if len(set(numbers.values())) < len(numbers):
+        told = " and ".join(f"--{side}-column" for side in numbers)
+        raise RequestError(f"two of {told} are the same column", "Give each another number.")
+    user, item, rating = (numbers.get(side, 0) - 1 for side in SIDES)
     return user, item, rating
 
 
-def _order_of_names(fields: Sequence[str], asked: Asked, where: str) -> tuple[int, int, int] | None:
+def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -> tuple[int, int, int] | None:
     """The order of fields by the names of the columns, which are asked for or known; None if these are no names."""
     sides = _sides(fields)
-    wanted = dict(zip(SIDES, (asked.user, asked.item, asked.rating), strict=True))
+    wanted = dict(zip(SIDES, (options.user, options.item, options.rating), strict=True))
     for side, name in wanted.items():
         if name in (None, "none"):
             continue
@@ -186,7 +193,7 @@ def _order_of_names(fields: Sequence[str], asked: Asked, where: str) -> tuple[in
         if any(name not in (None, "none") for name in wanted.values()):
             raise RequestError(f"{where}: which columns are the user and the item is not clear", HEADER_REMEDY)
         return None
-    if asked.rating == "none":
+    if options.rating == "none":
         sides["rating"] = NOTHING
     elif "rating" not in sides:
         if len(fields) > 2:

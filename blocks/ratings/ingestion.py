@@ -30,7 +30,7 @@ from blocks.corpus.vocabulary import Merged, merge
 from blocks.corpus.writer import write_lines
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.ratings.formats import Asked, detect, last_section, require_asked
+from blocks.ratings.formats import FormatOptions, check_options, detect, last_section
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import (
@@ -60,8 +60,8 @@ class RatingsRequest:
     """What is asked for. names_from: a matrix whose users and items are kept; ratings of others are left out.
     items_from: one whose items alone are.
 
-    low, high: the least and the largest rating there may be. asked: how the lines are written. encoding: of the inputs,
-    None for UTF-8. grid: blocks and slices, None to choose by the entries.
+    low, high: the least and the largest rating there may be. format_options: how the lines are written. encoding: of
+    the inputs, None for UTF-8. grid: blocks and slices, None to choose by the entries.
     """
 
     inputs: Sequence[str]
@@ -70,7 +70,7 @@ class RatingsRequest:
     items_from: str | None = None
     low: float = -np.inf
     high: float = np.inf
-    asked: Asked = field(default_factory=Asked)
+    format_options: FormatOptions = field(default_factory=FormatOptions)
     encoding: str | None = None
     on_error: str = "fail"
     seed: int = 0
@@ -125,7 +125,7 @@ def check(request: RatingsRequest) -> None:
         raise RequestError("--names-from and --items-from exclude each other", "The former keeps the items, too.")
     if not request.low <= request.high:
         raise RequestError(f"--lowest {request.low:g} is above --highest {request.high:g}")
-    require_asked(request.asked)
+    check_options(request.format_options)
     require_encoding(request.encoding)
     for path in request.inputs:
         if Path(path).is_dir():
@@ -170,7 +170,7 @@ def _chunks(
     number = 0
     for path in request.inputs:
         source = Source(path, progress, encoding=request.encoding, longest=_LONGEST_LINE)
-        form, section, first = detect(source, request.asked), b"", number
+        form, section, first = detect(source, request.format_options), b"", number
         for line, data in source.chunks(whole_line):
             yield RatingsChunk(number, source.name, line - bool(section), section + data, form)
             number += 1
@@ -330,7 +330,7 @@ def _made(request: RatingsRequest, spilled: list[RatingsSpilled], blocks: list[d
         "ooc": version("ooc"),
         "command": "ingest",
         "kind": "ratings",
-        "options": {name: getattr(request, name) for name in _OPTIONS} | request.asked._asdict(),
+        "options": {name: getattr(request, name) for name in _OPTIONS} | request.format_options._asdict(),
         "inputs": [input_facts(path) for path in request.inputs],
         "ratings": read,
         "duplicates": duplicates,

@@ -12,7 +12,7 @@ from blocks.corpus.uci import quoted
 from blocks.corpus.word_table import END
 from blocks.errors import RequestError
 from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, number_at, trimmed
-from blocks.ratings.formats import HEADER_REMEDY, SIDES, UNIT, Format
+from blocks.ratings.formats import HEADER_REMEDY, SIDES, TWO_COLONS, Format
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
@@ -41,18 +41,16 @@ class Reader:
     def read(self, data: bytes, source: str, line: int, form: Format) -> Fields:
         """Read lines, the first of number `line`; raises RequestError, with file and line, for one that is bad."""
         data = self._text_alone(data if data.endswith(b"\n") else data + b"\n", source, line)
-        if form.separator == UNIT:
-            data = data.replace(b"::", bytes([UNIT]))
         text = np.frombuffer(data, np.uint8)
         most = data.count(b"\n")
         names, values = np.empty((most, 4), np.int64), np.empty(most)
         state, fields = np.zeros(5, np.int64), np.zeros((3, 2), np.int64)
-        marks = (form.separator, form.quote, form.decimal, form.alone)
+        marks = (form.separator, form.quote, form.decimal, form.two_fields)
         rules = (marks, form.sections, *form.sizes[:2], *self._range)
         while not split_lines(text, form.order, rules, fields, names, values, state):
             end = data.index(b"\n", state[_AT])
-            bad = data[state[_AT] : end].replace(bytes([UNIT]), b"::")
-            self._note(f"{source}, line {line + int(state[_LINE])}", *_wrong(bad, form, self._range))
+            wrong = _wrong(data[state[_AT] : end], form, self._range)
+            self._note(f"{source}, line {line + int(state[_LINE])}", *wrong)
             state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
         found = int(state[_FOUND])
         users, items = (join_names(text, names[:found, side : side + 2], form.quote) for side in (0, 2))
@@ -83,7 +81,7 @@ def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
         wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)
         return f"{quoted(line)} is not `{wanted}`", _SKIP
-    if form.alone and len(fields) > 2:
+    if form.two_fields and len(fields) > 2:
         return (
             f"{quoted(line)} has more fields than line 1, of two, so that all ratings would be 1",
             f"{_SKIP} If line 1 is the bad one: --user-column 1 --item-column 2 --rating-column 3",
@@ -155,7 +153,7 @@ def split_line(text, at, end, marks, order, fields):
     fields: int64 (3, 2), filled with where each begins and ends, without blanks and quotes around it; from its opening
     quote on if there are quotes in it, which stand twice there.
     """
-    separator, quote, _, alone = marks
+    separator, quote, _, two_fields = marks
     wanted = max(order[0], order[1], order[2]) + 1
     for number in range(wanted):
         while at < end and is_blank(text[at]) and text[at] != separator:
@@ -164,11 +162,11 @@ def split_line(text, at, end, marks, order, fields):
             first, last, at = quoted_field(text, at, end, quote)
             while at < end and separator != BLANK and is_blank(text[at]) and text[at] != separator:
                 at += 1
-            if at < end and not is_separator(text[at], separator):
+            if at < end and not is_separator(text, at, separator):
                 return False
         else:
             begin = at
-            while at < end and not is_separator(text[at], separator):
+            while at < end and not is_separator(text, at, separator):
                 at += 1
             first, last = trimmed(text, begin, at)
         for side in range(3):
@@ -178,16 +176,18 @@ def split_line(text, at, end, marks, order, fields):
                     return False
         if at >= end and number < wanted - 1:
             return False
-        at += 1
+        at += 1 + (separator == TWO_COLONS)
         while separator == BLANK and at < end and is_blank(text[at]):
             at += 1
-    return not alone or at > end
+    return not two_fields or at > end
 
 
 @inlined
-def is_separator(byte, separator):
-    """Whether a byte stands between fields."""
-    return byte == separator or (separator == BLANK and byte == TAB)
+def is_separator(text, at, separator):
+    """Whether a separator of fields begins at `at`; text: uint8, ends with a line break."""
+    if separator == TWO_COLONS:
+        return text[at] == _COLON and text[at + 1] == _COLON
+    return text[at] == separator or (separator == BLANK and text[at] == TAB)
 
 
 @unmanaged_kernel

@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from blocks import sources
-from blocks.ratings.formats import Asked, detect, last_section
+from blocks.ratings.formats import FormatOptions, detect, last_section
 from blocks.ratings.reader import Reader
 from blocks.sources import Source
 from samplers.factorization.model import Factorization, FactorModel, Side
@@ -32,7 +32,7 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO) -> Pairs:
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
     source = Source(pairs)
-    form, section, done = detect(source, Asked()), b"", np.zeros(4, np.int64)
+    form, section, done = detect(source, FormatOptions()), b"", np.zeros(4, np.int64)
     reader = Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):
         found = reader.read(section + data, source.name, line - bool(section), form)
