@@ -13,7 +13,7 @@ import typer
 
 from blocks.errors import RequestError
 from cli import design, shard
-from cli.console import Json, Memory, Overwrite, Workers, one_of, print_json, progress_bar
+from cli.console import Encoding, Json, Memory, Overwrite, Workers, one_of, print_json, progress_bar
 from cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -51,10 +51,6 @@ Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn tex
 StopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: english].")]
 NoStopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: none].")]
 Ngrams = Annotated[int | None, typer.Option(min=1, help="Runs of up to this many words become words too [default: 1].")]
-Encoding = Annotated[
-    str | None,
-    typer.Option(help="Encoding of the inputs, as latin-1 or cp1252 [default: utf-8, or what a byte order mark says]."),
-]
 Delimiter = Annotated[
     str | None,
     typer.Option(help="Character between columns, or its name, as tab [default: tab for .tsv, else comma]."),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Json, Overwrite, print_json
+from cli.console import Encoding, Json, Overwrite, print_json
 
 
 def predict(
@@ -25,6 +25,7 @@ def predict(
         float | None,
         typer.Option("--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."),
     ] = None,
+    encoding: Encoding = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -41,6 +42,7 @@ def predict(
 
     ooc predict run pairs.tsv ratings.csv
     """
+    from blocks.encodings import require_encoding
     from blocks.errors import RequestError
     from blocks.files import publish, require_new
     from samplers.models import open_any_model
@@ -48,7 +50,10 @@ def predict(
     from samplers.regression.softmax_model import SoftmaxModel
 
     require_new(out, overwrite=overwrite)
+    require_encoding(encoding)
     model = open_any_model(run)
+    if encoding and isinstance(model, RegressionModel | SoftmaxModel):
+        raise RequestError("--encoding is for pairs of users and items", "Leave it out.")
     if isinstance(model, RegressionModel):
         _of_regression(model, Path(data), out, level, as_json=json)
         return
@@ -62,7 +67,7 @@ def predict(
 
     factors = open_factors(run)
     with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        pairs = predict_file(factors, data, file)
+        pairs = predict_file(factors, data, file, encoding)
     if pairs.unknown:
         print(
             f"warning: {pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "

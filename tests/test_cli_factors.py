@@ -120,6 +120,13 @@ def test_recommendations_and_predictions(trained: Path, ooc: Ooc) -> None:
     values = [float(line.split(",")[2]) for line in (trained / "predictions.csv").read_text().splitlines()[1:]]
     assert values == [pytest.approx(4.5, abs=0.4), pytest.approx(1.5, abs=0.4), pytest.approx(3.0, abs=0.4)]
 
+    (trained / "old.tsv").write_bytes("u3\tfilm 7\nst\u00e5le\tfilm 8\n".encode("latin-1"))
+    refused = ooc("predict", "run", "old.tsv", "old.csv")
+    assert (refused.returncode, "old.tsv, line 2: byte 0xe5 is not UTF-8" in refused.stderr) == (2, True)
+    assert ooc("predict", "run", "old.tsv", "old.csv", "--encoding", "latin-1").returncode == 0
+    rows = [line.split(",")[0] for line in (trained / "old.csv").read_text(encoding="utf-8").splitlines()]
+    assert rows == ["user", "u3", "st\u00e5le"]
+
     assert ooc("export", "run", "factors.npz").returncode == 0
     with np.load(trained / "factors.npz") as arrays:
         row, column = arrays["rows"].tolist().index("u3"), arrays["columns"].tolist().index("film 7")

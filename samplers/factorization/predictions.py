@@ -24,14 +24,15 @@ class Pairs(NamedTuple):
     unknown: int
 
 
-def predict_file(model: FactorModel, pairs: str, out: TextIO) -> Pairs:
+def predict_file(model: FactorModel, pairs: str, out: TextIO, encoding: str | None = None) -> Pairs:
     """Write a line of user, item and prediction for each pair; returns how many there are.
 
-    pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here.
+    pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here. encoding: of this file, None
+    for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
-    source = Source(pairs)
+    source = Source(pairs, encoding=encoding)
     form, section, done = detect(source, FormatOptions()), b"", np.zeros(4, np.int64)
     reader = Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):
