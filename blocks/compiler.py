@@ -21,7 +21,7 @@ from blocks import interpreters
 from blocks.cache_directory import CHOSEN
 from blocks.memory import held
 
-_MOST_GROWTH = 60_000_000  # bytes, of a process that compiles
+_MOST_GROWTH = 150_000_000  # bytes, of a process that compiles
 _GO_ON = 3  # exit status of one that has grown so much, and leaves the rest to another
 _GONE = (EOFError, OSError)
 _of_thread = threading.local()  # compiler: the one that a thread has at the moment

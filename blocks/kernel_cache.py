@@ -98,14 +98,14 @@ def _unpacked(data: bytes) -> Any:
 
 
 class KernelCache(caching.FunctionCache):
-    """What has been compiled of one function. directory: `CACHE`."""
+    """What has been compiled of one function. directory: `CACHE`. form: of those that it is compiled in."""
 
     _impl_class = _Implementation
 
-    def __init__(self, function: Any, directory: Path) -> None:
+    def __init__(self, function: Any, directory: Path, form: str = "") -> None:
         super().__init__(function)
         self._directory = directory
-        locator, base = self._impl.locator, self._impl.filename_base
+        locator, base = self._impl.locator, f"{self._impl.filename_base}{form}"
         self._cache_file = _Files(locator.get_cache_path(), base, locator.get_source_stamp())
         self._lock = Path(locator.get_cache_path()) / f"{base}.lock"
         name = f"{function.__module__}.{function.__qualname__}"
