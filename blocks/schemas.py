@@ -58,6 +58,7 @@ class Made(TypedDict, total=False):
     skipped: Count
     first_skipped: str | None
     left_out: dict[str, Count]
+    advice: list[str]
     duplicates: Count
     unknown: Count
     appended: list[dict[str, Any]]

@@ -48,9 +48,20 @@ Shards = Annotated[
 BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a block.")]
 TokenPattern = Annotated[str | None, typer.Option(help=r"Regular expression of a token [default: (?u)\b\w\w+\b].")]
 Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn text to lower case [default: lower].")]
-StopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: english].")]
-NoStopWords = Annotated[str | None, one_of("english|FILE|none", "Words to drop [default: none].")]
-Ngrams = Annotated[int | None, typer.Option(min=1, help="Runs of up to this many words become words too [default: 1].")]
+_STOP_WORDS = "Words to drop: those of a language, as german or de, or of a file; several with commas between them"
+StopWords = Annotated[str | None, one_of("LANGUAGE|FILE|english|none", f"{_STOP_WORDS} [default: english].")]
+NoStopWords = Annotated[str | None, one_of("LANGUAGE|FILE|english|none", f"{_STOP_WORDS} [default: none].")]
+Ngrams = Annotated[
+    int | None,
+    typer.Option(min=1, help="Up to this many words in a row, without stop words, become words too [default: 1]."),
+]
+MinNpmi = Annotated[
+    float | None,
+    typer.Option(
+        min=-1.0, max=1.0, metavar="VALUE", help="Drop n-grams whose normalised pointwise mutual information is less."
+    ),
+]
+Segment = Annotated[str | None, one_of("chinese|japanese|thai", "Find words in text that has no spaces between them.")]
 Delimiter = Annotated[
     str | None,
     typer.Option(help="Character between columns, or its name, as tab [default: tab for .tsv, else comma]."),
@@ -114,7 +125,9 @@ def ingest_text(
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
+    segment: Segment = None,
     ngrams: Ngrams = None,
+    min_npmi: MinNpmi = None,
     min_df: MinDf = None,
     max_df: MaxDf = None,
     max_vocab: MaxVocab = None,
@@ -146,7 +159,9 @@ def ingest_jsonl(
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
+    segment: Segment = None,
     ngrams: Ngrams = None,
+    min_npmi: MinNpmi = None,
     min_df: MinDf = None,
     max_df: MaxDf = None,
     max_vocab: MaxVocab = None,
@@ -185,7 +200,9 @@ def ingest_csv(
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
+    segment: Segment = None,
     ngrams: Ngrams = None,
+    min_npmi: MinNpmi = None,
     min_df: MinDf = None,
     max_df: MaxDf = None,
     max_vocab: MaxVocab = None,
@@ -343,6 +360,7 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
         _documents(options.pop("min_df"), "--min-df"),
         _documents(options.pop("max_df"), "--max-df"),
         options.pop("max_vocab"),
+        options.pop("min_npmi", None),
     )
     workers, memory, shards, as_json = (options.pop(name) for name in ("workers", "memory", "shards", "json"))
     given = {name: value for name, value in options.items() if value is not None}
@@ -362,6 +380,8 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     if dropped["unknown"]:
         besides = f", besides {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
         print(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}", file=sys.stderr)
+    for line in latest.get("advice", ()):
+        print(line, file=sys.stderr)
     _tell(datasets, shards, started, as_json=as_json)
 
 

@@ -168,7 +168,7 @@ FEW = {"n_components": 2, "max_iter": 2, "n_jobs": 1}
 TOLD = [
     (LatentDirichletAllocation, {"optimize_every": 5}, "optimize_every 5: .* after 20 iterations, but max_iter is 2"),
     (LatentDirichletAllocation, {"sampler": "splash", "optimize_every": 1}, "optimize_every is not for sampler splash"),
-    (LatentDirichletAllocation, {"stop_words": "/none"}, r"stop_words /none: cannot be read.*\nGive `english`, `none`"),
+    (LatentDirichletAllocation, {"stop_words": "/none"}, r"stop_words: /none is neither.*\nGive languages"),
     (
         LatentDirichletAllocation,
         {"memory": "1MB"},

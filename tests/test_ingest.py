@@ -16,7 +16,7 @@ from blocks import Dataset, RequestError
 from blocks.append import append_to
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import Request
-from blocks.corpus.rules import read_stop_words
+from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters
 
 WORDS = [f"word{number}" for number in range(300)]

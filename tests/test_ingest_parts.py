@@ -6,18 +6,20 @@ import bz2
 import gzip
 import json
 import lzma
-import re
+import unicodedata
 from collections import Counter
 
 import numpy as np
 import pytest
+import regex
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import RequestError, sources
 from blocks.corpus import records, uci, uci_bags
-from blocks.corpus.rules import TOKEN_PATTERN, Rules, read_stop_words
+from blocks.corpus.rules import TOKEN_PATTERN, Rules
+from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Counts, Tokenizer
 from blocks.corpus.vocabulary import Filters, Merged, select
 from blocks.corpus.word_table import find_word
@@ -176,11 +178,27 @@ def test_bad_csv_rows_are_named_or_skipped(tmp_path):
     assert (found.texts, found.names, found.skipped) == (["a\nb", "d"], ["1", "4"], 2)
 
 
-text = st.text(st.characters(codec="utf-8") | st.sampled_from("aB _-'9é\n"), max_size=40)
+text = st.text(st.characters(codec="utf-8") | st.sampled_from("aB _-'9é\n.!\u0301İ"), max_size=40)
 
 
 def words_of(tokenizer):
     return tokenizer.table.words().decode().split("\n")
+
+
+def expected_words(text, pattern, lower, stop_words, ngrams):
+    """Runs of matches with neither a stop word nor an end of a sentence between them."""
+    text = unicodedata.normalize("NFC", text)
+    text = text.lower().replace("i\u0307", "i") if lower else text
+    runs, end = [[]], 0
+    for match in regex.finditer(pattern, text):
+        word, between = match[match.re.groups], text[end : match.start()]
+        stops = any(mark not in ".…" for mark in regex.findall(r"\p{Sentence_Terminal}", between))
+        if stops or regex.search(r"[.…][\p{Pe}\p{Pf}\"']*\s|\n\s*\n", between) or word in stop_words:
+            runs.append([])
+        if word not in stop_words:
+            runs[-1].append(word)
+        end = match.end()
+    return ["_".join(run[i : i + n]) for run in runs for n in range(1, ngrams + 1) for i in range(len(run) - n + 1)]
 
 
 @given(
@@ -196,11 +214,7 @@ def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
     found = [
         Counter(terms[word] for word in ids[end - length : end]) for length, end in zip(lengths, ends, strict=True)
     ]
-    expected = []
-    for one in texts:
-        words = [word for word in re.findall(pattern, one.lower() if lower else one) if word not in stop_words]
-        runs = [words[i : i + n] for n in range(1, ngrams + 1) for i in range(len(words) - n + 1)]
-        expected.append(Counter("_".join(run) for run in runs))
+    expected = [Counter(expected_words(one, pattern, lower, stop_words, ngrams)) for one in texts]
     # A run of several words that happens to read like a stop word is none.
     assert found == expected
 
@@ -292,7 +306,7 @@ def test_vocabulary_files_and_stop_words(tmp_path):
         uci.read_vocabulary(str(path))
     assert {"the", "and", "don"} < set(read_stop_words("english"))
     assert read_stop_words(str(path)) == ("one", "two")
-    with pytest.raises(RequestError, match="--stop-words nowhere"):
+    with pytest.raises(RequestError, match="nowhere is neither a language nor a file"):
         read_stop_words("nowhere")
 
 

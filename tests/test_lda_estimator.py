@@ -16,6 +16,8 @@ import pytest
 from scipy import sparse
 
 from blocks import Dataset, RequestError, ingest_documents
+from blocks.corpus.rules import Rules
+from blocks.corpus.stop_words import read_stop_words
 from samplers import LatentDirichletAllocation
 from samplers.estimators.word_counts import read_documents
 from samplers.lda.training import train_lda
@@ -28,6 +30,8 @@ TOKENS = [RANDOM.choice(SUBJECTS[number % 2], 12).tolist() for number in range(8
 WORDS = sorted(SUBJECTS[0] + SUBJECTS[1])
 COUNTS = np.array([[tokens.count(word) for word in WORDS] for tokens in TOKENS])
 TEXTS = [" ".join(tokens).capitalize() + ". The end" for tokens in TOKENS]
+
+ENGLISH = Rules(stop_words=read_stop_words("english"))
 
 FORMS: dict[str, Callable[[], Any]] = {
     "tokens": lambda: [tuple(tokens) for tokens in TOKENS],
@@ -53,8 +57,8 @@ def bags(documents: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_documents_is_the_same_data(form: str) -> None:
-    found = read_documents(FORMS[form](), "english", None)
-    assert bags(found) == bags(read_documents(COUNTS, None, None))
+    found = read_documents(FORMS[form](), ENGLISH)
+    assert bags(found) == bags(read_documents(COUNTS, Rules()))
     assert found.size == len(WORDS)
     if found.names is not None:
         assert list(found.names) == WORDS
@@ -63,12 +67,12 @@ def test_every_form_of_documents_is_the_same_data(form: str) -> None:
 @pytest.mark.parametrize("texts", [TEXTS, iter(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS), np.array(TEXTS)])
 def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
     """In lower case, without stop words; "end" is a word, "the" is none."""
-    found = read_documents(texts, "english", None)
+    found = read_documents(texts, ENGLISH)
     assert found.names == sorted([*WORDS, "end"])
     assert found.words.size == COUNTS.sum() + len(TEXTS)
-    assert "the" in read_documents(TEXTS, None, None).names  # type: ignore[operator]
-    assert "goal" not in read_documents(TEXTS, ["goal"], None).names  # type: ignore[operator]
-    known = read_documents(["Judge the unheard-of goal"], "english", WORDS)
+    assert "the" in read_documents(TEXTS, Rules()).names  # type: ignore[operator]
+    assert "goal" not in read_documents(TEXTS, Rules(stop_words=("goal",))).names  # type: ignore[operator]
+    known = read_documents(["Judge the unheard-of goal"], ENGLISH, vocabulary=WORDS)
     assert [WORDS[word] for word in known.words] == ["judge", "goal"]
 
 

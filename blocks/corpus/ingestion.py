@@ -22,6 +22,7 @@ import numpy as np
 from blocks import chunks
 from blocks.append import Target, append_to, new_dataset
 from blocks.corpus import uci
+from blocks.corpus.advice import advice_on
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import blocks_of_buckets, bucket_count
 from blocks.corpus.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
@@ -407,6 +408,7 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
     """How the dataset was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
+    advice = [] if request.kind == "uci" else advice_on(chosen.words, chosen.frequencies)
     return {
         "ooc": version("ooc"),
         "command": "ingest",
@@ -419,4 +421,5 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
         "first_skipped": next((chunk.first_problem for chunk in read.chunks if chunk.first_problem), None),
         "dropped": chosen.dropped,
         **({"left_out": read.left_out} if read.left_out else {}),
+        **({"advice": advice} if advice else {}),
     }

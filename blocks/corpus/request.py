@@ -9,7 +9,9 @@ from typing import Any
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
-from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, read_stop_words
+from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, compiled_pattern
+from blocks.corpus.segmentation import segmenter
+from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters
 from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
@@ -43,6 +45,7 @@ class Request:
     lower: bool | None = None
     stop_words: str | None = None
     ngrams: int | None = None
+    segment: str | None = None  # the language of text without spaces between words, see `blocks.corpus.segmentation`
     filters: Filters = field(default_factory=Filters)
     on_error: str = "fail"
     vocab_from: str | None = None
@@ -73,7 +76,8 @@ def check(request: Request) -> None:
         raise RequestError("--append goes with neither --overwrite nor --vocab-from", "It keeps OUT's vocabulary.")
     if (request.append or request.vocab_from) and request.filters != Filters():
         raise RequestError(
-            "--min-df, --max-df and --max-vocab choose a vocabulary, but it is given already", "Leave them out."
+            "--min-df, --max-df, --max-vocab and --min-npmi choose a vocabulary, but it is given already",
+            "Leave them out.",
         )
     if request.reading == "files" and not request.append:
         require_outside(request.out, request.inputs)
@@ -122,10 +126,16 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
     default = "none" if request.kind == "uci" else "english"
     stop_words = request.stop_words or earlier.get("stop_words", default)
     listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
-    rules = Rules(choice("token_pattern", TOKEN_PATTERN), choice("lower", True), listed, choice("ngrams", 1))
+    segment = choice("segment", None)
+    pattern = choice("token_pattern", SEGMENT_PATTERN if segment else TOKEN_PATTERN)
+    rules = Rules(pattern, choice("lower", True), listed, choice("ngrams", 1), segment)
     compiled_pattern(rules.token_pattern)
+    if segment:
+        segmenter(segment)
     if rules.ngrams < 1:
         raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
+    if request.filters.min_npmi is not None and rules.ngrams == 1:
+        raise RequestError("--min-npmi is for n-grams, but there are none", "Give --ngrams 2, or leave it out.")
     return rules
 
 

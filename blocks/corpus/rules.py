@@ -1,14 +1,17 @@
-"""How text becomes tokens: the pattern of a token, stop words, n-grams."""
+"""How text becomes tokens: its normal form, the pattern of a token, stop words, n-grams."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import unicodedata
 from typing import NamedTuple
+
+import regex
 
 from blocks.errors import RequestError
 
-TOKEN_PATTERN = r"(?u)\b\w\w+\b"
+TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w has the combining marks of Hindi, Arabic and others
+SEGMENT_PATTERN = r"(?u)\b\w+\b"  # of segmented text, where a word may be one character
+_DOTTED_I = "i\N{COMBINING DOT ABOVE}"  # what a Turkish capital I with a dot becomes
 
 
 class Rules(NamedTuple):
@@ -18,30 +21,25 @@ class Rules(NamedTuple):
     lower: bool = True
     stop_words: tuple[str, ...] = ()
     ngrams: int = 1
+    segment: str | None = None  # the language, see `blocks.corpus.segmentation`
 
 
-def compiled_pattern(pattern: str) -> re.Pattern[str]:
+def normalized(text: str, lower: bool) -> str:
+    """Text in Unicode's form NFC, in which letters that look the same are the same; in lower case if asked for."""
+    if text.isascii():
+        return text.lower() if lower else text
+    text = unicodedata.normalize("NFC", text)
+    return text.lower().replace(_DOTTED_I, "i") if lower else text
+
+
+def compiled_pattern(pattern: str) -> regex.Pattern[str]:
     """A token pattern; raises RequestError if it is not a regular expression or has more than one group."""
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
+        compiled = regex.compile(pattern)
+    except regex.error as error:
         raise RequestError(f"--token-pattern: {pattern!r} is not a regular expression: {error}") from None
     if compiled.groups > 1:
         raise RequestError("--token-pattern may have one group at most", "Write the other groups as (?:...).")
     if compiled.fullmatch(""):
         raise RequestError("--token-pattern matches nothing at all", "A token has at least one letter.")
     return compiled
-
-
-def read_stop_words(name: str) -> tuple[str, ...]:
-    """The words of `english`, `none`, or a file with one word per line, sorted."""
-    if name == "none":
-        return ()
-    path = Path(__file__).with_name("stop_words_english.txt") if name == "english" else Path(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f"--stop-words {name}: cannot be read ({error})", "Give `english`, `none`, or a file of one word per line."
-        ) from None
-    return tuple(sorted({word.strip() for word in text.split("\n")} - {""}))

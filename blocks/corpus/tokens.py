@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, filterfalse, groupby
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import regex
 
 from blocks.compiled import kernel
 from blocks.corpus.records import Text
-from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern
+from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, normalized
+from blocks.corpus.segmentation import separated
 from blocks.corpus.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
 from blocks.errors import RequestError
 
+# Where a sentence ends: at a full stop only if white space comes, with closing quotes between them at most.
+_SENTENCE_ENDS = regex.compile(r"[.…][\p{Pe}\p{Pf}\"']*(?=\s|$)|(?![.…])\p{Sentence_Terminal}|\n\s*\n")
 _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
 
 
@@ -27,9 +31,9 @@ class Tokenizer:
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
         self._find = compiled_pattern(rules.token_pattern).findall
-        self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1
-        self._stop_words = frozenset(rules.stop_words)
-        self.table = WordTable(rules.stop_words, fixed)
+        self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1 and not rules.segment
+        self._stop_words = frozenset(normalized(word, rules.lower) for word in rules.stop_words)
+        self.table = WordTable(sorted(self._stop_words), fixed)
         if fixed is not None and len(self.table) != len(fixed):
             word = next((word for word, times in Counter(fixed).items() if times > 1), "")
             raise RequestError(f"the vocabulary holds {f'the word {word!r} twice' if word else 'an empty word'}")
@@ -63,19 +67,22 @@ class Tokenizer:
             return "\n".join(text)
         if self._plain and text.isascii():
             return text
-        words = self._find(text.lower() if self._rules.lower else text)
-        if self._rules.ngrams > 1:
-            words = list(self._joined(words))
+        text = normalized(text, self._rules.lower)
+        if self._rules.segment:
+            text = separated(text, self._rules.segment)
+        words = self._find(text) if self._rules.ngrams == 1 else list(self._joined(text))
         lines = "\n".join(words)
         if lines.count("\n") != max(len(words) - 1, 0):
             raise RequestError("--token-pattern matches line breaks", "A token may not hold a line break.")
         return lines
 
-    def _joined(self, words: list[str]) -> Iterator[str]:
-        """Runs of 1 to n words that are left when stop words are out, joined by underscores."""
-        words = list(filterfalse(self._stop_words.__contains__, words))
-        runs = (zip(*(words[i:] for i in range(n)), strict=False) for n in range(2, self._rules.ngrams + 1))
-        return chain(words, *(map("_".join, run) for run in runs))
+    def _joined(self, text: str) -> Iterator[str]:
+        """Runs of 1 to n words, joined by underscores, across no stop word and no end of a sentence."""
+        for sentence in _SENTENCE_ENDS.split(text):
+            for is_stop_word, group in groupby(self._find(sentence), self._stop_words.__contains__):
+                run = [] if is_stop_word else list(group)
+                for length in range(1, self._rules.ngrams + 1):
+                    yield from map("_".join, zip(*(run[begin:] for begin in range(length)), strict=False))
 
 
 class Counts:

@@ -20,6 +20,10 @@ class Filters(NamedTuple):
     min_df: int | float | None = None
     max_df: int | float | None = None
     max_vocab: int | None = None
+    min_npmi: float | None = None  # of n-grams, see `associations`
+
+
+NO_FILTERS = Filters()
 
 
 class Merged(NamedTuple):
@@ -97,6 +101,8 @@ def select(
     if stop_words:
         stops = frozenset(stop_words)
         keep(np.array([merged.terms[word] not in stops for word in alphabetical], bool), "stop_words")
+    if filters.min_npmi is not None:
+        keep(associations(merged)[alphabetical] >= filters.min_npmi, "min_npmi")
     if filters.min_df is not None:
         keep(merged.documents[alphabetical] >= _absolute(filters.min_df, documents, "--min-df"), "min_df")
     if filters.max_df is not None:
@@ -105,6 +111,29 @@ def select(
         most_frequent = np.argsort(-merged.tokens[alphabetical], kind="stable")[: filters.max_vocab]
         keep(np.isin(np.arange(alphabetical.size), most_frequent), "max_vocab")
     return np.sort(alphabetical) if in_order else alphabetical, dropped
+
+
+def associations(merged: Merged) -> np.ndarray:
+    """How much more often the words of each n-gram stand together than by chance, float64 (V,), infinite for a word.
+
+    The normalised pointwise mutual information (Bouma, GSCL 2009, equation 5), for n words divided by n - 1: 1 where
+    none of them occurs elsewhere, 0 where they are independent. An n-gram is a term whose parts between underscores are
+    terms.
+    """
+    number_of = dict(zip(merged.terms, range(len(merged.terms)), strict=True))
+    joined = {
+        number: [number_of[part] for part in term.split("_")]
+        for term, number in number_of.items()
+        if "_" in term and all(part in number_of for part in term.split("_"))
+    }
+    found, single = np.full(len(merged.terms), np.inf), np.ones(len(merged.terms), bool)
+    single[list(joined)] = False
+    total = merged.tokens[single].sum()
+    for number, parts in joined.items():
+        if count := merged.tokens[number]:
+            together, apart = np.log(count / total), np.log(merged.tokens[parts] / total).sum()
+            found[number] = (together - apart) / ((1 - len(parts)) * together)
+    return found
 
 
 def _absolute(limit: int | float, documents: int, option: str) -> float:

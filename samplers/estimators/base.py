@@ -9,10 +9,12 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -212,27 +214,29 @@ def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
     return type(error)(change(error.what), change(error.remedy))
 
 
-@contextmanager
-def told_as(names: dict[str, str]) -> Iterator[None]:
-    """Options of the command line in messages get the names of parameters; an interrupt is one for Python, too.
-
-    names: of parameters that are not called as the options are. After a failure there is nothing to resume.
-    """
-    names = {"workers": "n_jobs", **names}
+def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Options of the command line in a text get the names of parameters. names: of those that are called otherwise."""
 
     def parameter(option: re.Match[str]) -> str:
         name = option[2].replace("-", "_")
-        return f"{name}=False" if option[1] else names.get(option[2], name)
+        return f"{name}=False" if option[1] else {"workers": "n_jobs", **names}.get(option[2], name)
 
-    def in_parameters(text: str) -> str:
-        return re.sub(r"--(no-)?([a-z][a-z0-9-]*)", parameter, text)
+    return re.sub(r"--(no-)?([a-z][a-z0-9-]*)", parameter, text)
 
+
+@contextmanager
+def told_as(names: Mapping[str, str]) -> Iterator[None]:
+    """What goes wrong is told as `in_parameters`; an interrupt is one for Python, too.
+
+    After a failure there is nothing to resume.
+    """
+    to_parameters = partial(in_parameters, names=names)
     try:
         yield
     except RequestError as error:
-        raise reworded(error, in_parameters) from None
+        raise reworded(error, to_parameters) from None
     except WorkFailed as error:
         told = WorkFailed(error.what, "" if "resume" in error.remedy else error.remedy)
-        raise reworded(told, in_parameters) from error
+        raise reworded(told, to_parameters) from error
     except Interrupted as error:
         raise KeyboardInterrupt(error.what) from None

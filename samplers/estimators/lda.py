@@ -14,6 +14,7 @@ import xxhash
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
+from blocks.corpus.vocabulary import Filters
 from blocks.errors import RequestError
 from ooc.streams import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
@@ -22,7 +23,7 @@ from samplers.estimators.documents import DOCUMENTS
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import dataset_path, is_path
 from samplers.estimators.token_memory import budget_of, folding_threads, require_memory_to_fit
-from samplers.estimators.word_counts import WordCounts, read_documents
+from samplers.estimators.word_counts import WordCounts, read_documents, rules_of
 from samplers.lda.training import train_lda
 from samplers.models import open_model
 from samplers.topics import fold_in
@@ -41,7 +42,11 @@ class LatentDirichletAllocation(RunEstimator):
     n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
     `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
     priors (docs/training.md has their bounds), 0 for none. evaluate_every: iterations between values of the likelihood.
-    stop_words: of texts: "english", None, a file of them, or a list. The others are those of
+    Of texts: stop_words: of languages, as "english" or "german,french", in a file, or in a list, or None; lowercase;
+    token_pattern: of a token, None for words of two letters or more; ngram_range: (1, n) for runs of up to n words,
+    joined by underscores, across no stop word and no end of a sentence; segment: "chinese", "japanese" or "thai" for
+    text without spaces between words. Of texts and lists of tokens: min_df and max_df: documents that a word is in, a
+    number, or a fraction as 0.5; max_features: words to keep, the most frequent. The others are those of
     `samplers.estimators.by_run.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
@@ -66,6 +71,13 @@ class LatentDirichletAllocation(RunEstimator):
         optimize_every: int = 0,
         evaluate_every: int = 10,
         stop_words: str | Sequence[str] | None = "english",
+        lowercase: bool = True,
+        token_pattern: str | None = None,
+        ngram_range: tuple[int, int] = (1, 1),
+        segment: str | None = None,
+        min_df: int | float = 1,
+        max_df: int | float = 1.0,
+        max_features: int | None = None,
         n_jobs: int | None = -1,
         memory: str | int | None = None,
         random_state: Any = None,
@@ -81,6 +93,13 @@ class LatentDirichletAllocation(RunEstimator):
         self.optimize_every = optimize_every
         self.evaluate_every = evaluate_every
         self.stop_words = stop_words
+        self.lowercase = lowercase
+        self.token_pattern = token_pattern
+        self.ngram_range = ngram_range
+        self.segment = segment
+        self.min_df = min_df
+        self.max_df = max_df
+        self.max_features = max_features
         self.n_jobs = n_jobs
         self.memory = memory
         self.random_state = random_state
@@ -102,19 +121,11 @@ class LatentDirichletAllocation(RunEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on documents. y: not used. Raises RequestError."""
         parameters = checked_parameters(self)
-        data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else self._read(X, budget_of(parameters["memory"]))
+        data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
         train = partial(self._train, data, parameters)
         with told_as(_OPTIONS), self._trained_run(train, _identity(data)) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
             return self._take(Model(run.path / "model").in_memory(), names)
-
-    def _read(self, X: Any, budget: int) -> WordCounts:
-        """Documents to fit, whose tokens fit into so many bytes."""
-        read = read_documents(X, self.stop_words, None, lambda tokens: require_memory_to_fit(tokens, 0, budget))
-        if not read.offsets[-1]:
-            raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
-        require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
-        return read
 
     def _train(
         self, data: Dataset | WordCounts, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
@@ -229,7 +240,8 @@ class LatentDirichletAllocation(RunEstimator):
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)
-        given = read_documents(X, self.stop_words, () if names is None else names.tolist())
+        rules = rules_of(checked_parameters(self))
+        given = read_documents(X, rules, vocabulary=() if names is None else names.tolist())
         words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
         self._check_features(given.size, given.names, "" if names is None else words)
         return DocumentsInMemory(given)
@@ -239,6 +251,18 @@ class LatentDirichletAllocation(RunEstimator):
         threads = folding_threads(documents.largest, job_count(self.n_jobs), budget_of(byte_count(self.memory)))
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda part: work(documents.read(part)), documents.parts))
+
+
+def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
+    """Documents to fit, whose tokens fit into memory."""
+    budget = budget_of(parameters["memory"])
+    filters = Filters(parameters["min_df"], parameters["max_df"], parameters["max_features"])
+    room = partial(require_memory_to_fit, longest=0, budget=budget)
+    read = read_documents(X, rules_of(parameters), filters, room=room)
+    if not read.offsets[-1]:
+        raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
+    require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
+    return read
 
 
 def _identity(data: Dataset | WordCounts) -> str:

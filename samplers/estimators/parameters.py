@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,26 @@ def _words(name: str, value: Any) -> Any:
     return value
 
 
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"{name}={value!r}: a string is needed")
+    return value
+
+
+def _ngrams(name: str, value: Any) -> tuple[int, int]:
+    """(1, n)."""
+    if not isinstance(value, Sequence) or len(value) != 2 or value[0] != 1:
+        raise RequestError(f"{name}={value!r}: (1, n) is needed, for runs of 1 to n words")
+    return 1, whole(name, value[1], least=1)
+
+
+def _documents(name: str, value: Any) -> int | float:
+    """A number of documents, or a fraction of them."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return whole(name, value, least=0)
+    return _number(name, value, zero=True, most=1.0)
+
+
 def _functions(name: str, value: Any) -> Any:
     """A function, or a list of them."""
     if not callable(value) and not (isinstance(value, Sequence) and all(map(callable, value))):
@@ -83,17 +103,24 @@ _RULES: dict[str, Callable[[str, Any], Any]] = {
     "fit_intercept": _flag,
     "implicit": _flag,
     "l1_ratio": partial(_number, most=1.0),
+    "lowercase": _flag,
+    "max_df": _documents,
+    "max_features": _from_1,
     "max_iter": _from_1,
     "memory": lambda _, value: byte_count(value),
+    "min_df": _documents,
     "n_components": _from_1,
     "n_jobs": lambda _, value: job_count(value),
+    "ngram_range": _ngrams,
     "nonnegative": _flag,
     "optimize_every": partial(whole, least=0),
     "rate": _positive,
     "regularization": _from_0,
+    "segment": _text,
     "shuffle": _flag,
     "standardize": _flag,
     "stop_words": _words,
+    "token_pattern": _text,
     "tol": _from_0,
     "topic_word_prior": _positive,
     "warm_start": _flag,

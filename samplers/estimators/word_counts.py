@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.corpus.rules import Rules, read_stop_words
-from blocks.corpus.tokens import Tokenizer
+from blocks.corpus.advice import advice_on
+from blocks.corpus.division import DROPPED
+from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, compiled_pattern
+from blocks.corpus.segmentation import segmenter
+from blocks.corpus.stop_words import read_stop_words
+from blocks.corpus.tokens import Counts, Tokenizer
+from blocks.corpus.vocabulary import NO_FILTERS, Filters, Merged, select
 from blocks.errors import RequestError
-from samplers.estimators.base import told_as
+from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
@@ -48,14 +54,18 @@ class WordCounts(NamedTuple):
 
 
 def read_documents(
-    X: Any, stop_words: Any, vocabulary: Sequence[str] | None, room: Callable[[int], None] | None = None
+    X: Any,
+    rules: Rules,
+    filters: Filters = NO_FILTERS,
+    vocabulary: Sequence[str] | None = None,
+    room: Callable[[int], None] | None = None,
 ) -> WordCounts:
     """Documents as the rows of a table of counts, or as texts, or as lists of tokens, whose words are put in order.
 
     X: what `read_table` takes; or texts or lists of tokens in an iterable, an array or a column of a data frame.
-    stop_words: left out of texts, see `rules_of`. vocabulary: all there is, for texts and tokens; None for what is in
-    them, and empty if nothing is known of it. room: is told how many tokens of texts have been read, and may raise.
-    Raises RequestError.
+    rules: how texts become tokens. filters: which words of texts and tokens are kept. vocabulary: all that are kept,
+    whatever the filters; None for what is in the documents, and empty if nothing is known of it. room: is told how many
+    tokens of texts have been read, and may raise. Raises RequestError.
     """
     if (documents := texts_of(X)) is None:
         require_counts(X)
@@ -65,24 +75,35 @@ def read_documents(
             "X has texts, but the model was fitted to counts whose columns have no names",
             "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
         )
-    return _of_texts(documents, rules_of(stop_words), vocabulary, room or (lambda tokens: None))
+    return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
 
 
-def rules_of(stop_words: Any) -> Rules:
-    """How texts become tokens. stop_words: "english", None, a file of them, or a list."""
-    if stop_words is None or isinstance(stop_words, str):
-        with told_as({}):
-            return Rules(stop_words=read_stop_words(stop_words or "none"))
-    return Rules(stop_words=tuple(sorted(set(stop_words))))
+def rules_of(parameters: dict[str, Any]) -> Rules:
+    """How texts become tokens, by the parameters that `LatentDirichletAllocation` has for it; raises RequestError."""
+    stop_words, segment = parameters["stop_words"], parameters["segment"]
+    with told_as({}):
+        if stop_words is None or isinstance(stop_words, str):
+            stop_words = read_stop_words(stop_words or "none")
+        pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
+        compiled_pattern(pattern)
+        if segment:
+            segmenter(segment)
+    _, ngrams = parameters["ngram_range"]
+    return Rules(pattern, parameters["lowercase"], tuple(sorted(set(stop_words))), ngrams, segment)
 
 
 def _of_texts(
-    documents: Iterable[Any], rules: Rules, vocabulary: Sequence[str] | None, room: Callable[[int], None]
+    documents: Iterable[Any],
+    rules: Rules,
+    filters: Filters,
+    vocabulary: Sequence[str] | None,
+    room: Callable[[int], None],
 ) -> WordCounts:
-    tokenizer, checked = Tokenizer(rules, vocabulary), checked_documents(documents)
+    tokenizer, counts, checked = Tokenizer(rules, vocabulary), Counts(), checked_documents(documents)
     found = [tokenizer([])[:2]]
     while batch := list(islice(checked, _BATCH)):
         found.append(tokenizer(batch)[:2])
+        counts.add(*found[-1], len(tokenizer.table))
         room(sum(ids.size for ids, _ in found))
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
     if not lengths.size:
@@ -93,18 +114,35 @@ def _of_texts(
             "Words of texts have two letters or more; those of stop_words are left out.",
         )
     if vocabulary is None:
-        vocabulary, ids = _sorted(tokenizer.table.words().decode().split("\n"), ids)
+        terms = tokenizer.table.words().decode().split("\n")
+        vocabulary, ids, lengths = _selected(terms, counts, filters, ids, lengths)
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     return WordCounts(offsets, offsets, ids, None, len(vocabulary), vocabulary)
 
 
-def _sorted(words: list[str], ids: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The words that occur in alphabetical order, and the places of the tokens among them."""
-    occurring = np.unique(ids)
-    order = sorted(occurring.tolist(), key=words.__getitem__)
-    place_of = np.zeros(len(words), np.uint32)
-    place_of[order] = np.arange(len(order), dtype=np.uint32)
-    return [words[number] for number in order], place_of[ids]
+def _selected(
+    terms: list[str], counts: Counts, filters: Filters, ids: np.ndarray, lengths: np.ndarray
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The words that are kept in alphabetical order, the tokens that have one, as places among them, and how many of
+    these each document has."""
+    tokens, documents = counts.tokens[: len(terms)], counts.documents[: len(terms)]
+    with told_as({"max_vocab": "max_features"}):
+        kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)
+    if not kept.size:
+        raise RequestError(
+            f"X has no tokens left: min_df, max_df and max_features keep none of its {len(terms)} words",
+            "Make min_df smaller or max_df larger.",
+        )
+    words = [terms[term] for term in kept.tolist()]
+    for line in advice_on(words, tokens[kept]):
+        warnings.warn(in_parameters(line), stacklevel=2)
+    place_of = np.full(len(terms), DROPPED, np.uint32)
+    place_of[kept] = np.arange(kept.size, dtype=np.uint32)
+    places = place_of[ids]
+    if (known := places != DROPPED).all():
+        return words, places, lengths
+    ends = np.concatenate(([0], np.cumsum(known)))[np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))]
+    return words, places[known], np.diff(ends)
 
 
 def _of_table(table: Table) -> WordCounts:

@@ -1,0 +1,58 @@
+"""Words of languages that are written without spaces between them, by the usual library for each."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from blocks.errors import RequestError
+
+Segmenter = Callable[[str], Iterable[str]]
+
+
+def _chinese(rjieba: Any) -> Segmenter:
+    return rjieba.cut
+
+
+def _japanese(fugashi: Any) -> Segmenter:
+    tagger = fugashi.Tagger("-Owakati")
+    return lambda text: (word.surface for word in tagger(text))
+
+
+def _thai(tokenize: Any) -> Segmenter:
+    return tokenize.word_tokenize
+
+
+_LIBRARIES: dict[str, tuple[str, Callable[[Any], Segmenter]]] = {
+    "chinese": ("rjieba", _chinese),
+    "japanese": ("fugashi", _japanese),
+    "thai": ("pythainlp.tokenize", _thai),
+}
+LANGUAGES = tuple(_LIBRARIES)
+
+
+@cache
+def segmenter(language: str) -> Segmenter:
+    """A function from a text to its words and the characters between them; raises RequestError if it is not installed.
+
+    Japanese and Thai dictionaries take 40 to 100 MB in each process.
+    """
+    if language not in _LIBRARIES:
+        raise RequestError(f"--segment {language}: unknown language", f"Choose from {', '.join(LANGUAGES)}.")
+    module, make = _LIBRARIES[language]
+    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # else importing it makes a directory in the home of the user
+    try:
+        return make(importlib.import_module(module))
+    except ImportError:
+        package = module.partition(".")[0]
+        raise RequestError(
+            f"--segment {language} needs the package {package}", f"Install it: pip install 'ooc[{language}]'."
+        ) from None
+
+
+def separated(text: str, language: str) -> str:
+    """The text with spaces between its words."""
+    return "\n".join(" ".join(segmenter(language)(line)) for line in text.split("\n"))
