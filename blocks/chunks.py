@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from blocks.corpus import records, uci
 from blocks.corpus.messages import Chunk, Spilled
-from blocks.delimited import dialect_of
+from blocks.delimited import Dialect, dialect_of
 from blocks.errors import RequestError
 from blocks.sources import CHUNK, Opening, Source, is_stream, name_of, read_whole, size_of, whole_line
 
@@ -70,12 +70,12 @@ def row_chunks(
     """Chunks of whole lines, or of whole rows of CSV files."""
     numbers = count()
     for path in inputs:
-        source = Source(path, progress, **opening._asdict())
+        source = Source(path, progress, **opening._asdict(), tables=kind == "csv")
         if kind != "csv":
             for line, data in source.chunks(whole_line):
                 yield Chunk(next(numbers), source.name, line, data)
             continue
-        dialect = dialect_of(path, columns.delimiter, columns.quote)
+        dialect = Dialect() if source.is_table else dialect_of(path, columns.delimiter, columns.quote)
         where = records.find_columns(source, dialect, columns.text, columns.name)
         for line, data in source.chunks(dialect.whole_row):
             yield Chunk(next(numbers), source.name, line, data, columns=where)

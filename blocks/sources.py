@@ -13,6 +13,7 @@ from blocks.decompression import DAMAGE, decompressed
 from blocks.encodings import as_utf8, with_line_feeds
 from blocks.errors import RequestError
 from blocks.files import no_such_file
+from blocks.tables import kind_of_table, rows_as_csv
 
 STANDARD_INPUT = "-"
 CHUNK = 1 << 21  # bytes of a chunk: workers are never long at one, and a few hundred documents share its overhead
@@ -36,7 +37,8 @@ class Source:
     Its bytes are UTF-8 text, without a byte order mark, whose lines end with a line feed, whatever the file has.
 
     path: `-` is standard input. progress: called with bytes read from disk. encoding: None for UTF-8. longest: bytes of
-    a record at most. Raises RequestError if the input cannot be read or decompressed, or has a longer record.
+    a record at most. tables: whether Parquet and Arrow files are read, as CSV; `is_table` says if it is one. Raises
+    RequestError if the input cannot be read or decompressed, or has a longer record.
     """
 
     def __init__(
@@ -46,11 +48,17 @@ class Source:
         *,
         encoding: str | None = None,
         longest: int = LONGEST_RECORD,
+        tables: bool = False,
     ) -> None:
         self.name = name_of(path)
         self.line = 1
         self._longest = longest
-        self._pieces = with_line_feeds(as_utf8(_pieces(path, self.name, progress), self.name, encoding))
+        kind = kind_of_table(path) if tables and path != STANDARD_INPUT else None
+        self.is_table = kind is not None
+        if kind:
+            self._pieces = with_line_feeds(rows_as_csv(path, kind, progress))
+        else:
+            self._pieces = with_line_feeds(as_utf8(_pieces(path, self.name, progress), self.name, encoding))
         self._buffer = bytearray()
 
     def _fill(self) -> bool:

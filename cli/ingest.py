@@ -153,7 +153,9 @@ def ingest_text(
 def ingest_jsonl(
     inputs: Inputs,
     out: Out,
-    text_field: Annotated[str, typer.Option(help="Holds the text, or a list of tokens, taken as they are.")] = "text",
+    text_field: Annotated[
+        str, typer.Option(help="Holds the text, or a list of tokens, taken as they are; as body.text in objects.")
+    ] = "text",
     name_field: Annotated[str | None, typer.Option(help="Holds the document's name [default: id, if any].")] = None,
     encoding: Encoding = None,
     token_pattern: TokenPattern = None,
@@ -217,7 +219,9 @@ def ingest_csv(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """CSV or TSV with a header row: each row is a document. With --target, a design matrix of columns of numbers.
+    """CSV or TSV with a header row, or Parquet or Arrow: each row is a document.
+
+    With --target, a design matrix of columns of numbers. A directory stands for the Parquet and Arrow files in it.
 
     Examples: ooc ingest csv reviews.csv corpus --text-column review
 

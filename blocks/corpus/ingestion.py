@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from blocks.corpus.writer import finish, write_lines
 from blocks.errors import RequestError
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
+from blocks.tables import memory_beside, table_files
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
@@ -92,7 +93,10 @@ def ingest(
     its own inputs, to shards of one whole; all call this. Raises RequestError for bad input, WorkFailed for a full disk
     or a worker that died; nothing is left behind then.
     """
+    if request.kind == "csv":
+        request = replace(request, inputs=table_files(request.inputs))
     check(request)
+    memory = memory_beside(memory, request.inputs) if request.kind == "csv" else memory
     together = Together(others) if others else None
     if together and (request.append or request.vocab_from):
         raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")

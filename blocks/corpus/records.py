@@ -19,6 +19,8 @@ from blocks.sources import Source
 SKIP = "Such records are left out by --on-error skip."
 QUOTE_REMEDY = "Close the quote; or, if quotes are ordinary characters in this file, give --quote none."
 
+_ABSENT = object()
+
 Text = str | list[str]  # a list holds tokens already
 
 
@@ -63,7 +65,8 @@ def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
 def from_jsonl(data: bytes, source: str, line: int, text_field: str, name_field: str | None, found: Documents) -> None:
     """One JSON object per line; lines of white space are passed over.
 
-    name_field: None takes "id" where there is one.
+    text_field, name_field: a name, or names with points between them, of fields in objects that are fields; a
+    name_field of None takes "id" where there is one.
     """
     for number, text in _decoded(data, source, line, found):
         if not text or text.isspace():
@@ -76,7 +79,7 @@ def from_jsonl(data: bytes, source: str, line: int, text_field: str, name_field:
         if problem := _problem(record, text_field, name_field):
             found.bad(f"{source}, line {number}", problem)
             continue
-        found.add(record[text_field], _name(record, name_field or "id", text))
+        found.add(_field(record, text_field), _name(record, name_field or "id", text))
 
 
 def _parsed(text: str) -> Any:
@@ -87,9 +90,19 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
 
 
+def _field(record: object, name: str) -> Any:
+    """The value of a field of an object; `_ABSENT` if there is none of that name."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    first, point, rest = name.partition(".")
+    return _field(record[first], rest) if point and isinstance(record, dict) and first in record else _ABSENT
+
+
 def _name(record: dict[str, Any], field: str, text: str) -> object:
-    name = record.get(field)
-    return json.loads(text)[field] if isinstance(name, float) else name  # a whole number that orjson has rounded?
+    name = _field(record, field)
+    if isinstance(name, float):  # a whole number that orjson has rounded?
+        name = _field(json.loads(text), field)
+    return None if name is _ABSENT else name
 
 
 def _problem(record: object, text_field: str, name_field: str | None) -> str:
@@ -97,9 +110,10 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
     if not isinstance(record, dict):
         return "not a JSON object"
     for wanted, option in ((text_field, "--text-field"), (name_field, "--name-field")):
-        if wanted is not None and wanted not in record:
+        if wanted is not None and _field(record, wanted) is _ABSENT:
             return f"there is no field {wanted!r}; there are {', '.join(map(repr, record)) or 'none'} ({option})"
-    problem = "" if isinstance(record[text_field], str) else _token_problem(record[text_field])
+    text = _field(record, text_field)
+    problem = "" if isinstance(text, str) else _token_problem(text)
     return f"field {text_field!r} {problem}" if problem else ""
 
 

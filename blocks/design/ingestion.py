@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ from blocks.design.writer import finish_design, write_index
 from blocks.errors import RequestError
 from blocks.sources import input_facts, size_of
 from blocks.store import parts
+from blocks.tables import memory_beside, table_files
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
@@ -75,8 +76,10 @@ def ingest_design(
     available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
     a full disk or a worker that died; nothing is left behind then.
     """
+    if request.kind == "csv":
+        request = replace(request, inputs=table_files(request.inputs))
     check(request)
-    count = workers or cores()
+    count, memory = workers or cores(), memory_beside(memory, request.files())
     room = names_bytes(memory, count, 2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:

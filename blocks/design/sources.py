@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.delimited import dialect_of
+from blocks.delimited import Dialect, dialect_of
 from blocks.design import npz_design, npz_members
 from blocks.design.design import Design
 from blocks.design.formats import (
@@ -59,7 +59,7 @@ def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress
     base = Design(request.columns_from) if request.columns_from else None
 
     def opening(path: str) -> Source:
-        return Source(path, progress, encoding=request.encoding, longest=longest)
+        return Source(path, progress, encoding=request.encoding, longest=longest, tables=request.kind == "csv")
 
     if request.kind == "svmlight":
         form = Svmlight(base.columns) if base else Svmlight()
@@ -93,10 +93,10 @@ def _open_tables(request: DesignRequest, base: Design | None, size: int, opening
     if base and known is None:
         raise RequestError(f"the columns of {request.columns_from} have no names", "Take a design made of a CSV file.")
     sources = [opening(path) for path in request.inputs]
-    dialects = [dialect_of(path, request.delimiter, request.quote) for path in request.inputs]
+    written = [_writing(request, path, source) for path, source in zip(request.inputs, sources, strict=True)]
     tables = [
-        table_header(source, dialect, request.decimal, request.target, request.drop, known)
-        for source, dialect in zip(sources, dialects, strict=True)
+        table_header(source, *how, request.target, request.drop, known)
+        for source, how in zip(sources, written, strict=True)
     ]
     first = tables[0]
     for source, table in zip(sources, tables, strict=True):
@@ -107,6 +107,13 @@ def _open_tables(request: DesignRequest, base: Design | None, size: int, opening
     names = known or [name for name, place in zip(first.names, first.places, strict=True) if place >= 0]
     chunks = _lines(zip(sources, tables, strict=True), size)
     return Opened(chunks, columns=len(names), names=names)
+
+
+def _writing(request: DesignRequest, path: str, source: Source) -> tuple[Dialect, str]:
+    """How the rows of a table are written, and the mark before the fraction of a number."""
+    return (
+        (Dialect(), ".") if source.is_table else (dialect_of(path, request.delimiter, request.quote), request.decimal)
+    )
 
 
 def _lines(opened: Iterable[tuple[Source, Form]], size: int) -> Iterator[LinesChunk]:

@@ -84,6 +84,8 @@ def check_options(options: FormatOptions) -> None:
 
 def detect(source: Source, options: FormatOptions) -> Format:
     """Take what comes before the first rating, and say how the ratings are written; RequestError if that is unclear."""
+    if source.is_table:
+        options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
     if line.startswith(b"%%MatrixMarket"):
         return _matrix_market(source)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ from blocks.ratings.worker import (
 )
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Source, input_facts, size_of, whole_line
+from blocks.tables import memory_beside, table_files
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix
@@ -96,8 +97,9 @@ def ingest_ratings(
     available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
     a full disk or a worker that died; nothing is left behind then.
     """
+    request = replace(request, inputs=table_files(request.inputs))
     check(request)
-    count = workers or cores()
+    count, memory = workers or cores(), memory_beside(memory, request.inputs)
     room = names_bytes(memory, count, _BYTES_OF_ENTRY * _RUN_ENTRIES)
     base = Matrix(path) if (path := request.names_from or request.items_from) else None
     with new_dataset(request.out, request.overwrite) as target:
@@ -169,7 +171,7 @@ def _chunks(
     """Chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
     number = 0
     for path in request.inputs:
-        source = Source(path, progress, encoding=request.encoding, longest=_LONGEST_LINE)
+        source = Source(path, progress, encoding=request.encoding, longest=_LONGEST_LINE, tables=True)
         form, section, first = detect(source, request.format_options), b"", number
         for line, data in source.chunks(whole_line):
             yield RatingsChunk(number, source.name, line - bool(section), section + data, form)

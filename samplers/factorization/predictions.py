@@ -32,7 +32,7 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO, encoding: str | No
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
-    source = Source(pairs, encoding=encoding)
+    source = Source(pairs, encoding=encoding, tables=True)
     form, section, done = detect(source, FormatOptions()), b"", np.zeros(4, np.int64)
     reader = Reader(-np.inf, np.inf, skip=False)
     for line, data in source.chunks(sources.whole_line):

@@ -1,0 +1,159 @@
+"""Parquet and Arrow files as the CSV that they would be, for all readers of CSV. By pyarrow, an extra."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+
+ARROW_BYTES = 90 << 20  # of memory for pyarrow and what it holds while it reads
+_BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
+_ROWS = 1 << 10  # of a batch, where it does not
+_KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow IPC", b"\xff\xff\xff\xff": "Arrow IPC"}
+_STREAM = b"\xff\xff\xff\xff"
+_MOST_SCHEMA = 1 << 26  # bytes
+_OF_DATASETS = "state.json"  # in directories that `datasets.save_to_disk` makes: the files of the dataset
+_SUFFIXES = (".parquet", ".arrow", ".feather")
+
+
+def kind_of_table(path: str) -> str | None:
+    """What a file that holds a table is called; None for other files, and for what can be read once only."""
+    if not Path(path).is_file():
+        return None
+    with Path(path).open("rb") as file:
+        start = file.read(6)
+    return next((kind for magic, kind in _KINDS.items() if start.startswith(magic)), None)
+
+
+def table_files(paths: Iterable[str]) -> list[str]:
+    """Paths, and in place of each directory the tables below it, such as those that the Hugging Face library saves.
+
+    Raises RequestError for a directory without tables.
+    """
+    return [file for path in paths for file in (_below(path) if Path(path).is_dir() else [path])]
+
+
+def memory_beside(memory: int | None, paths: Iterable[str]) -> int | None:
+    """What is left of a budget beside the reader of tables, if any of the files is one."""
+    return memory - ARROW_BYTES if memory is not None and any(map(kind_of_table, paths)) else memory
+
+
+def _below(path: str) -> list[str]:
+    directory = Path(path)
+    found = [file for file in sorted(directory.rglob("*")) if file.suffix in _SUFFIXES and not _is_hidden(file)]
+    listed = {file for state in directory.rglob(_OF_DATASETS) for file in _listed(state)}
+    found = [file for file in found if file in listed or not (file.parent / _OF_DATASETS).exists()]
+    if not found:
+        raise RequestError(
+            f"{path} is a directory without {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} files",
+            "Name files; directories of texts are read by `ooc ingest text`.",
+        )
+    return list(map(str, found))
+
+
+def _is_hidden(file: Path) -> bool:
+    return file.name.startswith(".")
+
+
+def _listed(state: Path) -> list[Path]:
+    """The files that belong to a dataset, not what the library has cached beside them."""
+    try:
+        return [state.parent / Path(entry["filename"]).name for entry in json.loads(state.read_text())["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{state} does not list the files of a dataset: {error!r}", "Save it again.") from None
+
+
+def rows_as_csv(path: str, kind: str, progress: Callable[[int], object]) -> Iterator[bytes]:
+    """A header, and the rows: commas between fields, quotes around text, nothing where a value is missing.
+
+    Columns of lists, structures and bytes are left out. progress: called with bytes read. Raises RequestError if the
+    file is damaged or pyarrow is not installed.
+    """
+    arrow = _arrow()
+    size = Path(path).stat().st_size
+    try:
+        with Path(path).open("rb") as file:
+            schema, rows, batches = _opened(file, kind)
+            kept = [number for number, field in enumerate(schema) if _is_plain(field.type)]
+            names = [arrow.array([schema.names[number]]) for number in kept]
+            yield _csv(arrow.RecordBatch.from_arrays(names, [str(number) for number in kept]))
+            for batch in batches:
+                batch.validate(full=True)  # pyarrow trusts offsets: others than these end the process
+                columns = [_decoded(batch.column(number)) for number in kept]
+                yield _csv(arrow.RecordBatch.from_arrays(columns, [str(number) for number in kept]))
+                progress(size * batch.num_rows // max(rows, batch.num_rows))
+    except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
+        raise RequestError(
+            f"{path} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
+        ) from None
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise RequestError(
+            "Parquet and Arrow files need pyarrow", 'Install it with: pip install "ooc[parquet]"'
+        ) from None
+    pyarrow.set_cpu_count(1)
+    return pyarrow
+
+
+def _opened(file: Any, kind: str) -> tuple[Any, int, Iterator[Any]]:
+    """The schema, how many rows there are (0 if that is not told), and the rows in batches."""
+    arrow = _arrow()
+    if kind == "Parquet":
+        limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
+        table = arrow.parquet.ParquetFile(
+            file, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True, **limits
+        )
+        told = table.metadata
+        size = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+        rows = max(min(_BATCH * told.num_rows // max(size, 1), 1 << 16), 1)
+        return table.schema_arrow, told.num_rows, table.iter_batches(batch_size=rows, use_threads=False)
+    start = file.read(len(_STREAM))
+    file.seek(0)
+    options = arrow.ipc.IpcReadOptions(use_threads=False)
+    if start == _STREAM:
+        stream = arrow.ipc.open_stream(file, options=options)
+        return stream.schema, 0, _sliced(iter(stream))
+    table = arrow.ipc.open_file(file, options=options)
+    return table.schema, 0, _sliced(table.get_batch(number) for number in range(table.num_record_batches))
+
+
+def _sliced(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for first in range(0, batch.num_rows, _ROWS):
+            yield batch.slice(first, _ROWS)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether CSV has a form for a type."""
+    types = _arrow().types
+    if types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind))
+
+
+def _decoded(column: Any) -> Any:
+    """The values of a column, as a type that can be written."""
+    arrow = _arrow()
+    if arrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if arrow.types.is_float16(column.type):
+        return column.cast(arrow.float32())
+    if arrow.types.is_string_view(column.type):
+        return column.cast(arrow.large_string())
+    return column
+
+
+def _csv(batch: Any) -> bytes:
+    arrow, out = _arrow(), io.BytesIO()
+    arrow.csv.write_csv(batch, out, arrow.csv.WriteOptions(include_header=False))
+    return out.getvalue()
