@@ -90,7 +90,7 @@ def file_chunks(files: Sequence[tuple[str, str]], opening: Opening, progress: Pr
         if is_stream(path):
             yield from _listed(numbers, together)
             together, size = [], 0
-            yield Chunk(next(numbers), name_of(path), 1, read_whole(path, **opening._asdict()))
+            yield Chunk(next(numbers), name_of(path), 1, read_whole(path, opening))
             continue
         together.append((path, name))
         bytes_ = size_of(path)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import os
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import zstandard
 
@@ -17,7 +20,7 @@ from blocks.errors import RequestError
 
 _MOST = 1 << 20  # bytes that are inflated at a time, so that a file of zeros does not fill the memory
 _ZSTD_PIECE = 512  # compressed bytes at a time: at most 16 MiB come out; costs 15 percent of the speed of 128 KiB
-DAMAGE = (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
 
 
 class _Gzip:
@@ -89,15 +92,45 @@ _FORMATS = (
 )
 _OTHERS = (  # that are no text: first bytes, what it is, what to do
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
-    (b"PAR1\x15", "a Parquet file", "Convert it: polars.scan_parquet({name!r}).sink_ndjson('out.jsonl')"),
-    (b"ARROW1\0\0", "an Arrow file", "Convert it: polars.scan_ipc({name!r}).sink_ndjson('out.jsonl')"),
+    (b"PAR1\x15", "a Parquet file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
+    (b"ARROW1\0\0", "an Arrow file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
     (b"%PDF-", "a PDF document", "Take the text out of it, as by pdftotext."),
     (b"\x89HDF", "an HDF5 file", "Write its data as CSV, JSON Lines or .npz."),
-    (b"SQLite format 3\0", "an SQLite database", "Export the rows: sqlite3 -csv -header {name} 'SELECT ...' > out.csv"),
+    (
+        b"SQLite format 3\0",
+        "an SQLite database",
+        "Read the rows of a query: ooc ingest csv {name} OUT --query 'SELECT ...'",
+    ),
     (b"\x7fELF", "a program", "Give a file of text."),
     (b"\x89PNG", "a picture", "Give a file of text."),
     (b"\xff\xd8\xff", "a picture", "Give a file of text."),
 )
+
+
+def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the content of the file in a zip archive, which may be compressed itself.
+
+    Raises RequestError if there is not just one, or it has a password.
+    """
+    with zipfile.ZipFile(file) as archive:
+        members = [member for member in archive.infolist() if not (member.is_dir() or _is_hidden(member.filename))]
+        if len(members) != 1:
+            raise RequestError(f"{name} is a zip archive of {len(members)} files", "Unpack it, and name the files.")
+        try:
+            with archive.open(members[0]) as inside:
+                yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
+        except (RuntimeError, NotImplementedError) as error:
+            raise RequestError(f"{name} cannot be unpacked: {error}", "Unpack it with another program.") from None
+
+
+def is_zip(file: IO[bytes]) -> bool:
+    """Whether a file that has just been opened is a zip archive that can be read."""
+    return file.seekable() and os.pread(file.fileno(), 4, 0) == b"PK\x03\x04"
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a member of an archive is one that macOS adds, or is hidden otherwise."""
+    return name.startswith("__MACOSX/") or PurePath(name).name.startswith(".")
 
 
 def decompressed(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:

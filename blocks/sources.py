@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from blocks.decompression import DAMAGE, decompressed
+from blocks.decompression import DAMAGE, decompressed, is_zip, unzipped
 from blocks.encodings import as_utf8, with_line_feeds
 from blocks.errors import RequestError
 from blocks.files import no_such_file
@@ -22,10 +22,12 @@ _PIECE = 1 << 17  # bytes read at a time
 
 
 class Opening(NamedTuple):
-    """How inputs are opened: the encoding of their text, None for UTF-8, and the bytes that a record may have."""
+    """How inputs are opened: the encoding of their text, None for UTF-8, the bytes that a record may have, and the
+    query of databases."""
 
     encoding: str | None = None
     longest: int = LONGEST_RECORD
+    query: str | None = None
 
 
 Cut = Callable[[bytearray], int]  # where the last whole record of a buffer ends, 0 if there is none
@@ -37,7 +39,8 @@ class Source:
     Its bytes are UTF-8 text, without a byte order mark, whose lines end with a line feed, whatever the file has.
 
     path: `-` is standard input. progress: called with bytes read from disk. encoding: None for UTF-8. longest: bytes of
-    a record at most. tables: whether Parquet and Arrow files are read, as CSV; `is_table` says if it is one. Raises
+    a record at most. tables: whether Parquet and Arrow files, and the rows of a query of a database, are read, as CSV;
+    `is_table` says if it is one. Raises
     RequestError if the input cannot be read or decompressed, or has a longer record.
     """
 
@@ -48,6 +51,7 @@ class Source:
         *,
         encoding: str | None = None,
         longest: int = LONGEST_RECORD,
+        query: str | None = None,
         tables: bool = False,
     ) -> None:
         self.name = name_of(path)
@@ -55,8 +59,10 @@ class Source:
         self._longest = longest
         kind = kind_of_table(path) if tables and path != STANDARD_INPUT else None
         self.is_table = kind is not None
+        if query and not kind:
+            raise RequestError(f"--query is for SQLite databases, but {self.name} is none", "Leave it out.")
         if kind:
-            self._pieces = with_line_feeds(rows_as_csv(path, kind, progress))
+            self._pieces = with_line_feeds(rows_as_csv(path, kind, progress, query, longest))
         else:
             self._pieces = with_line_feeds(as_utf8(_pieces(path, self.name, progress), self.name, encoding))
         self._buffer = bytearray()
@@ -132,7 +138,11 @@ def name_of(path: str) -> str:
 def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator[bytes]:
     """The decompressed bytes of an input."""
     with open_input(path) as file, _ReadErrors(name):
-        yield from decompressed(_read(file, progress), name)
+        if is_zip(file):
+            yield from unzipped(file, name)
+            progress(size_of(path))
+        else:
+            yield from decompressed(_read(file, progress), name)
 
 
 def _read(file: IO[bytes], progress: Callable[[int], object]) -> Iterator[bytes]:
@@ -177,9 +187,9 @@ def _standard_input() -> int:
     return sys.stdin.fileno()
 
 
-def read_whole(path: str, *, encoding: str | None = None, longest: int = LONGEST_RECORD) -> bytes:
+def read_whole(path: str, opening: Opening) -> bytes:
     """The content of an input that is one document, as `Source` has it."""
-    return Source(path, encoding=encoding, longest=longest).take(lambda _: 0)
+    return Source(path, **opening._asdict()).take(lambda _: 0)
 
 
 def is_stream(path: str) -> bool:

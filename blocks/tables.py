@@ -1,10 +1,16 @@
-"""Parquet and Arrow files as the CSV that they would be, for all readers of CSV. By pyarrow, an extra."""
+"""Parquet and Arrow files, and queries of SQLite databases, as the CSV that they would be, for all readers of CSV.
+
+pyarrow, which reads the former, is an extra.
+"""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,14 @@ from blocks.errors import RequestError
 ARROW_BYTES = 90 << 20  # of memory for pyarrow and what it holds while it reads
 _BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
 _ROWS = 1 << 10  # of a batch, where it does not
-_KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow IPC", b"\xff\xff\xff\xff": "Arrow IPC"}
+_SQLITE = "SQLite"
+_KINDS = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow IPC",
+    b"\xff\xff\xff\xff": "Arrow IPC",
+    b"SQLite format 3\0": _SQLITE,
+}
+_LEAST = 1 << 22  # bytes that a value of a database may have at least
 _STREAM = b"\xff\xff\xff\xff"
 _MOST_SCHEMA = 1 << 26  # bytes
 _OF_DATASETS = "state.json"  # in directories that `datasets.save_to_disk` makes: the files of the dataset
@@ -25,7 +38,7 @@ def kind_of_table(path: str) -> str | None:
     if not Path(path).is_file():
         return None
     with Path(path).open("rb") as file:
-        start = file.read(6)
+        start = file.read(16)
     return next((kind for magic, kind in _KINDS.items() if start.startswith(magic)), None)
 
 
@@ -39,7 +52,8 @@ def table_files(paths: Iterable[str]) -> list[str]:
 
 def memory_beside(memory: int | None, paths: Iterable[str]) -> int | None:
     """What is left of a budget beside the reader of tables, if any of the files is one."""
-    return memory - ARROW_BYTES if memory is not None and any(map(kind_of_table, paths)) else memory
+    by_arrow = any(kind_of_table(path) not in (None, _SQLITE) for path in paths)
+    return memory - ARROW_BYTES if memory is not None and by_arrow else memory
 
 
 def _below(path: str) -> list[str]:
@@ -67,12 +81,62 @@ def _listed(state: Path) -> list[Path]:
         raise RequestError(f"{state} does not list the files of a dataset: {error!r}", "Save it again.") from None
 
 
-def rows_as_csv(path: str, kind: str, progress: Callable[[int], object]) -> Iterator[bytes]:
+def rows_as_csv(
+    path: str, kind: str, progress: Callable[[int], object], query: str | None = None, longest: int = _LEAST
+) -> Iterator[bytes]:
     """A header, and the rows: commas between fields, quotes around text, nothing where a value is missing.
 
-    Columns of lists, structures and bytes are left out. progress: called with bytes read. Raises RequestError if the
-    file is damaged or pyarrow is not installed.
+    Columns of lists, structures and bytes are left out. progress: called with bytes read. query: SQL, for a database.
+    longest: bytes of a value of one. Raises RequestError if the file is damaged, the query fails, or pyarrow is needed
+    but not installed.
     """
+    if kind == _SQLITE:
+        yield from _rows_of_query(path, query, longest)
+        progress(Path(path).stat().st_size)
+    elif query:
+        raise RequestError(f"--query is for SQLite databases, but {path} is {kind}", "Leave it out.")
+    else:
+        yield from _rows_of_arrow(path, kind, progress)
+
+
+def _rows_of_query(path: str, query: str | None, longest: int) -> Iterator[bytes]:
+    with closing(sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)) as database:
+        try:
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+            if query is None:
+                tables = database.execute(
+                    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"
+                )
+                there = ", ".join(name for (name,) in tables) or "none"
+                raise RequestError(f"{path} is a SQLite database; its tables: {there}", "Choose rows with --query.")
+            rows = database.execute(query)
+            if rows.description is None:
+                raise RequestError("--query gives no rows", "Write a SELECT.")
+            yield _csv_of([[column for column, *_ in rows.description]])
+            while some := rows.fetchmany(_ROWS):
+                _require_no_bytes(some, [column for column, *_ in rows.description])
+                yield _csv_of(some)
+        except sqlite3.Error as error:
+            raise RequestError(f"{path}: {error}", "Correct --query; or see whether the file is whole.") from None
+
+
+def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) -> None:
+    for row in rows:
+        if bytes in map(type, row):
+            name = next(name for name, value in zip(columns, row, strict=True) if isinstance(value, bytes))
+            raise RequestError(
+                f"--query: the column {name!r} holds bytes", f"Select CAST({name} AS TEXT), or leave it out."
+            )
+
+
+def _csv_of(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _rows_of_arrow(path: str, kind: str, progress: Callable[[int], object]) -> Iterator[bytes]:
     arrow = _arrow()
     size = Path(path).stat().st_size
     try:

@@ -157,7 +157,19 @@ def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> Non
 
 
 NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size", "decimal")
-_TAKEN = {*NUMBERS_ONLY, "inputs", "out", "delimiter", "quote", "encoding", "workers", "memory", "overwrite", "json"}
+_TAKEN = {
+    *NUMBERS_ONLY,
+    "inputs",
+    "out",
+    "delimiter",
+    "quote",
+    "encoding",
+    "query",
+    "workers",
+    "memory",
+    "overwrite",
+    "json",
+}
 _DEFAULTS = (None, False, 0, "fail")
 
 

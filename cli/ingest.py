@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
+Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst, .zip; - is standard input.")]
 Out = Annotated[str, typer.Argument(help="The dataset: a directory to be made.")]
 Seed = Annotated[int, typer.Option(min=0, help="Shuffles the documents and deals the words.")]
 Append = Annotated[bool, typer.Option("--append", help="Add the documents to OUT, keeping its vocabulary.")]
@@ -70,6 +70,7 @@ Quote = Annotated[
     str | None,
     typer.Option(metavar="CHARACTER|none", help='Character that encloses fields, or none for no quoting [default: "].'),
 ]
+Query = Annotated[str | None, typer.Option(metavar="SQL", help="Rows to take from a SQLite database.")]
 Decimal = Annotated[str | None, one_of(".|,", "Mark before the fraction of a number [default: .].")]
 UserColumn = Annotated[
     str | None,
@@ -199,6 +200,7 @@ def ingest_csv(
     quote: Quote = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    query: Query = None,
     token_pattern: TokenPattern = None,
     lower: Lower = None,
     stop_words: StopWords = None,
@@ -265,6 +267,7 @@ def ingest_ratings(
     quote: Quote = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    query: Query = None,
     on_error: OnError = "fail",
     seed: Annotated[int, typer.Option(min=0, help="Shuffles the users and deals the items.")] = 0,
     shards: Shards = None,
@@ -294,7 +297,7 @@ def ingest_ratings(
     high = math.inf if highest is None else highest
     written = FormatOptions(delimiter, quote, decimal or ".", user_column, item_column, rating_column)
     rest: dict[str, Any] = {"on_error": on_error, "seed": seed, "overwrite": overwrite}
-    request = RatingsRequest(inputs, out, names_from, items_from, low, high, written, encoding, **rest)
+    request = RatingsRequest(inputs, out, names_from, items_from, low, high, written, encoding, query, **rest)
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
 
     def make(path: str) -> Matrix:

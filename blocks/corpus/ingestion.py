@@ -119,7 +119,7 @@ def ingest(
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
             vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
             longest=_longest(memory, count),
-            opening=Opening(request.encoding, record),
+            opening=Opening(request.encoding, record, request.query),
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)

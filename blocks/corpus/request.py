@@ -41,6 +41,7 @@ class Request:
     delimiter: str | None = None  # csv: see `blocks.delimited.dialect_of`
     quote: str | None = None
     encoding: str | None = None  # of all inputs, None for UTF-8
+    query: str | None = None  # csv: of a SQLite database
     token_pattern: str | None = None
     lower: bool | None = None
     stop_words: str | None = None
@@ -142,7 +143,7 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
 def options_told(request: Request, rules: Rules) -> dict[str, Any]:
     """The options that have an influence on the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
-    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "on_error"]
+    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "query", "on_error"]
     options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
     if request.kind != "uci":
         options |= rules._asdict()

@@ -95,7 +95,7 @@ class IngestWorker:
         found = records.Documents(reading.skip)
         if chunk.files is not None:
             for path, name in chunk.files:
-                records.from_file(read_whole(path, **reading.opening._asdict()), path, name, found)
+                records.from_file(read_whole(path, reading.opening), path, name, found)
         elif chunk.columns is not None:
             records.from_csv(chunk.data, chunk.source, chunk.line, chunk.columns, found)
         elif reading.kind == "jsonl":

@@ -259,7 +259,7 @@ def _made(request: DesignRequest) -> dict[str, Any]:
     """How the design was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
-    names = {"target", "drop", "delimiter", "quote", "decimal", "encoding", "columns_from"}
+    names = {"target", "drop", "delimiter", "quote", "decimal", "encoding", "query", "columns_from"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
     return {
         "ooc": version("ooc"),

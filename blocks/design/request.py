@@ -23,8 +23,8 @@ class DesignRequest:
 
     target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
     leave out. delimiter, quote: of its fields, see `dialect_of`. decimal: `.` or `,`, in its numbers. encoding: of
-    text, None for UTF-8. columns_from: a design whose columns these are to be. block_bytes: of the
-    columns of a block, about.
+    text, None for UTF-8. query: of a SQLite database. columns_from: a design whose columns these are to be.
+    block_bytes: of the columns of a block, about.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class DesignRequest:
     quote: str | None = None
     decimal: str = "."
     encoding: str | None = None
+    query: str | None = None
     columns_from: str | None = None
     block_bytes: int = BLOCK_BYTES
     overwrite: bool = False

@@ -27,7 +27,7 @@ from blocks.design.formats import (
 from blocks.design.messages import LinesChunk
 from blocks.design.request import DesignRequest
 from blocks.errors import RequestError
-from blocks.sources import Source, whole_line
+from blocks.sources import Opening, Source, whole_line
 from blocks.workers import Workers
 
 BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
@@ -59,7 +59,8 @@ def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress
     base = Design(request.columns_from) if request.columns_from else None
 
     def opening(path: str) -> Source:
-        return Source(path, progress, encoding=request.encoding, longest=longest, tables=request.kind == "csv")
+        how = Opening(request.encoding, longest, request.query)
+        return Source(path, progress, **how._asdict(), tables=request.kind == "csv")
 
     if request.kind == "svmlight":
         form = Svmlight(base.columns) if base else Svmlight()

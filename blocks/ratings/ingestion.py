@@ -42,7 +42,7 @@ from blocks.ratings.worker import (
     RowsToWrite,
 )
 from blocks.ratings.writer import finish_matrix
-from blocks.sources import Source, input_facts, size_of, whole_line
+from blocks.sources import Opening, Source, input_facts, size_of, whole_line
 from blocks.tables import memory_beside, table_files
 from blocks.workers import Workers, cores
 
@@ -52,7 +52,7 @@ LEAST_ENTRIES = 1 << 14  # of a block of a small matrix
 _RUN_ENTRIES = 1 << 20
 _LONGEST_LINE = 1 << 20
 _BYTES_OF_ENTRY = 80  # of a block, in memory while it is sorted and written
-_OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding")
+_OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding", "query")
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -62,7 +62,7 @@ class RatingsRequest:
     items_from: one whose items alone are.
 
     low, high: the least and the largest rating there may be. format_options: how the lines are written. encoding: of
-    the inputs, None for UTF-8. grid: blocks and slices, None to choose by the entries.
+    the inputs, None for UTF-8. query: of a SQLite database. grid: blocks and slices, None to choose by the entries.
     """
 
     inputs: Sequence[str]
@@ -73,6 +73,7 @@ class RatingsRequest:
     high: float = np.inf
     format_options: FormatOptions = field(default_factory=FormatOptions)
     encoding: str | None = None
+    query: str | None = None
     on_error: str = "fail"
     seed: int = 0
     grid: int | None = None
@@ -171,7 +172,8 @@ def _chunks(
     """Chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
     number = 0
     for path in request.inputs:
-        source = Source(path, progress, encoding=request.encoding, longest=_LONGEST_LINE, tables=True)
+        opening = Opening(request.encoding, _LONGEST_LINE, request.query)
+        source = Source(path, progress, **opening._asdict(), tables=True)
         form, section, first = detect(source, request.format_options), b"", number
         for line, data in source.chunks(whole_line):
             yield RatingsChunk(number, source.name, line - bool(section), section + data, form)
