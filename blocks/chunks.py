@@ -22,6 +22,7 @@ class Columns(NamedTuple):
     name: str | None
     delimiter: str | None
     quote: str | None
+    header: bool
 
 
 class UciFile(NamedTuple):
@@ -75,7 +76,7 @@ def row_chunks(
             for line, data in source.chunks(whole_line):
                 yield Chunk(next(numbers), source.name, line, data)
             continue
-        dialect = Dialect() if source.is_table else dialect_of(path, columns.delimiter, columns.quote)
+        dialect = Dialect() if source.is_table else dialect_of(path, *columns[2:])
         where = records.find_columns(source, dialect, columns.text, columns.name)
         for line, data in source.chunks(dialect.whole_row):
             yield Chunk(next(numbers), source.name, line, data, columns=where)

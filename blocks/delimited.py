@@ -32,10 +32,12 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How rows are written. delimiter: one character. quote: one character, or None if no field is quoted."""
+    """How rows are written. delimiter: one character. quote: one character, or None if no field is quoted. header:
+    whether the first row has the names of the columns, which otherwise are their numbers from 1."""
 
     delimiter: str = ","
     quote: str | None = '"'
+    header: bool = True
 
     @cached_property
     def _quoted(self) -> re.Pattern[bytes] | None:
@@ -104,7 +106,7 @@ class Dialect:
             raise BadRow(str(error)) from None
 
 
-def dialect_of(path: str, delimiter: str | None, quote: str | None) -> Dialect:
+def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool = True) -> Dialect:
     """The dialect of a file, as the options say.
 
     delimiter: a character or a name of one; None for a tab if the name has `.tsv` in it, else a comma. quote: a
@@ -115,11 +117,11 @@ def dialect_of(path: str, delimiter: str | None, quote: str | None) -> Dialect:
     else:
         character = character_of("--delimiter", delimiter)
     if quote == NO_QUOTE:
-        return Dialect(character, None)
+        return Dialect(character, None, header)
     mark = '"' if quote is None else character_of("--quote", quote)
     if mark == character:
         raise RequestError(f"--quote and --delimiter are both {mark!r}", "Write --quote none if no field is quoted.")
-    return Dialect(character, mark)
+    return Dialect(character, mark, header)
 
 
 def character_of(option: str, given: str) -> str:

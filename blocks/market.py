@@ -26,8 +26,18 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
     if not read_entries(text, shape, LARGEST, np.empty(3), found, state):
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
-    found = found[: state[_FOUND]]
-    return SparseRows(found[found["value"].astype(np.float32) != 0], found.size, np.empty(0))
+    found, lines = found[: state[_FOUND]], int(state[_FOUND])
+    if form.mirrored:
+        found = np.concatenate((found, _mirrored(found, form.mirrored)))
+    return SparseRows(found[found["value"].astype(np.float32) != 0], lines, np.empty(0))
+
+
+def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
+    """The entries on the other side of the diagonal."""
+    mirrored = entries[entries["row"] != entries["column"]]
+    mirrored["row"], mirrored["column"] = mirrored["column"].copy(), mirrored["row"].copy()
+    mirrored["value"] *= factor
+    return mirrored
 
 
 def _wrong(line: bytes, form: Market) -> tuple[str, str]:

@@ -29,6 +29,7 @@ def svmlight(
     inputs: Inputs,
     out: Out,
     columns_from: ColumnsFrom = None,
+    zero_based: Annotated[bool, typer.Option("--zero-based", help="Indices count from 0, not from 1.")] = False,
     by_rows: Annotated[
         bool, typer.Option("--by-rows", help="Samples one after the other, shuffled, for `ooc train softmax`.")
     ] = False,
@@ -41,8 +42,8 @@ def svmlight(
 ) -> None:
     """A design matrix of svmlight (LIBSVM) files.
 
-    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels are kept as y. By rows
-    it is a set of labelled samples.
+    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels are kept as y; `qid:1`
+    after one is passed over. By rows it is a set of labelled samples.
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
@@ -163,6 +164,7 @@ _TAKEN = {
     "out",
     "delimiter",
     "quote",
+    "no_header",
     "encoding",
     "query",
     "workers",

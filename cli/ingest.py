@@ -70,6 +70,7 @@ Quote = Annotated[
     str | None,
     typer.Option(metavar="CHARACTER|none", help='Character that encloses fields, or none for no quoting [default: "].'),
 ]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="Columns have no names, but numbers from 1.")]
 Query = Annotated[str | None, typer.Option(metavar="SQL", help="Rows to take from a SQLite database.")]
 Decimal = Annotated[str | None, one_of(".|,", "Mark before the fraction of a number [default: .].")]
 UserColumn = Annotated[
@@ -198,6 +199,7 @@ def ingest_csv(
     name_column: Annotated[str | None, typer.Option(help="Holds the document's name.")] = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
+    no_header: NoHeader = False,
     decimal: Decimal = None,
     encoding: Encoding = None,
     query: Query = None,

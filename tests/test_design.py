@@ -189,7 +189,7 @@ BAD = {
     "1 1:1e39\n": "line 1: '1:1e39': its value is not a number that float32 can hold",
     "1 1:1\nnan 1:1\n": "line 2: the label 'nan' is not a finite number",
     "1 1:1\n1 a:1\n": "line 2: 'a:1' is not `index:value`",
-    "1 1:1\n1 qid:3 1:1\n": "line 2: 'qid:3' is not `index:value`",
+    "1 1:1\n1 qid:3a 1:1\n": "line 2: 'qid:3a' is not `index:value`",
     "1 1:1\n1 1\n": "line 2: '1' is not `index:value`",
     "1 1:\n": "line 1: '1:': its value",
     "1 4294967296:1\n": "line 1: index 4294967296 is above 4294967295",
@@ -229,8 +229,8 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, inline, content):
 
 COORDINATE = "%%MatrixMarket matrix coordinate real general\n% comment\n3 2 2\n"
 BAD_MARKETS = {
-    "%%MatrixMarket matrix coordinate complex general\n": "line 1: .* does not tell of a general real matrix",
-    "%%MatrixMarket matrix coordinate real symmetric\n": "line 1: .* does not tell of a general real matrix",
+    "%%MatrixMarket matrix coordinate complex general\n": "line 1: .* does not tell of a real matrix that can be read",
+    "%%MatrixMarket matrix array real symmetric\n": "line 1: .* does not tell of a real matrix that can be read",
     "%%MatrixMarket matrix coordinate real general\n3 2\n": "line 2: '3 2' is not `rows columns entries`",
     f"{COORDINATE}1 1 1\n": "the header tells of 2 entries, but 1 follow it",
     f"{COORDINATE}1 1 1\n4 1 1\n": "line 5: there is no row '4' or no column '1'",

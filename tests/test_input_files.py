@@ -379,3 +379,67 @@ def test_directories_hold_documents_and_other_things(tmp_path, ooc, bags):
         2,
         "ooc: texts/new would be inside of texts, whose files are read",
     )
+
+
+MALLET = 'd1\tsport\tThe coach, the goal\nd2\tlaw\t"objection" he said\nd3\tlaw\ta judge\n'
+
+
+def test_tables_without_a_header_have_numbers_for_columns(tmp_path, ooc):
+    """The lines that MALLET imports, and numbers."""
+    (tmp_path / "in.txt").write_text(MALLET)
+    how = ["--no-header", "--delimiter", "tab", "--quote", "none", "--name-column", "1"]
+    assert ooc("ingest", "csv", "in.txt", "out", *how, "--text-column", "3").returncode == 0
+    dataset = Dataset(tmp_path / "out")
+    assert (dataset.documents, dataset.document_names()) == (3, ["d1", "d2", "d3"])
+    assert dataset.vocabulary() == ["coach", "goal", "judge", "objection"]
+    refused = ooc("ingest", "csv", "in.txt", "no", *how)
+    assert (refused.returncode, "no column 'text'; there are '1', '2', '3'" in refused.stderr) == (2, True)
+    (tmp_path / "in.csv").write_text("1,2.5,0\n3,4.5,1\n")
+    assert ooc("ingest", "csv", "in.csv", "design", "--no-header", "--target", "3", "--drop", "1").returncode == 0
+    design = Design(tmp_path / "design")
+    assert (design_back(design).tolist(), design.y.tolist()) == ([[2.5], [4.5]], [0, 1])
+    assert design.column_names() == ["2"]
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
+def test_matrices_of_which_a_half_is_given(field, symmetry, tmp_path, ooc):
+    random = np.random.default_rng(1)
+    half = np.tril(random.integers(1, 9, (12, 12)) * (random.random((12, 12)) < 0.3), -1 if "skew" in symmetry else 0)
+    half = (half > 0).astype(int) if field == "pattern" else half
+    lines = [f"{i + 1} {j + 1}" + ("" if field == "pattern" else f" {half[i, j]}") for i, j in np.argwhere(half)]
+    header = f"%%MatrixMarket matrix coordinate {field} {symmetry}\n% a comment\n12 12 {len(lines)}\n"
+    (tmp_path / "in.mtx").write_text(header + "\n".join(lines) + "\n")
+    assert ooc("ingest", "mtx", "in.mtx", "out").returncode == 0
+    expected = half + np.tril(half, -1).T * (-1 if "skew" in symmetry else 1)
+    np.testing.assert_array_equal(design_back(Design(tmp_path / "out")), expected)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_svmlight_from_zero_and_with_queries(by_rows, tmp_path, ooc):
+    """Against scikit-learn's reader."""
+    from sklearn.datasets import load_svmlight_file
+
+    text = "2 qid:1 0:1.5 3:2\n1 qid:1 1:4 # a comment\n0 qid:27\n1 2:7\n"
+    (tmp_path / "in.svm").write_text(text)
+    options = ["--by-rows"] if by_rows else []
+    refused = ooc("ingest", "svmlight", "in.svm", "no", *options)
+    assert (refused.returncode, "line 1: index 0" in refused.stderr, "--zero-based" in refused.stderr) == (
+        2,
+        True,
+        True,
+    )
+    made = ooc("ingest", "svmlight", "in.svm", "out", "--zero-based", *options)
+    assert made.returncode == 0, made.stderr
+    x, y = load_svmlight_file(str(tmp_path / "in.svm"), zero_based=True)
+    if by_rows:
+        return
+    design = Design(tmp_path / "out")
+    np.testing.assert_array_equal(design_back(design), x.toarray())
+    np.testing.assert_array_equal(design.y, y)
+    (tmp_path / "in.svm").write_text("1,2 1:1\n")
+    refused = ooc("ingest", "svmlight", "in.svm", "no")
+    assert (refused.returncode, "line 1: '1,2' is several labels" in refused.stderr) == (2, True)
+    for line in ("1 qid: 1:1", "1 qid:a 1:1", "1 1:1 qid:3", "1 :1"):
+        (tmp_path / "in.svm").write_text(line + "\n")
+        assert ooc("ingest", "svmlight", "in.svm", "no").returncode == 2

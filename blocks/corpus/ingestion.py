@@ -219,7 +219,8 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     elif reading.kind == "files":
         source = chunks.file_chunks(files, reading.opening, progress.update)
     else:
-        columns = chunks.Columns(request.text_column, request.name_column, request.delimiter, request.quote)
+        names = request.text_column, request.name_column
+        columns = chunks.Columns(*names, request.delimiter, request.quote, not request.no_header)
         source = chunks.row_chunks(reading.kind, request.inputs, columns, reading.opening, progress.update)
     spilled = pool.map_numbered(source)
     progress.close()

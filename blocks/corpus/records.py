@@ -142,8 +142,11 @@ class Columns:
 
 
 def header_row(source: Source, dialect: Dialect) -> list[str]:
-    """Take the first row of a source, the names of columns; raises RequestError if it is not text."""
-    header = source.take(dialect.first_row)
+    """Take the header of a source, if it has one; returns the names of the columns.
+
+    Raises RequestError if its first row is not text.
+    """
+    header = source.take(dialect.first_row) if dialect.header else source.peek(dialect.first_row)
     text = _text(header)
     if text is None:
         problem, remedy = not_text(header, skip="")
@@ -152,7 +155,8 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
         rows = dialect.rows(text)
     except BadRow as error:
         raise RequestError(f"{source.name}, line 1: {error}", QUOTE_REMEDY) from None
-    return rows[0] if rows else []
+    names = rows[0] if rows else []
+    return names if dialect.header else [str(number) for number in range(1, len(names) + 1)]
 
 
 def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> Columns:

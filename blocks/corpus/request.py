@@ -40,6 +40,7 @@ class Request:
     name_column: str | None = None
     delimiter: str | None = None  # csv: see `blocks.delimited.dialect_of`
     quote: str | None = None
+    no_header: bool = False  # csv: columns are called by their numbers
     encoding: str | None = None  # of all inputs, None for UTF-8
     query: str | None = None  # csv: of a SQLite database
     token_pattern: str | None = None
@@ -143,7 +144,7 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
 def options_told(request: Request, rules: Rules) -> dict[str, Any]:
     """The options that have an influence on the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
-    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "query", "on_error"]
+    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]
     options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
     if request.kind != "uci":
         options |= rules._asdict()

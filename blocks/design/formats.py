@@ -21,18 +21,21 @@ _FIELDS = {  # on a line, by the words of the banner
     (b"array", b"real"): 1,
     (b"array", b"integer"): 1,
 }
+_MIRRORED = {b"general": 0, b"symmetric": 1, b"skew-symmetric": -1}
 
 
 class Svmlight(NamedTuple):
-    """columns: higher indices are refused."""
+    """columns: how many there may be. first: the index of the first, 0 or 1."""
 
     columns: int = MOST_COLUMNS
+    first: int = 1
 
 
 class Market(NamedTuple):
     """A MatrixMarket file: its sizes, how many lines tell of entries and how many numbers are on one.
 
     first: the number of the first entry of a chunk among all, if the matrix is dense; it says which entry it is.
+    mirrored: what an entry is multiplied by to be the one across the diagonal, 0 if it says nothing of that one.
     """
 
     rows: int
@@ -40,6 +43,7 @@ class Market(NamedTuple):
     entries: int
     fields: int
     first: int = 0
+    mirrored: int = 0
 
     @property
     def is_dense(self) -> bool:
@@ -66,13 +70,15 @@ NUMBERS = Table(Dialect(), ".", ["number"], [LABEL])  # a number on each line: l
 
 
 def market_header(source: Source) -> Market:
-    """Take what comes before the entries; raises RequestError if it does not tell of a general real matrix."""
+    """Take what comes before the entries; raises RequestError if it does not tell of a real matrix, or of half of a
+    dense one."""
     banner = source.take(first_line)
     words = banner.lower().split()
     fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
-    if fields is None or words[4:] != [b"general"]:
+    mirrored = _MIRRORED.get(b" ".join(words[4:]))
+    if fields is None or mirrored is None or (fields == 1 and mirrored):
         raise RequestError(
-            f"{source.name}, line 1: {quoted(banner)} does not tell of a general real matrix",
+            f"{source.name}, line 1: {quoted(banner)} does not tell of a real matrix that can be read",
             "It should be `%%MatrixMarket matrix coordinate real general`; scipy.io.mmwrite has symmetry='general'.",
         )
     while (line := source.take(first_line)).startswith(b"%") or line.isspace():
@@ -83,7 +89,7 @@ def market_header(source: Source) -> Market:
     rows, columns, *entries = map(int, sizes)
     if rows > MOST_ROWS or columns > MOST_COLUMNS:
         raise RequestError(f"{source.name}, line {source.line - 1}: more than {MOST_COLUMNS} rows or columns")
-    return Market(rows, columns, entries[0] if entries else rows * columns, fields)
+    return Market(rows, columns, entries[0] if entries else rows * columns, fields, mirrored=mirrored)
 
 
 def lines_with_entries(data: bytes) -> int:

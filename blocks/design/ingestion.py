@@ -259,13 +259,13 @@ def _made(request: DesignRequest) -> dict[str, Any]:
     """How the design was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
-    names = {"target", "drop", "delimiter", "quote", "decimal", "encoding", "query", "columns_from"}
+    others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
     return {
         "ooc": version("ooc"),
         "command": "ingest",
         "kind": request.kind,
-        "options": {name: value for name, value in given.items() if name in names}
+        "options": {name: value for name, value in given.items() if name not in others}
         | {"block_bytes": request.block_bytes},
         "inputs": [input_facts(path) for path in request.files()],
     }

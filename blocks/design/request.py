@@ -22,8 +22,9 @@ class DesignRequest:
     """What is asked for. kind: one of `KINDS`.
 
     target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
-    leave out. delimiter, quote: of its fields, see `dialect_of`. decimal: `.` or `,`, in its numbers. encoding: of
-    text, None for UTF-8. query: of a SQLite database. columns_from: a design whose columns these are to be.
+    leave out. delimiter, quote: of its fields, see `dialect_of`. no_header: its columns are called by their numbers,
+    from 1. decimal: `.` or `,`, in its numbers. encoding: of text, None for UTF-8. query: of a SQLite database.
+    zero_based: whether indices of svmlight count from 0. columns_from: a design whose columns these are to be.
     block_bytes: of the columns of a block, about.
     """
 
@@ -34,6 +35,8 @@ class DesignRequest:
     drop: Sequence[str] = ()
     delimiter: str | None = None
     quote: str | None = None
+    no_header: bool = False
+    zero_based: bool = False
     decimal: str = "."
     encoding: str | None = None
     query: str | None = None

@@ -26,6 +26,7 @@ from blocks.design.formats import (
 )
 from blocks.design.messages import LinesChunk
 from blocks.design.request import DesignRequest
+from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
 from blocks.sources import Opening, Source, whole_line
 from blocks.workers import Workers
@@ -63,7 +64,7 @@ def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress
         return Source(path, progress, **how._asdict(), tables=request.kind == "csv")
 
     if request.kind == "svmlight":
-        form = Svmlight(base.columns) if base else Svmlight()
+        form = Svmlight(base.columns if base else MOST_COLUMNS, 0 if request.zero_based else 1)
         opened = ((opening(path), form) for path in request.inputs)
         return Opened(_lines(opened, size), columns=base.columns if base else None)
     if request.kind == "csv":
@@ -112,9 +113,9 @@ def _open_tables(request: DesignRequest, base: Design | None, size: int, opening
 
 def _writing(request: DesignRequest, path: str, source: Source) -> tuple[Dialect, str]:
     """How the rows of a table are written, and the mark before the fraction of a number."""
-    return (
-        (Dialect(), ".") if source.is_table else (dialect_of(path, request.delimiter, request.quote), request.decimal)
-    )
+    if source.is_table:
+        return Dialect(), "."
+    return dialect_of(path, request.delimiter, request.quote, not request.no_header), request.decimal
 
 
 def _lines(opened: Iterable[tuple[Source, Form]], size: int) -> Iterator[LinesChunk]:

@@ -1,6 +1,7 @@
-"""svmlight (LIBSVM) files: a row a line, `label index:value index:value ...`, indices from 1 on, ascending.
+"""svmlight (LIBSVM) files: a row a line, `label index:value index:value ...`, indices from 1 or 0 on, ascending.
 
-What follows a `#` is a comment, as are whole lines; values of 0 are not kept.
+What follows a `#` is a comment, as are whole lines; values of 0 are not kept. `qid:number` after the label, which says
+which query of a ranking a row belongs to, is passed over.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimm
 
 _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
+_QUERY = re.compile(rb"qid:\d+")
 _AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # places in the state of `read_rows`
 _BAD = -1
 _FORM = "A line is `label index:value index:value ...`."
@@ -28,23 +30,25 @@ def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
     labels = np.empty(data.count(b"\n"))
-    if not read_rows(text, form.columns, LARGEST, labels, found, state):
-        what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form.columns)
+    if not read_rows(text, (form.first, form.columns, LARGEST), labels, found, state):
+        what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
     return SparseRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]])
 
 
-def _wrong(line: bytes, columns: int) -> tuple[str, str]:
+def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
     label, *pairs = words(line.partition(b"#")[0])
+    if b"," in label and all(map(is_number, label.split(b","))):
+        return f"{quoted(label)} is several labels", "A row has one: make a design for each, or choose one of them."
     if not is_number(label):
         return f"the label {quoted(label)} is not a finite number", _FORM
-    before = 0
-    for pair in pairs:
+    before = form.first - 1
+    for pair in pairs[1:] if pairs and _QUERY.fullmatch(pairs[0]) else pairs:
         parts = _PAIR.fullmatch(pair)
         if parts is None:
             return f"{quoted(pair)} is not `index:value`", _FORM
-        if what := _wrong_index(int(parts[1]), before, columns):
+        if what := _wrong_index(int(parts[1]), before, form):
             return what
         if not is_number(parts[2], LARGEST):
             return f"{quoted(pair)}: its value is not a number that float32 can hold", "Mend the line."
@@ -52,24 +56,26 @@ def _wrong(line: bytes, columns: int) -> tuple[str, str]:
     return f"{quoted(line)} cannot be read", _FORM
 
 
-def _wrong_index(index: int, before: int, columns: int) -> tuple[str, str] | None:
-    if index == 0:
-        return "index 0", "Indices count from 1: add 1 to all of them."
+def _wrong_index(index: int, before: int, form: Svmlight) -> tuple[str, str] | None:
+    if index < form.first:
+        return "index 0", "Indices count from 1; if these count from 0, give --zero-based."
     if index == before:
         return f"index {index} stands twice", "Keep one of the two, or their sum."
     if index < before:
         return f"index {index} comes after {before}", "Sort the indices of each line."
-    if index > columns:
-        return f"index {index} is above {columns}, the number of columns", "Leave out columns that are not known."
+    last = form.first + form.columns - 1
+    if index > last:
+        return f"index {index} is above {last}, that of the last column", "Leave out columns that are not known."
     return None
 
 
 @unmanaged_kernel
-def read_rows(text, columns, largest, labels, found, state):
+def read_rows(text, bounds, labels, found, state):
     """Read rows up to the end of the text, or to a bad line; returns whether it was the end.
 
-    text: uint8, whole lines. columns, largest: of an index, and of a value. Filled: labels float64 (R,), found
-    WIDE_ENTRY (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries found.
+    text: uint8, whole lines. bounds: the first index, how many there are, and the largest value. Filled: labels float64
+    (R,), found WIDE_ENTRY (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries
+    found.
     """
     at, line, row, entry = state
     while at < text.size:
@@ -81,7 +87,8 @@ def read_rows(text, columns, largest, labels, found, state):
         if begin < stop:
             after = word_end(text, begin, stop)
             labels[row], good = number_at(text, begin, after, POINT)
-            following = read_pairs(text, after, stop, row, columns, largest, found, entry) if good else _BAD
+            pairs = after_query(text, after, stop)
+            following = read_pairs(text, pairs, stop, row, bounds, found, entry) if good else _BAD
             if following == _BAD:
                 state[:] = at, line, row, entry
                 return False
@@ -94,28 +101,46 @@ def read_rows(text, columns, largest, labels, found, state):
 
 
 @unmanaged_kernel
-def read_pairs(text, at, stop, row, columns, largest, found, entry):
+def after_query(text, at, stop):
+    """Where `qid:number` after a label ends; `at` if there is none."""
+    begin = at
+    while begin < stop and is_blank(text[begin]):
+        begin += 1
+    if stop - begin > 4 and text[begin] == 113 and text[begin + 1] == 105 and text[begin + 2] == 100:
+        digit = begin + 4
+        while digit < stop and 48 <= text[digit] <= 57:
+            digit += 1
+        if text[begin + 3] == _COLON and digit > begin + 4 and (digit == stop or is_blank(text[digit])):
+            return digit
+    return at
+
+
+@unmanaged_kernel
+def read_pairs(text, at, stop, row, bounds, found, entry):
     """Read the pairs of a row that lie between `at` and `stop`.
 
-    found: WIDE_ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if a pair is bad.
+    bounds: see `read_rows`. found: WIDE_ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if
+    a pair is bad.
     """
     rows, places, values = found["row"], found["column"], found["value"]
-    before = 0
+    first, columns, largest = bounds
+    before, last = first - 1, first + columns - 1
     while True:
         while at < stop and is_blank(text[at]):
             at += 1
         if at == stop:
             return entry
-        index = 0
-        while at < stop and 48 <= text[at] <= 57 and index <= columns:
+        index, begin = 0, at
+        while at < stop and 48 <= text[at] <= 57 and index <= last:
             index = 10 * index + (text[at] - 48)
             at += 1
-        if not before < index <= columns or at == stop or text[at] != _COLON:
+        is_index = at > begin and before < index <= last
+        if not is_index or at == stop or text[at] != _COLON:
             return _BAD
         after = word_end(text, at, stop)
         value, good = number_at(text, at + 1, after, POINT)
         if not good or abs(value) > largest:
             return _BAD
-        rows[entry], places[entry], values[entry] = row, index - 1, value
+        rows[entry], places[entry], values[entry] = row, index - first, value
         entry += np.float32(value) != 0
         before, at = index, after

@@ -72,6 +72,7 @@ def ingest_samples(
     out: str,
     *,
     columns_from: str | None = None,
+    zero_based: bool = False,
     seed: int = 0,
     block_entries: int = BLOCK_ENTRIES,
     overwrite: bool = False,
@@ -79,8 +80,8 @@ def ingest_samples(
 ) -> Samples:
     """Make a set of samples of svmlight files.
 
-    columns_from: one whose columns these are to be. Raises RequestError for bad input, WorkFailed for a full disk;
-    nothing is left behind then.
+    columns_from: one whose columns these are to be. zero_based: whether indices count from 0. Raises RequestError for
+    bad input, WorkFailed for a full disk; nothing is left behind then.
     """
     if not inputs:
         raise RequestError("no input is given")
@@ -92,11 +93,11 @@ def ingest_samples(
     known = Samples(columns_from).columns if columns_from else None
     made = {
         "kind": "svmlight",
-        "options": {"columns_from": columns_from, "seed": seed},
+        "options": {"columns_from": columns_from, "zero_based": zero_based, "seed": seed},
         "inputs": [input_facts(path) for path in inputs],
     }
     progress = bar("reading", sum(map(size_of, inputs)) or None, "B")
-    rows = _parsed(inputs, Svmlight(known or MOST_COLUMNS), progress.update)
+    rows = _parsed(inputs, Svmlight(known or MOST_COLUMNS, 0 if zero_based else 1), progress.update)
     samples = write_rows(out, rows, known, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
     progress.close()
     return samples
