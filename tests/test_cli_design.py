@@ -56,7 +56,7 @@ def test_tables_of_text_and_of_numbers(tmp_path, ooc):
         (["svmlight", "in.svm", "out"], "in.svm, line 3: index 2 comes after 3"),
         (["svmlight", "nowhere.svm", "out"], "nowhere.svm: there is no such file"),
         (["npz", "in.svm", "out"], "in.svm is truncated or damaged"),
-        (["mtx", "in.svm", "out"], "in.svm, line 1: '1 1:1' does not tell of a general real matrix"),
+        (["mtx", "in.svm", "out"], "in.svm, line 1: '1 1:1' does not tell of a real matrix that can be read"),
         (["plink", "in.svm", "out"], "in.svm.bed: there is no such file"),
         (["csv", "in.svm", "out", "--target", "y", "--ngrams", "2"], "--ngrams is for text"),
         (["csv", "in.svm", "out", "--drop", "y"], "--drop is for a design matrix"),

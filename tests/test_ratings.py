@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from itertools import pairwise
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 import pytest
@@ -127,16 +128,14 @@ def test_any_names_and_numbers_are_read_back(found, mark):
     found = [(u or "u", i or "i", v) for u, i, v in found]
     text = "".join(f' "{u}"{mark}{i} {mark}{v!r}{mark}more\n' for u, i, v in found)
     reader = Reader(-np.inf, np.inf, skip=False)
-    read = reader.read(text.encode(), "x", 1, detect(_source(text), FormatOptions()))
+    with NamedTemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        form = detect(Source(file.name), FormatOptions())
+    read = reader.read(text.encode(), "x", 1, form)
     assert read.users == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
     assert read.items == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
     assert np.allclose(read.values, [v for *_, v in found], rtol=1e-14, atol=1e-250)
-
-
-def _source(text: str) -> Source:
-    source = Source.__new__(Source)
-    source.name, source.line, source._buffer, source._pieces = "x", 1, bytearray(text.encode()), iter(())
-    return source
 
 
 BAD = {
