@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count, pairwise
 from typing import NamedTuple
 
 from blocks.corpus import records, uci
+from blocks.corpus.json_arrays import begins_array, elements_as_lines
 from blocks.corpus.messages import Chunk, Spilled
 from blocks.delimited import Dialect, dialect_of
 from blocks.errors import RequestError
@@ -72,6 +74,9 @@ def row_chunks(
     numbers = count()
     for path in inputs:
         source = Source(path, progress, **opening._asdict(), tables=kind == "csv")
+        if kind == "jsonl" and begins_array(source.peek(len)):
+            lines = partial(elements_as_lines, name=source.name, longest=opening.longest)
+            source.change(lines, f"{source.name}, elements as lines")
         if kind != "csv":
             for line, data in source.chunks(whole_line):
                 yield Chunk(next(numbers), source.name, line, data)

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -71,6 +72,12 @@ class Source:
         piece = next(self._pieces, None)
         self._buffer += piece or b""
         return piece is not None
+
+    def change(self, how: Callable[[Iterator[bytes]], Iterator[bytes]], name: str) -> None:
+        """Read something else from now on: what `how` makes of the bytes that are left. name: of that."""
+        self._pieces = how(chain([bytes(self._buffer)], self._pieces))
+        self._buffer.clear()
+        self.name = name
 
     def take(self, first_record: Cut) -> bytes:
         """The first record, as `first_record` finds its end; what there is if the input ends before it does."""

@@ -180,7 +180,7 @@ def ingest_jsonl(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """JSON Lines: each line is an object that holds a document.
+    """JSON Lines: each line is an object that holds a document; or a file is an array of such objects.
 
     Example: ooc ingest jsonl papers.jsonl.gz corpus --text-field abstract --max-vocab 100000
     """
