@@ -16,7 +16,7 @@ from typing import Any
 
 from blocks.errors import RequestError
 
-ARROW_BYTES = 90 << 20  # of memory for pyarrow and what it holds while it reads
+_ARROW = 90 << 20  # bytes
 _BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
 _ROWS = 1 << 10  # of a batch, where it does not
 _SQLITE = "SQLite"
@@ -50,10 +50,9 @@ def table_files(paths: Iterable[str]) -> list[str]:
     return [file for path in paths for file in (_below(path) if Path(path).is_dir() else [path])]
 
 
-def memory_beside(memory: int | None, paths: Iterable[str]) -> int | None:
-    """What is left of a budget beside the reader of tables, if any of the files is one."""
-    by_arrow = any(kind_of_table(path) not in (None, _SQLITE) for path in paths)
-    return memory - ARROW_BYTES if memory is not None and by_arrow else memory
+def arrow_bytes(paths: Iterable[str]) -> int:
+    """Bytes of memory for pyarrow and what it holds while it reads, if any of the files needs it."""
+    return _ARROW if any(kind_of_table(path) not in (None, _SQLITE) for path in paths) else 0
 
 
 def _below(path: str) -> list[str]:

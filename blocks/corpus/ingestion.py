@@ -11,7 +11,7 @@ Which worker does what has no influence on the result.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -40,9 +40,10 @@ from blocks.corpus.rules import Rules
 from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.corpus.writer import finish, write_lines
 from blocks.errors import RequestError
+from blocks.ingestion_memory import NAME_BYTES, Budget
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
-from blocks.tables import memory_beside, table_files
+from blocks.tables import arrow_bytes, table_files
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
@@ -50,13 +51,8 @@ _BYTES_OF_TOKEN = 20  # of a block or run, in memory while it is sorted and writ
 _BYTES_OF_DOCUMENT = 64  # of the same, where most documents have no token: 50M of them took 3.2 GB
 _EMPTY_RUN = 1 << 19  # documents without tokens that a run may hold at most
 _RECORD_BYTES = 14  # of memory for each byte of a record, in the main process and the worker that has it, at worst
-_LEAST_RECORD = 4 << 20  # bytes that a record may have whatever the memory: `_ONE_WORKER` has room for it
-_ONE_WORKER = 48 << 20  # bytes of a worker besides its vocabulary and its block
-_TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
-_COMPILED = 90 << 20  # bytes of the same once no kernel has to be compiled: 72 to 85 MiB, before any name is read
-_NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
+_LEAST_RECORD = 4 << 20  # bytes that a record may have whatever the memory: `ONE_WORKER` has room for it
 _WORKER_WORD_BYTES = 48  # of a word of a UCI file in a worker: tokens, documents and the last of them, while they grow
-_WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
 
 
 @dataclass
@@ -96,18 +92,18 @@ def ingest(
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
     check(request)
-    memory = memory_beside(memory, request.inputs) if request.kind == "csv" else memory
     together = Together(others) if others else None
     if together and (request.append or request.vocab_from):
         raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")
     count = workers or cores()
+    budget = Budget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
     if not request.append:
         require_replaceable(Path(request.out), request.overwrite)
     base = base_of(request)
     rules = rules_of(request, base)
     words = _fixed_words(request)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
-        room = names_bytes(memory, count, _BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
+        room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
         record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
         reading = Reading(
             kind=request.reading,
@@ -118,13 +114,13 @@ def ingest(
             name_field=request.name_field,
             vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
             vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
-            longest=_longest(memory, count),
+            longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
             opening=Opening(request.encoding, record, request.query),
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, words, bar or no_bar)
             names = [] if reading.kind == "uci" or reading.vocabulary is not None else read.merged.terms
-            require_names(memory, count, _block_bytes(request, read), names)
+            budget.require_names(_block_bytes(request, read), names)
             chosen = _choose(request, rules, read, base, together)
             entries = _write(pool, request, target, read, chosen, bar or no_bar)
         _finish(request, rules, target, read, chosen, entries, together)
@@ -144,61 +140,6 @@ def _block_bytes(request: Request, read: Read) -> int:
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
 
 
-def _longest(memory: int | None, workers: int) -> int:
-    """How many tokens a document of a UCI file may have, if each worker may have one in hand."""
-    room = (_budget(memory) - _TEMPLATE) // workers - _ONE_WORKER
-    return min(room // uci.TOKEN_BYTES, uci.LONGEST)
-
-
-def _budget(memory: int | None) -> int:
-    """Bytes for the whole process tree: a quarter of what is available, if nothing else is said."""
-    from blocks.memory import available
-
-    return available() // 4 if memory is None else memory
-
-
-def names_bytes(memory: int | None, workers: int, block_bytes: int) -> int:
-    """What the names (words, users, items) or the counts of columns of one worker may take while it reads.
-
-    memory: bytes for the whole process tree, None for a quarter of what is available. block_bytes: of the block or run
-    that each worker writes afterwards, when it has no names any more. Raises RequestError if the memory does not reach
-    for these blocks and for some hundred thousand names.
-    """
-    budget = _budget(memory)
-    needed = _TEMPLATE + workers * (_ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
-    if needed > budget:
-        raise _too_little(budget, needed, workers)
-    return (budget - _COMPILED) // workers - _ONE_WORKER  # they have forgotten them once the main process merges them
-
-
-def require_names(memory: int | None, workers: int, block_bytes: int, *names: Sequence[str]) -> None:
-    """Raise RequestError, which tells how much suffices, if names that were read do not fit beside the blocks.
-
-    memory, block_bytes: see `names_bytes`. names: the distinct names that all workers have read.
-    """
-    count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
-    each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names
-    require_room(memory, workers, block_bytes, _NAME_BYTES * count + letters, workers * each)
-
-
-def require_room(memory: int | None, workers: int, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
-    """Raise RequestError, which tells how much suffices, if the memory does not reach for writing what was read.
-
-    memory, block_bytes: see `names_bytes`. main_bytes: what the main process holds meanwhile. reading_bytes: what all
-    workers hold while they read, of which the message tells, too.
-    """
-    budget, base, writing = _budget(memory), _COMPILED + workers * _ONE_WORKER, workers * block_bytes + main_bytes
-    if base + writing > budget:
-        raise _too_little(budget, base + max(writing, reading_bytes), workers)
-
-
-def _too_little(budget: int, needed: int, workers: int) -> RequestError:
-    return RequestError(
-        f"--memory {budget >> 20}MiB is too little for {workers} workers",
-        f"They need {-(-needed >> 20)}MiB; or use fewer with --workers.",
-    )
-
-
 def no_bar(*_: object) -> Any:
     """A progress bar that nobody sees."""
     from tqdm import tqdm
@@ -214,7 +155,7 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     source: Iterator[Chunk]
     if reading.kind == "uci":
         given = len(words) if words else None
-        most = reading.vocabulary_bytes * len(pool) // (_NAME_BYTES + len(pool) * _WORKER_WORD_BYTES)
+        most = reading.vocabulary_bytes * len(pool) // (NAME_BYTES + len(pool) * _WORKER_WORD_BYTES)
         source = chunks.uci_chunks(request.inputs, given, uci_files, reading.opening, most, progress.update)
     elif reading.kind == "files":
         source = chunks.file_chunks(files, reading.opening, progress.update)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.append import Target, new_dataset
-from blocks.corpus.ingestion import Bar, names_bytes, no_bar, require_room
+from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.messages import Report
 from blocks.corpus.writer import write_lines
 from blocks.design.design import FLOATS, GENOTYPES, ONES, SPARSE, Design
@@ -42,9 +42,10 @@ from blocks.design.runs import Run, segments
 from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
 from blocks.design.writer import finish_design, write_index
 from blocks.errors import RequestError
+from blocks.ingestion_memory import Budget
 from blocks.sources import input_facts, size_of
 from blocks.store import parts
-from blocks.tables import memory_beside, table_files
+from blocks.tables import arrow_bytes, table_files
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
@@ -79,14 +80,15 @@ def ingest_design(
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
     check(request)
-    count, memory = workers or cores(), memory_beside(memory, request.files())
-    room = names_bytes(memory, count, 2 * request.block_bytes) // 2  # for counts of columns, and for chunks
+    count = workers or cores()
+    budget = Budget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
+    room = budget.names_bytes(2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
             read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
             _check_labels(request, read)
             bounds = _block_bounds(read, request.block_bytes)
-            require_room(memory, count, _writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
+            budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
             messages = list(_messages(request, target, read, bounds))
             progress = bar("writing", len(messages), "block")
             blocks = pool.map_numbered(messages, lambda: progress.update(1))

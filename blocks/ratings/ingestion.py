@@ -23,13 +23,14 @@ import numpy as np
 
 from blocks.append import Target, new_dataset
 from blocks.corpus.division import DROPPED, blocks_of_buckets, bucket_count, rank_words
-from blocks.corpus.ingestion import Bar, names_bytes, no_bar, require_names
+from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.messages import Report
 from blocks.corpus.request import require_replaceable
 from blocks.corpus.vocabulary import Merged, merge
 from blocks.corpus.writer import write_lines
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
+from blocks.ingestion_memory import Budget
 from blocks.ratings.formats import FormatOptions, check_options, detect, last_section
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
@@ -43,7 +44,7 @@ from blocks.ratings.worker import (
 )
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Opening, Source, input_facts, size_of, whole_line
-from blocks.tables import memory_beside, table_files
+from blocks.tables import arrow_bytes, table_files
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix
@@ -100,8 +101,9 @@ def ingest_ratings(
     """
     request = replace(request, inputs=table_files(request.inputs))
     check(request)
-    count, memory = workers or cores(), memory_beside(memory, request.inputs)
-    room = names_bytes(memory, count, _BYTES_OF_ENTRY * _RUN_ENTRIES)
+    count = workers or cores()
+    budget = Budget(memory, count, arrow_bytes(request.inputs))
+    room = budget.names_bytes(_BYTES_OF_ENTRY * _RUN_ENTRIES)
     base = Matrix(path) if (path := request.names_from or request.items_from) else None
     with new_dataset(request.out, request.overwrite) as target:
         low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
@@ -113,7 +115,7 @@ def ingest_ratings(
                 "columns": _name(reports, "columns", base.column_names() if base else None),
             }
             block_bytes = _BYTES_OF_ENTRY * _block_entries(request, spilled)
-            require_names(memory, count, block_bytes, *(side.merged.terms for side in sides.values()))
+            budget.require_names(block_bytes, *(side.merged.terms for side in sides.values()))
             _write(pool, request, target, spilled, sides, base, bar)
     return Matrix(request.out)
 

@@ -23,13 +23,14 @@ from blocks.append import Target
 from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Dataset
 from blocks.corpus.division import least_slices, rank_words
-from blocks.corpus.ingestion import Bar, names_bytes, no_bar
+from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.request import require_replaceable
 from blocks.corpus.writer import finish, write_lines
 from blocks.design.design import Design
 from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
+from blocks.ingestion_memory import Budget
 from blocks.kinds import open_any, open_grid
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.transposition import write_slices
@@ -152,7 +153,7 @@ def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]
 def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, memory: int | None, bar: Bar) -> None:
     _require_sound(whole)
     processes = workers or cores()
-    names_bytes(memory, processes, _BYTES_OF_SAMPLE * int(whole.index.cells.sum(axis=1).max()))
+    Budget(memory, processes).names_bytes(_BYTES_OF_SAMPLE * int(whole.index.cells.sum(axis=1).max()))
     shares = deal_documents(whole, len(targets))
     spill = targets[0].spill
     owners = _owners(whole, shares, spill / "owners", len(targets))

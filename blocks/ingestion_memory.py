@@ -1,0 +1,75 @@
+"""How much memory an ingestion has for what, and whether it suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from blocks.errors import RequestError
+
+ONE_WORKER = 48 << 20  # bytes of a worker besides its names and its block
+NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
+_TEMPLATE = 150 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
+_COMPILED = 90 << 20  # bytes of the same once no kernel has to be compiled: 72 to 85 MiB, before any name is read
+_WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
+
+
+class Budget(NamedTuple):
+    """Memory of a process tree.
+
+    memory: bytes, None for a quarter of what is available. workers: processes besides the main one. beside: bytes that
+    the main process needs to read inputs of a kind.
+    """
+
+    memory: int | None
+    workers: int
+    beside: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes for the whole process tree."""
+        from blocks.memory import available
+
+        return available() // 4 if self.memory is None else self.memory
+
+    @property
+    def each_worker(self) -> int:
+        """Bytes that a worker has for documents in work, when it has no names and no block."""
+        return (self.total - self.beside - _TEMPLATE) // self.workers - ONE_WORKER
+
+    def names_bytes(self, block_bytes: int) -> int:
+        """What the names (words, users, items) or the counts of columns of one worker may take while it reads.
+
+        block_bytes: of the block or run that each worker writes afterwards, when it has no names any more. Raises
+        RequestError if the memory does not reach for these blocks and for some hundred thousand names.
+        """
+        needed = self.beside + _TEMPLATE + self.workers * (ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
+        if needed > self.total:
+            raise self._too_little(needed)
+        # They have forgotten them once the main process merges them.
+        return (self.total - self.beside - _COMPILED) // self.workers - ONE_WORKER
+
+    def require_names(self, block_bytes: int, *names: Sequence[str]) -> None:
+        """Raise RequestError, which tells how much suffices, if names that were read do not fit beside the blocks.
+
+        block_bytes: see `names_bytes`. names: the distinct names that all workers have read.
+        """
+        count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
+        each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names
+        self.require_room(block_bytes, NAME_BYTES * count + letters, self.workers * each)
+
+    def require_room(self, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
+        """Raise RequestError, which tells how much suffices, if the memory does not reach for writing what was read.
+
+        block_bytes: see `names_bytes`. main_bytes: what the main process holds meanwhile. reading_bytes: what all
+        workers hold while they read, of which the message tells, too.
+        """
+        base, writing = self.beside + _COMPILED + self.workers * ONE_WORKER, self.workers * block_bytes + main_bytes
+        if base + writing > self.total:
+            raise self._too_little(base + max(writing, reading_bytes))
+
+    def _too_little(self, needed: int) -> RequestError:
+        return RequestError(
+            f"--memory {self.total >> 20}MiB is too little for {self.workers} workers",
+            f"They need {-(-needed >> 20)}MiB; or use fewer with --workers.",
+        )
