@@ -72,7 +72,7 @@ def compile_(
 ) -> None:
     """Compile the kernels of models now, so that no command has to later.
 
-    They are kept in $OOC_CACHE_DIR, or in ~/.cache/ooc. All of them take some minutes, and 30 MB.
+    They are kept in $OOC_CACHE_DIR, or in ~/.cache/ooc. All models take 10 to 15 minutes, and some tens of MB.
 
     Examples: ooc compile
 
