@@ -1,4 +1,4 @@
-"""Text files in directories: which of them are documents."""
+"""Files in directories: which of them are documents, or tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from blocks.errors import RequestError
 from blocks.sources import STANDARD_INPUT, size_of
 
 _OURS = (("manifest.json", "blocks"), ("config.json", "metrics.jsonl"))  # what datasets and runs have in them
+
+_TABLES = (".parquet", ".arrow", ".feather")  # suffixes
+_STATE = "state.json"  # in a directory that `datasets.save_to_disk` of Hugging Face writes: lists the data files
+_MOST_STATE = 1 << 26  # bytes
+
+
+class _DataFile(msgspec.Struct):
+    filename: str
+
+
+class _State(msgspec.Struct):
+    files: list[_DataFile] = msgspec.field(name="_data_files")
 
 
 class Files(NamedTuple):
@@ -38,6 +52,40 @@ def find_files(inputs: Sequence[str], pattern: str) -> Files:
             raise RequestError(f"{given}: no file in this directory matches {pattern!r}", "Choose with --glob.")
         found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
     return Files(found, dict(left_out))
+
+
+def table_files(inputs: Sequence[str]) -> list[str]:
+    """Replace each directory among the inputs by the Parquet, Arrow and Feather files below it, in sorted order.
+
+    Of a dataset that the Hugging Face library has saved these are the files that it lists, without its caches. Raises
+    RequestError for a directory without such files, and if a listed file is missing.
+    """
+    return [file for given in inputs for file in (_tables_below(given) if Path(given).is_dir() else [given])]
+
+
+def _tables_below(directory: str) -> list[str]:
+    files = sorted(_below(Path(directory), set(), Counter()))
+    listed = {state.parent: _listed(state) for state in files if state.name == _STATE}
+    found = [file for file in files if file.suffix in _TABLES and file in listed.get(file.parent, [file])]
+    if missing := sorted({file for several in listed.values() for file in several} - set(found)):
+        raise RequestError(f"{missing[0]} is missing: {missing[0].parent / _STATE} lists it", "Copy the dataset again.")
+    if not found:
+        raise RequestError(
+            f"{directory} is a directory without {', '.join(_TABLES[:-1])} or {_TABLES[-1]} files",
+            "Name files; directories of texts are read by `ooc ingest text`.",
+        )
+    return list(map(str, found))
+
+
+def _listed(state: Path) -> list[Path]:
+    """Return the data files that a saved dataset lists, which lie beside the list."""
+    try:
+        if state.stat().st_size > _MOST_STATE:
+            raise RequestError(f"{state} is too large for a list of files", "Save the dataset again.")
+        files = msgspec.json.decode(state.read_bytes(), type=_State).files
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RequestError(f"{state} does not list the files of a dataset: {error}", "Save it again.") from None
+    return [state.parent / Path(file.filename).name for file in files]
 
 
 def require_outside(out: str, inputs: Sequence[str]) -> None:

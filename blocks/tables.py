@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -29,55 +28,23 @@ _KINDS = {
 _LEAST = 1 << 22  # bytes that a value of a database may have at least
 _STREAM = b"\xff\xff\xff\xff"
 _MOST_SCHEMA = 1 << 26  # bytes
-_OF_DATASETS = "state.json"  # in directories that `datasets.save_to_disk` makes: the files of the dataset
-_SUFFIXES = (".parquet", ".arrow", ".feather")
 
 
 def kind_of_table(path: str) -> str | None:
     """What a file that holds a table is called; None for other files, and for what can be read once only."""
-    if not Path(path).is_file():
+    try:
+        if not Path(path).is_file():
+            return None
+        with Path(path).open("rb") as file:
+            start = file.read(16)
+    except OSError:  # whoever reads the file says so
         return None
-    with Path(path).open("rb") as file:
-        start = file.read(16)
     return next((kind for magic, kind in _KINDS.items() if start.startswith(magic)), None)
-
-
-def table_files(paths: Iterable[str]) -> list[str]:
-    """Paths, and in place of each directory the tables below it, such as those that the Hugging Face library saves.
-
-    Raises RequestError for a directory without tables.
-    """
-    return [file for path in paths for file in (_below(path) if Path(path).is_dir() else [path])]
 
 
 def arrow_bytes(paths: Iterable[str]) -> int:
     """Bytes of memory for pyarrow and what it holds while it reads, if any of the files needs it."""
     return _ARROW if any(kind_of_table(path) not in (None, _SQLITE) for path in paths) else 0
-
-
-def _below(path: str) -> list[str]:
-    directory = Path(path)
-    found = [file for file in sorted(directory.rglob("*")) if file.suffix in _SUFFIXES and not _is_hidden(file)]
-    listed = {file for state in directory.rglob(_OF_DATASETS) for file in _listed(state)}
-    found = [file for file in found if file in listed or not (file.parent / _OF_DATASETS).exists()]
-    if not found:
-        raise RequestError(
-            f"{path} is a directory without {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} files",
-            "Name files; directories of texts are read by `ooc ingest text`.",
-        )
-    return list(map(str, found))
-
-
-def _is_hidden(file: Path) -> bool:
-    return file.name.startswith(".")
-
-
-def _listed(state: Path) -> list[Path]:
-    """The files that belong to a dataset, not what the library has cached beside them."""
-    try:
-        return [state.parent / Path(entry["filename"]).name for entry in json.loads(state.read_text())["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{state} does not list the files of a dataset: {error!r}", "Save it again.") from None
 
 
 def rows_as_csv(
@@ -99,8 +66,8 @@ def rows_as_csv(
 
 
 def _rows_of_query(path: str, query: str | None, longest: int) -> Iterator[bytes]:
-    with closing(sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)) as database:
-        try:
+    try:
+        with closing(sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             if query is None:
@@ -116,8 +83,8 @@ def _rows_of_query(path: str, query: str | None, longest: int) -> Iterator[bytes
             while some := rows.fetchmany(_ROWS):
                 _require_no_bytes(some, [column for column, *_ in rows.description])
                 yield _csv_of(some)
-        except sqlite3.Error as error:
-            raise RequestError(f"{path}: {error}", "Correct --query; or see whether the file is whole.") from None
+    except sqlite3.Error as error:
+        raise RequestError(f"{path}: {error}", "Correct --query; or see whether the file is whole.") from None
 
 
 def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) -> None:

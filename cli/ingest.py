@@ -48,7 +48,9 @@ Shards = Annotated[
 BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of a block.")]
 TokenPattern = Annotated[str | None, typer.Option(help=r"Regular expression of a token [default: (?u)\b\w\w+\b].")]
 Lower = Annotated[bool | None, typer.Option("--lower/--no-lower", help="Turn text to lower case [default: lower].")]
-_STOP_WORDS = "Words to drop: those of a language, as german or de, or of a file; several with commas between them"
+_STOP_WORDS = (
+    "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of these"
+)
 StopWords = Annotated[str | None, one_of("LANGUAGE|FILE|english|none", f"{_STOP_WORDS} [default: english].")]
 NoStopWords = Annotated[str | None, one_of("LANGUAGE|FILE|english|none", f"{_STOP_WORDS} [default: none].")]
 Ngrams = Annotated[

@@ -22,9 +22,11 @@ import pytest
 from designs import read_back as design_back
 from numpy.lib import format as npy
 from test_ratings import read_back as ratings_back
+from test_samples import read_back as samples_back
 
 from blocks import Dataset, Design
 from blocks.ratings.matrix import Matrix
+from blocks.samples.samples import Samples
 
 ROWS = [["1", "fig pear"], ["2", "café noir"], ["3", 'a 5" disk'], ["4", "two\nlines, here"], ["5", ""], ["6", "plum"]]
 REVIEWS = "".join(f"{i}\t{chr(34) if i % 5 == 0 else ''}great fig{i}\n" for i in range(40))
@@ -433,6 +435,10 @@ def test_svmlight_from_zero_and_with_queries(by_rows, tmp_path, ooc):
     assert made.returncode == 0, made.stderr
     x, y = load_svmlight_file(str(tmp_path / "in.svm"), zero_based=True)
     if by_rows:
+        expected = [
+            (label, {j: row[j] for j in np.flatnonzero(row)}) for label, row in zip(y, x.toarray(), strict=True)
+        ]
+        assert samples_back(Samples(tmp_path / "out")) == expected
         return
     design = Design(tmp_path / "out")
     np.testing.assert_array_equal(design_back(design), x.toarray())

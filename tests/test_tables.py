@@ -124,10 +124,16 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> Non
     data = (tmp_path / "in.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
     (tmp_path / "empty").mkdir()
+    as_hugging_face(DOCUMENTS, tmp_path / "saved")
+    (tmp_path / "saved" / "data-00001-of-00002.arrow").unlink()
+    as_hugging_face(DOCUMENTS, tmp_path / "odd")
+    (tmp_path / "odd" / "state.json").write_text('{"_data_files": [{"filename": 3}]}')
     pa.parquet.write_table(pa.table({"y": [1.0, 2.0], "x": [None, 1.5]}), tmp_path / "missing.parquet")
     for arguments, said in (
         (["cut.parquet"], "cut.parquet is truncated or damaged"),
         (["empty"], "empty is a directory without .parquet, .arrow or .feather files"),
+        (["saved"], "data-00001-of-00002.arrow is missing"),
+        (["odd"], "odd/state.json does not list the files of a dataset"),
         (["in.parquet", "--text-column", "tags"], "in.parquet has no column 'tags'; there are 'id', 'text', 'topic'"),
         (["missing.parquet", "--target", "y"], "missing.parquet, line 2"),
         (["in.parquet", "--memory", "250MB"], "is too little"),

@@ -39,11 +39,12 @@ from blocks.corpus.request import (
 from blocks.corpus.rules import Rules
 from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
 from blocks.corpus.writer import finish, write_lines
+from blocks.directories import table_files
 from blocks.errors import RequestError
 from blocks.ingestion_memory import NAME_BYTES, Budget
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
-from blocks.tables import arrow_bytes, table_files
+from blocks.tables import arrow_bytes
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20

@@ -15,7 +15,7 @@ _decode = json.JSONDecoder(strict=False).raw_decode
 
 
 def begins_array(start: bytes) -> bool:
-    """Whether the first bytes of a file are those of an array."""
+    """Return whether a JSON file that starts with these bytes is an array."""
     return start.lstrip(_BLANK.encode()).startswith(b"[")
 
 
@@ -96,7 +96,7 @@ class _Reader:
             self._read(_LEAST)
 
     def _read(self, size: int) -> None:
-        """Have so many characters from the present place on, if there are."""
+        """Read on until `size` characters are left to look through, or the file ends."""
         parts = [self._text[self._at :]]
         length = len(parts[0])
         while length < max(size, _LEAST) and not self._ended:

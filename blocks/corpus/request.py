@@ -9,10 +9,9 @@ from typing import Any
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
-from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, compiled_pattern
-from blocks.corpus.segmentation import segmenter
+from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.vocabulary import Filters
+from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
@@ -130,14 +129,8 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
     listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
     segment = choice("segment", None)
     pattern = choice("token_pattern", SEGMENT_PATTERN if segment else TOKEN_PATTERN)
-    rules = Rules(pattern, choice("lower", True), listed, choice("ngrams", 1), segment)
-    compiled_pattern(rules.token_pattern)
-    if segment:
-        segmenter(segment)
-    if rules.ngrams < 1:
-        raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
-    if request.filters.min_npmi is not None and rules.ngrams == 1:
-        raise RequestError("--min-npmi is for n-grams, but there are none", "Give --ngrams 2, or leave it out.")
+    rules = checked_rules(Rules(pattern, choice("lower", True), listed, choice("ngrams", 1), segment))
+    require_ngrams(request.filters, rules)
     return rules
 
 

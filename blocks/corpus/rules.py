@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import regex
 
+from blocks.corpus.segmentation import segmenter
 from blocks.errors import RequestError
 
 TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w has the combining marks of Hindi, Arabic and others
@@ -30,6 +31,16 @@ def normalized(text: str, lower: bool) -> str:
         return text.lower() if lower else text
     text = unicodedata.normalize("NFC", text)
     return text.lower().replace(_DOTTED_I, "i") if lower else text
+
+
+def checked_rules(rules: Rules) -> Rules:
+    """Return the rules. Raises RequestError if the pattern, the n-grams or the language to segment are not possible."""
+    compiled_pattern(rules.token_pattern)
+    if rules.ngrams < 1:
+        raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
+    if rules.segment:
+        segmenter(rules.segment)
+    return rules
 
 
 def compiled_pattern(pattern: str) -> regex.Pattern[str]:

@@ -1,4 +1,4 @@
-"""Lists of stop words: those of languages, and files."""
+"""Stop word lists, by language or from a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _list_of(name: str) -> set[str]:
 
 
 def _of_language(code: str) -> set[str]:
-    """The list of a language, and the parts that the default pattern cuts its words to, as those of aujourd'hui."""
+    """Return the stop words of a language, and their tokens where the default pattern splits them, as aujourd'hui."""
     import stopwordsiso
 
     words, find = stopwordsiso.stopwords(code), compiled_pattern(TOKEN_PATTERN).findall

@@ -11,6 +11,7 @@ import numpy as np
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import DROPPED, rank_words, slice_count
 from blocks.corpus.messages import Words
+from blocks.corpus.rules import Rules
 from blocks.errors import RequestError
 
 
@@ -24,6 +25,12 @@ class Filters(NamedTuple):
 
 
 NO_FILTERS = Filters()
+
+
+def require_ngrams(filters: Filters, rules: Rules) -> None:
+    """Raise RequestError if n-grams are to be filtered, but there are none."""
+    if filters.min_npmi is not None and rules.ngrams == 1:
+        raise RequestError("--min-npmi is for n-grams, but there are none", "Give --ngrams 2, or leave it out.")
 
 
 class Merged(NamedTuple):

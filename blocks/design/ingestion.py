@@ -41,11 +41,12 @@ from blocks.design.rows import MOST_ROWS, Facts, not_finite
 from blocks.design.runs import Run, segments
 from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
 from blocks.design.writer import finish_design, write_index
+from blocks.directories import table_files
 from blocks.errors import RequestError
 from blocks.ingestion_memory import Budget
 from blocks.sources import input_facts, size_of
 from blocks.store import parts
-from blocks.tables import arrow_bytes, table_files
+from blocks.tables import arrow_bytes
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16

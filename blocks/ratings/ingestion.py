@@ -28,6 +28,7 @@ from blocks.corpus.messages import Report
 from blocks.corpus.request import require_replaceable
 from blocks.corpus.vocabulary import Merged, merge
 from blocks.corpus.writer import write_lines
+from blocks.directories import table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.ingestion_memory import Budget
@@ -44,7 +45,7 @@ from blocks.ratings.worker import (
 )
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Opening, Source, input_facts, size_of, whole_line
-from blocks.tables import arrow_bytes, table_files
+from blocks.tables import arrow_bytes
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix

@@ -226,7 +226,7 @@ def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) ->
 
 @contextmanager
 def told_as(names: Mapping[str, str]) -> Iterator[None]:
-    """What goes wrong is told as `in_parameters`; an interrupt is one for Python, too.
+    """Reword errors of the block by `in_parameters`; raise KeyboardInterrupt for an interrupted command.
 
     After a failure there is nothing to resume.
     """

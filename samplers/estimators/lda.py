@@ -14,7 +14,6 @@ import xxhash
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
-from blocks.corpus.vocabulary import Filters
 from blocks.errors import RequestError
 from ooc.streams import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
@@ -42,11 +41,13 @@ class LatentDirichletAllocation(RunEstimator):
     n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
     `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
     priors (docs/training.md has their bounds), 0 for none. evaluate_every: iterations between values of the likelihood.
-    Of texts: stop_words: of languages, as "english" or "german,french", in a file, or in a list, or None; lowercase;
-    token_pattern: of a token, None for words of two letters or more; ngram_range: (1, n) for runs of up to n words,
-    joined by underscores, across no stop word and no end of a sentence; segment: "chinese", "japanese" or "thai" for
-    text without spaces between words. Of texts and lists of tokens: min_df and max_df: documents that a word is in, a
-    number, or a fraction as 0.5; max_features: words to keep, the most frequent. The others are those of
+    How texts become tokens: stop_words: languages, as "english" or "german,french", a file, a list of words, or None.
+    lowercase: whether text is lowercased. token_pattern: regular expression of a token; None for words of two letters
+    or more. ngram_range: (1, n) adds n-grams, joined by underscores, that cross no stop word and no end of a sentence.
+    segment: "chinese", "japanese" or "thai" to find words in text without spaces. Which words of texts and of lists of
+    tokens are kept: min_df, max_df: least and largest number of documents with the word, or a fraction of all
+    documents. max_features: the number of most frequent words. min_npmi: the least normalised pointwise mutual
+    information of an n-gram. The other parameters are those of
     `samplers.estimators.by_run.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
@@ -78,6 +79,7 @@ class LatentDirichletAllocation(RunEstimator):
         min_df: int | float = 1,
         max_df: int | float = 1.0,
         max_features: int | None = None,
+        min_npmi: float | None = None,
         n_jobs: int | None = -1,
         memory: str | int | None = None,
         random_state: Any = None,
@@ -100,6 +102,7 @@ class LatentDirichletAllocation(RunEstimator):
         self.min_df = min_df
         self.max_df = max_df
         self.max_features = max_features
+        self.min_npmi = min_npmi
         self.n_jobs = n_jobs
         self.memory = memory
         self.random_state = random_state
@@ -240,7 +243,7 @@ class LatentDirichletAllocation(RunEstimator):
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)
-        rules = rules_of(checked_parameters(self))
+        rules, _ = rules_of(checked_parameters(self))
         given = read_documents(X, rules, vocabulary=() if names is None else names.tolist())
         words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
         self._check_features(given.size, given.names, "" if names is None else words)
@@ -256,9 +259,8 @@ class LatentDirichletAllocation(RunEstimator):
 def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
     """Documents to fit, whose tokens fit into memory."""
     budget = budget_of(parameters["memory"])
-    filters = Filters(parameters["min_df"], parameters["max_df"], parameters["max_features"])
     room = partial(require_memory_to_fit, longest=0, budget=budget)
-    read = read_documents(X, rules_of(parameters), filters, room=room)
+    read = read_documents(X, *rules_of(parameters), room=room)
     if not read.offsets[-1]:
         raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
     require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)

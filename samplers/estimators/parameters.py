@@ -59,7 +59,9 @@ def _words(name: str, value: Any) -> Any:
         return None
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, Collection) or not all(isinstance(word, str) for word in words):
-        raise RequestError(f"{name}={value!r}: 'english', None, the path of a file, or a list of words is needed")
+        raise RequestError(
+            f"{name}={value!r}: a language as 'english', the path of a file, a list of words, or None is needed"
+        )
     return value
 
 
@@ -81,6 +83,12 @@ def _documents(name: str, value: Any) -> int | float:
     if isinstance(value, Integral) and not isinstance(value, bool):
         return whole(name, value, least=0)
     return _number(name, value, zero=True, most=1.0)
+
+
+def _association(name: str, value: Any) -> float:
+    if not _is_number(value) or not -1 <= value <= 1:
+        raise RequestError(f"{name}={value!r}: a number from -1 to 1 is needed")
+    return float(value)
 
 
 def _functions(name: str, value: Any) -> Any:
@@ -109,6 +117,7 @@ _RULES: dict[str, Callable[[str, Any], Any]] = {
     "max_iter": _from_1,
     "memory": lambda _, value: byte_count(value),
     "min_df": _documents,
+    "min_npmi": _association,
     "n_components": _from_1,
     "n_jobs": lambda _, value: job_count(value),
     "ngram_range": _ngrams,

@@ -11,11 +11,10 @@ import numpy as np
 
 from blocks.corpus.advice import advice_on
 from blocks.corpus.division import DROPPED
-from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, compiled_pattern
-from blocks.corpus.segmentation import segmenter
+from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Counts, Tokenizer
-from blocks.corpus.vocabulary import NO_FILTERS, Filters, Merged, select
+from blocks.corpus.vocabulary import NO_FILTERS, Filters, Merged, require_ngrams, select
 from blocks.errors import RequestError
 from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
@@ -78,18 +77,21 @@ def read_documents(
     return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
 
 
-def rules_of(parameters: dict[str, Any]) -> Rules:
-    """How texts become tokens, by the parameters that `LatentDirichletAllocation` has for it; raises RequestError."""
-    stop_words, segment = parameters["stop_words"], parameters["segment"]
-    with told_as({}):
+def rules_of(parameters: dict[str, Any]) -> tuple[Rules, Filters]:
+    """Return how texts become tokens, and which words are kept, by parameters of `LatentDirichletAllocation`.
+
+    Raises RequestError if the parameters are not possible.
+    """
+    stop_words, segment, (_, ngrams) = (parameters[name] for name in ("stop_words", "segment", "ngram_range"))
+    pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
+    filters = Filters(*(parameters[name] for name in ("min_df", "max_df", "max_features", "min_npmi")))
+    with told_as({"ngrams": "ngram_range"}):
         if stop_words is None or isinstance(stop_words, str):
             stop_words = read_stop_words(stop_words or "none")
-        pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
-        compiled_pattern(pattern)
-        if segment:
-            segmenter(segment)
-    _, ngrams = parameters["ngram_range"]
-    return Rules(pattern, parameters["lowercase"], tuple(sorted(set(stop_words))), ngrams, segment)
+        listed = tuple(sorted(set(stop_words)))
+        rules = checked_rules(Rules(pattern, parameters["lowercase"], listed, ngrams, segment))
+        require_ngrams(filters, rules)
+    return rules, filters
 
 
 def _of_texts(
@@ -123,15 +125,15 @@ def _of_texts(
 def _selected(
     terms: list[str], counts: Counts, filters: Filters, ids: np.ndarray, lengths: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The words that are kept in alphabetical order, the tokens that have one, as places among them, and how many of
-    these each document has."""
+    """Apply the filters. Returns the words that are kept, in alphabetical order; the tokens of these words, as places
+    among them, uint32; and the number of such tokens in each document."""
     tokens, documents = counts.tokens[: len(terms)], counts.documents[: len(terms)]
     with told_as({"max_vocab": "max_features"}):
         kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)
     if not kept.size:
         raise RequestError(
             f"X has no tokens left: min_df, max_df and max_features keep none of its {len(terms)} words",
-            "Make min_df smaller or max_df larger.",
+            "Decrease min_df or increase max_df.",
         )
     words = [terms[term] for term in kept.tolist()]
     for line in advice_on(words, tokens[kept]):
