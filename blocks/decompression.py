@@ -6,6 +6,7 @@ import bz2
 import lzma
 import os
 import re
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from blocks.errors import RequestError
 
 _MOST = 1 << 20  # bytes that are inflated at a time, so that a file of zeros does not fill the memory
 _ZSTD_PIECE = 512  # compressed bytes at a time: at most 16 MiB come out; costs 15 percent of the speed of 128 KiB
-DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
 
 
 class _Gzip:
@@ -113,9 +114,12 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
     Raises RequestError if there is not just one, or it has a password.
     """
     with zipfile.ZipFile(file) as archive:
-        members = [member for member in archive.infolist() if not (member.is_dir() or _is_hidden(member.filename))]
+        members = [member for member in archive.infolist() if not (member.is_dir() or is_hidden(member.filename))]
         if len(members) != 1:
-            raise RequestError(f"{name} is a zip archive of {len(members)} files", "Unpack it, and name the files.")
+            raise RequestError(
+                f"{name} is a zip archive of {len(members)} files",
+                "Unpack it, and name the files; `ooc ingest text` makes a document of each.",
+            )
         try:
             with archive.open(members[0]) as inside:
                 yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
@@ -128,14 +132,20 @@ def is_zip(file: IO[bytes]) -> bool:
     return file.seekable() and os.pread(file.fileno(), 4, 0) == b"PK\x03\x04"
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether a member of an archive is one that macOS adds, or is hidden otherwise."""
     return name.startswith("__MACOSX/") or PurePath(name).name.startswith(".")
 
 
-def decompressed(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+def is_tar(first: bytes) -> bool:
+    """Whether these are the first 512 bytes of a tar archive."""
+    return first[257:265] in (b"ustar\x0000", b"ustar  \0")
+
+
+def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
     """Yield the content of a file whose bytes come in pieces, the first of which has its first 512 bytes.
 
+    tar: whether it may be a tar archive, which otherwise is refused if it is not compressed.
     Raises RequestError if the suffix of its name promises another format, or if it is a kind of file that holds no
     text; one of `DAMAGE` where it is cut short or damaged.
     """
@@ -151,7 +161,8 @@ def decompressed(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     if found:
         yield from _inflated(whole, found.start)
         return
-    _refuse_others(first, name)
+    if not (tar and is_tar(first)):
+        _refuse_others(first, name)
     yield from whole
 
 
@@ -178,5 +189,5 @@ def _refuse_others(first: bytes, name: str) -> None:
     for magic, what, remedy in _OTHERS:
         if first.startswith(magic):
             raise RequestError(f"{name} is {what}, not text", remedy.format(name=name))
-    if first[257:265] in (b"ustar\x0000", b"ustar  \0"):
+    if is_tar(first):
         raise RequestError(f"{name} is a tar archive, not text", f"Unpack it: tar -xOf {name} | ooc ingest ... - OUT")

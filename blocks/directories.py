@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from blocks.archives import is_archive
 from blocks.errors import RequestError
 from blocks.sources import STANDARD_INPUT, size_of
 
@@ -29,10 +30,12 @@ class _State(msgspec.Struct):
 
 
 class Files(NamedTuple):
-    """found: path and name of each file. left_out: how many hidden files, and datasets and runs, are not among them."""
+    """found: path and name of each file. left_out: how many hidden files, and datasets and runs, are not among them.
+    archives: those of the files that are tar or zip archives and were named, not found in a directory."""
 
     found: list[tuple[str, str]]
     left_out: dict[str, int]
+    archives: frozenset[str] = frozenset()
 
 
 def find_files(inputs: Sequence[str], pattern: str) -> Files:
@@ -51,7 +54,8 @@ def find_files(inputs: Sequence[str], pattern: str) -> Files:
         if not inside:
             raise RequestError(f"{given}: no file in this directory matches {pattern!r}", "Choose with --glob.")
         found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
-    return Files(found, dict(left_out))
+    archives = {given for given in inputs if not Path(given).is_dir() and is_archive(given)}
+    return Files(found, dict(left_out), frozenset(archives))
 
 
 def table_files(inputs: Sequence[str]) -> list[str]:

@@ -10,11 +10,11 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from blocks.databases import is_database, rows_as_csv
 from blocks.decompression import DAMAGE, decompressed, is_zip, unzipped
 from blocks.encodings import as_utf8, with_line_feeds
 from blocks.errors import RequestError
 from blocks.files import no_such_file
-from blocks.tables import kind_of_table, rows_as_csv
 
 STANDARD_INPUT = "-"
 CHUNK = 1 << 21  # bytes of a chunk: workers are never long at one, and a few hundred documents share its overhead
@@ -31,6 +31,7 @@ class Opening(NamedTuple):
     query: str | None = None
 
 
+Progress = Callable[[int], object]
 Cut = Callable[[bytearray], int]  # where the last whole record of a buffer ends, 0 if there is none
 
 
@@ -40,9 +41,9 @@ class Source:
     Its bytes are UTF-8 text, without a byte order mark, whose lines end with a line feed, whatever the file has.
 
     path: `-` is standard input. progress: called with bytes read from disk. encoding: None for UTF-8. longest: bytes of
-    a record at most. tables: whether Parquet and Arrow files, and the rows of a query of a database, are read, as CSV;
-    `is_table` says if it is one. Raises
-    RequestError if the input cannot be read or decompressed, or has a longer record.
+    a record at most. databases: whether the rows of a query of a database are read, as CSV; `is_database` says if it is
+    one. pieces: the content, if it is not in a file of its own. Raises RequestError if the input cannot be read or
+    decompressed, or has a longer record.
     """
 
     def __init__(
@@ -53,19 +54,20 @@ class Source:
         encoding: str | None = None,
         longest: int = LONGEST_RECORD,
         query: str | None = None,
-        tables: bool = False,
+        databases: bool = False,
+        pieces: Iterator[bytes] | None = None,
     ) -> None:
         self.name = name_of(path)
         self.line = 1
         self._longest = longest
-        kind = kind_of_table(path) if tables and path != STANDARD_INPUT else None
-        self.is_table = kind is not None
-        if query and not kind:
+        self.is_database = databases and pieces is None and path != STANDARD_INPUT and is_database(path)
+        if query and not self.is_database:
             raise RequestError(f"--query is for SQLite databases, but {self.name} is none", "Leave it out.")
-        if kind:
-            self._pieces = with_line_feeds(rows_as_csv(path, kind, progress, query, longest))
+        if self.is_database:
+            self._pieces = with_line_feeds(rows_as_csv(path, query, progress, longest))
         else:
-            self._pieces = with_line_feeds(as_utf8(_pieces(path, self.name, progress), self.name, encoding))
+            found = _pieces(path, self.name, progress) if pieces is None else pieces
+            self._pieces = with_line_feeds(as_utf8(found, self.name, encoding))
         self._buffer = bytearray()
 
     def _fill(self) -> bool:
@@ -144,22 +146,25 @@ def name_of(path: str) -> str:
 
 def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator[bytes]:
     """The decompressed bytes of an input."""
-    with open_input(path) as file, _ReadErrors(name):
+    with open_input(path) as file, ReadErrors(name):
         if is_zip(file):
             yield from unzipped(file, name)
             progress(size_of(path))
         else:
-            yield from decompressed(_read(file, progress), name)
+            yield from decompressed(file_pieces(file, progress), name)
 
 
-def _read(file: IO[bytes], progress: Callable[[int], object]) -> Iterator[bytes]:
+def file_pieces(file: IO[bytes], progress: Progress = lambda _: None) -> Iterator[bytes]:
+    """The bytes of a file as it is on disk. progress: called with how many they are."""
     while piece := file.read(_PIECE):
         progress(len(piece))
         yield piece
 
 
-class _ReadErrors:
+class ReadErrors:
     """Turns errors of reading and decompressing into ones that name the input."""
+
+    kinds = (*DAMAGE, OSError)
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -112,7 +112,7 @@ def ingest_uci(
 ) -> None:
     """Bags of words: lines of document, word and count.
 
-    Below a header of three lines, as in the collections of UCI.
+    Below a header of three lines, as in the collections of UCI. LDA-C files, a document a line, are read, too.
 
     Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
     """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import sqlite3
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from designs import read_back as design_back
 from test_ratings import read_back as ratings_back
 
 from blocks import Dataset, Design, RequestError
+from blocks.arrow_tables import ArrowTable, distinct, numbers_of, texts
 from blocks.ratings.matrix import Matrix
-from blocks.tables import kind_of_table, rows_as_csv
 
 RANDOM = np.random.default_rng(5)
 WORDS = np.array([f"word{number}" for number in range(300)])
@@ -119,6 +119,68 @@ def test_ratings_are_those_of_the_table(name: str, tmp_path: Path, ooc: Ooc) -> 
     assert ratings_back(Matrix(tmp_path / "out")) == expected
 
 
+def test_values_that_are_no_ratings_are_refused_or_left_out(tmp_path: Path, ooc: Ooc) -> None:
+    """Row for row as for CSV; users and items of rows that are left out do not become users and items."""
+    good = {("ann lee", "7"): 3.0, ("bo", "8"): 4.5, ("1", "9"): 1.0}
+    table = pa.table({
+        "user": [" ann lee\t", "bo", "cy", "dot", "", None, "e\nf", "1"],
+        "item": [7, 8, 8, None, 9, 9, 9, 9],
+        "rating": pa.array(["3", " 4.5 ", "NA", "2", "2", "2", "2", "1e0"]).dictionary_encode(),
+    })  # fmt: skip
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    refused = ooc("ingest", "ratings", "in.parquet", "out", "--workers", 1)
+    assert (refused.returncode, "in.parquet, row 3: the rating is missing" in refused.stderr) == (2, True)
+    done = ooc("ingest", "ratings", "in.parquet", "out", "--workers", 1, "--on-error", "skip")
+    assert done.returncode == 0, done.stderr
+    assert "skipped 5 bad records, the first: in.parquet, row 3: the rating is missing" in done.stderr
+    assert ratings_back(Matrix(tmp_path / "out")) == good
+    assert set(Matrix(tmp_path / "out").row_names()) == {user for user, _ in good}
+    high = ooc("ingest", "ratings", "in.parquet", "no", "--on-error", "skip", "--highest", 4)
+    assert high.returncode == 0, high.stderr
+    assert ratings_back(Matrix(tmp_path / "no")) == {pair: rating for pair, rating in good.items() if rating <= 4}
+
+
+def test_pairs_of_a_table_are_predicted_as_those_of_csv(tmp_path: Path, ooc: Ooc) -> None:
+    users, items = RANDOM.integers(0, 30, 2000), RANDOM.integers(0, 20, 2000)
+    table = pa.table({"user": users, "item": items, "rating": RANDOM.normal(size=2000)})
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    write_csv(table, tmp_path / "in.csv")
+    assert ooc("ingest", "ratings", "in.parquet", "data").returncode == 0
+    assert ooc("train", "mf", "data", "run", "--rank", 2, "--iterations", 2).returncode == 0
+    for name in ("in.parquet", "in.csv"):
+        done = ooc("predict", "run", name, f"{name}.out.csv")
+        assert done.returncode == 0, done.stderr
+    found, expected = ((tmp_path / f"{name}.out.csv").read_text() for name in ("in.parquet", "in.csv"))
+    assert found == expected
+    assert len(found.splitlines()) == 2001
+
+
+def test_columns_of_every_kind_become_numbers(tmp_path: Path, ooc: Ooc) -> None:
+    """The columns of the second file stand in its own types."""
+    columns = {
+        "yes": [True, False, True],
+        "half": pa.array(np.array([0.5, 1.5, -2], np.float16)),
+        "price": [Decimal("1.25"), Decimal("-3.5"), Decimal("0.75")],
+        "text": ["1", " 2.5", "-3e2"],
+        "coded": pa.array([4.0, 5.0, 4.0]).dictionary_encode(),
+        "large": [1 << 40, 3, 1],
+        "y": [1, 2, 3],
+    }
+    day = pa.array([0, 1, 2], pa.date32())
+    pa.parquet.write_table(pa.table(columns | {"day": day}), tmp_path / "one.parquet")
+    other = pa.table({name: np.arange(3) for name in [*columns, "day"]})
+    pa.feather.write_feather(other, str(tmp_path / "two.feather"))
+    refused = ooc("ingest", "csv", "one.parquet", "two.feather", "out", "--target", "y")
+    assert refused.returncode == 2
+    assert "the column 'day' holds date32[day], not numbers" in " ".join(refused.stderr.split())
+    done = ooc("ingest", "csv", "one.parquet", "two.feather", "out", "--target", "y", "--drop", "day")
+    assert done.returncode == 0, done.stderr
+    first = [[1, 0.5, 1.25, 1, 4, 1 << 40], [0, 1.5, -3.5, 2.5, 5, 3], [1, -2, 0.75, -300, 4, 1]]
+    design = Design(tmp_path / "out")
+    np.testing.assert_array_equal(design_back(design), first + [[n] * 6 for n in range(3)])
+    np.testing.assert_array_equal(design.y, [1, 2, 3, 0, 1, 2])
+
+
 def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> None:
     pa.parquet.write_table(DOCUMENTS, tmp_path / "in.parquet")
     data = (tmp_path / "in.parquet").read_bytes()
@@ -135,7 +197,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> Non
         (["saved"], "data-00001-of-00002.arrow is missing"),
         (["odd"], "odd/state.json does not list the files of a dataset"),
         (["in.parquet", "--text-column", "tags"], "in.parquet has no column 'tags'; there are 'id', 'text', 'topic'"),
-        (["missing.parquet", "--target", "y"], "missing.parquet, line 2"),
+        (["missing.parquet", "--target", "y"], "missing.parquet, row 1, column 'x': nan is not a number"),
         (["in.parquet", "--memory", "250MB"], "is too little"),
     ):
         done = ooc("ingest", "csv", *arguments, "out", "--workers", 1)
@@ -154,11 +216,11 @@ def test_damaged_tables_are_refused_or_read(name: str, tmp_path: Path) -> None:
         changed = data.copy()
         changed[RANDOM.integers(6, data.size, 3)] = RANDOM.integers(0, 256, 3)
         (tmp_path / "changed").write_bytes(changed.tobytes())
-        kind = kind_of_table(str(tmp_path / "changed"))
-        assert kind
         try:
-            for rows in rows_as_csv(str(tmp_path / "changed"), kind, lambda size: None):
-                list(csv.reader(io.StringIO(rows.decode("utf-8", "replace"))))
+            table = ArrowTable(str(tmp_path / "changed"))
+            for batch in table.batches(table.columns):
+                for column in batch.columns:
+                    assert len(texts(column)) == len(distinct(column)[1]) == len(numbers_of(column))
         except RequestError as error:
             assert "changed" in str(error)
             refused += 1

@@ -21,6 +21,7 @@ import numpy as np
 
 from blocks import chunks
 from blocks.append import Target, append_to, new_dataset
+from blocks.arrow_tables import arrow_bytes
 from blocks.corpus import uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.dataset import Dataset
@@ -44,7 +45,6 @@ from blocks.errors import RequestError
 from blocks.ingestion_memory import NAME_BYTES, Budget
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
-from blocks.tables import arrow_bytes
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
@@ -149,7 +149,7 @@ def no_bar(*_: object) -> Any:
 
 
 def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | None, bar: Bar) -> Read:
-    files, left_out = files_of(request)
+    files, left_out, archives = files_of(request)
     sizes = sum(size_of(path) for path in ([path for path, _ in files] or request.inputs))
     progress = bar("reading", sizes or None, "B")
     uci_files: list[chunks.UciFile] = []
@@ -159,7 +159,7 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
         most = reading.vocabulary_bytes * len(pool) // (NAME_BYTES + len(pool) * _WORKER_WORD_BYTES)
         source = chunks.uci_chunks(request.inputs, given, uci_files, reading.opening, most, progress.update)
     elif reading.kind == "files":
-        source = chunks.file_chunks(files, reading.opening, progress.update)
+        source = chunks.file_chunks(files, archives, request.glob, reading.opening, progress.update)
     else:
         names = request.text_column, request.name_column
         columns = chunks.Columns(*names, request.delimiter, request.quote, not request.no_header)

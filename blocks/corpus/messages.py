@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from blocks.archives import Member
 from blocks.corpus.records import Columns
 from blocks.corpus.rules import Rules
 from blocks.corpus.uci import Header
@@ -31,7 +33,10 @@ class Reading(NamedTuple):
 
 @dataclass
 class Chunk:
-    """Some whole records of one input; or, without data, some whole files."""
+    """Some whole records of one input; or, without data, some whole files, files of an archive, or rows of a table.
+
+    line: the number of the first line or row.
+    """
 
     number: int
     source: str
@@ -40,6 +45,8 @@ class Chunk:
     header: Header | None = None
     columns: Columns | None = None
     files: list[tuple[str, str]] | None = field(default=None, repr=False)
+    members: list[Member] | None = field(default=None, repr=False)
+    texts: Sequence[tuple[str, str]] | None = field(default=None, repr=False)  # with the name of each
 
 
 class Spilled(NamedTuple):

@@ -162,14 +162,20 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
 def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> Columns:
     """Take a header row; raises RequestError, with the columns there are, if one is missing."""
     names = header_row(source, dialect)
+    require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
+    return Columns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
+
+
+def require_columns(
+    source: str, names: Sequence[str], text_column: str, name_column: str | None, remedy: str = ""
+) -> None:
+    """Raise RequestError, with the columns there are, if one is missing."""
     for wanted, option in ((text_column, "--text-column"), (name_column, "--name-column")):
         if wanted is not None and wanted not in names:
             there = ", ".join(map(repr, names)) or "none"
             raise RequestError(
-                f"{source.name} has no column {wanted!r}; there are {there}",
-                delimiter_remedy(names, dialect) or f"Choose one with {option}.",
+                f"{source} has no column {wanted!r}; there are {there}", remedy or f"Choose one with {option}."
             )
-    return Columns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
 
 
 def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
@@ -182,6 +188,15 @@ def from_csv(data: bytes, source: str, line: int, columns: Columns, found: Docum
     """One document per row; blank lines are passed over. Raises RequestError for a quote that is never closed."""
     for row in _rows(data, source, line, columns, found):
         found.add(row[columns.text], None if columns.name is None else row[columns.name])
+
+
+def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: Documents) -> None:
+    """One document per text, with its name; the first is of number `row`."""
+    for number, (text, name) in enumerate(rows, row):
+        if "\0" in text or "\0" in name:
+            found.bad(f"{source}, row {number}", *not_text(b"\0"))
+        else:
+            found.add(text, name)
 
 
 def _rows(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterable[list[str]]:

@@ -13,16 +13,18 @@ LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 b
 
 
 class Header(NamedTuple):
-    """What the first three lines say: documents, words, and lines that follow."""
+    """What the first three lines say: documents, words, and lines that follow. An LDA-C file says nothing; its
+    vocabulary tells the words."""
 
     documents: int
     words: int
     entries: int
+    is_ldac: bool = False
 
 
 def read_header(source: Source) -> Header:
     """Take the header from a source; raises RequestError if it is not one."""
-    numbers = []
+    numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
         line = source.take(first_line)
         if not line.strip().isdigit() or not 0 <= int(line) < LARGEST:
@@ -31,7 +33,8 @@ def read_header(source: Source) -> Header:
                 "A UCI file begins with three lines: documents, words, non-zero counts.",
             )
         numbers.append(int(line))
-    return Header(*numbers)
+    documents, words, entries = numbers
+    return Header(documents, words, entries)
 
 
 def require_words(header: Header, name: str, most: int) -> None:

@@ -40,14 +40,16 @@ def parse(data: bytes, source: str, line: int, header: Header, longest: int = LO
     if not entries:
         return iter(())
     lengths = np.bincount(rows[:, 0] - rows[0, 0], weights=rows[:, 2]).astype(np.int64)
-    if lengths.max() > longest:
-        raise _too_long(source, int(rows[0, 0] + lengths.argmax()), int(lengths.max()), longest)
-    return _bags(rows, lengths)
-
-
-def _bags(rows: np.ndarray, lengths: np.ndarray) -> Iterator[Bags]:
-    """Whole documents, about `_SIZE` tokens together. rows: int64 (n, 3). lengths: int64 (D,), of documents."""
     first = int(rows[0, 0])
+    require_length(lengths, first, source, longest)
+    return bags_of(rows, lengths, first)
+
+
+def bags_of(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[Bags]:
+    """Whole documents, about `_SIZE` tokens together.
+
+    rows: int64 (n, 3), document, word and count, from 1. lengths: int64 (D,), tokens of documents from `first` on.
+    """
     bounds = parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
     lines = np.searchsorted(rows[:, 0], first + bounds)
     for (begin, end), (top, bottom) in zip(pairwise(bounds.tolist()), pairwise(lines.tolist()), strict=True):
@@ -55,9 +57,13 @@ def _bags(rows: np.ndarray, lengths: np.ndarray) -> Iterator[Bags]:
         yield Bags(first - 1 + begin, lengths[begin:end].astype(np.uint32), words, bottom - top)
 
 
-def _too_long(source: str, document: int, tokens: int, longest: int) -> RequestError:
+def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -> None:
+    """Raise RequestError if a document has more tokens than it may; see `bags_of`."""
+    if lengths.max(initial=0) <= longest:
+        return
+    document, tokens = first + int(lengths.argmax()), int(lengths.max())
     takes, may = (f"{TOKEN_BYTES * count / 1e6:,.0f} MB" for count in (tokens, longest))
-    return RequestError(
+    raise RequestError(
         f"{source}: document {document} has {tokens:,} tokens: writing them takes {takes}, but --memory leaves a worker"
         f" {may}",
         "Give a larger --memory or fewer --workers, if these are counts of words: such large ones seldom are.",

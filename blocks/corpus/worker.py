@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from blocks.compiler import prepare
-from blocks.corpus import records, uci_bags
+from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
 from blocks.corpus.rules import Rules
@@ -79,7 +79,9 @@ class IngestWorker:
     def _parse_uci(self, chunk: Chunk, header: Header) -> Spilled:
         self._words = header.words
         spilled, first, entries = [self._spilled(_NONE, _NONE)], 0, 0
-        for bags in uci_bags.parse(chunk.data, chunk.source, chunk.line, header, self._reading.longest):
+        at, longest = (chunk.data, chunk.source, chunk.line), self._reading.longest
+        found = ldac.parse(*at, header.words, longest) if header.is_ldac else uci_bags.parse(*at, header, longest)
+        for bags in found:
             self._counts.add(bags.words, bags.lengths, self._words)
             first = first if entries else bags.first_document
             entries += bags.entries
@@ -96,13 +98,16 @@ class IngestWorker:
         if chunk.files is not None:
             for path, name in chunk.files:
                 records.from_file(read_whole(path, reading.opening), path, name, found)
+        elif chunk.members is not None:
+            for member in chunk.members:
+                records.from_file(member.content, member.path, member.name, found)
+        elif chunk.texts is not None:
+            records.from_rows(chunk.texts, chunk.source, chunk.line, found)
         elif chunk.columns is not None:
             records.from_csv(chunk.data, chunk.source, chunk.line, chunk.columns, found)
         elif reading.kind == "jsonl":
             at = (chunk.data, chunk.source, chunk.line)
             records.from_jsonl(*at, reading.text_field, reading.name_field, found)
-        elif reading.kind == "files":
-            records.from_file(chunk.data, chunk.source, chunk.source, found)
         else:
             records.from_lines(chunk.data, chunk.source, chunk.line, found)
         return found

@@ -65,6 +65,14 @@ class Table(NamedTuple):
         return sum(place >= 0 for place in self.places)
 
 
+class Choice(NamedTuple):
+    """Which columns of a table are used. known: these, in their order; None for all but the target and the dropped."""
+
+    target: str | None
+    dropped: Collection[str]
+    known: Sequence[str] | None
+
+
 Form = Svmlight | Market | Table
 NUMBERS = Table(Dialect(), ".", ["number"], [LABEL])  # a number on each line: labels
 
@@ -99,29 +107,26 @@ def lines_with_entries(data: bytes) -> int:
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
-def table_header(
-    source: Source,
-    dialect: Dialect,
-    decimal: str,
-    target: str | None,
-    dropped: Collection[str],
-    known: Sequence[str] | None,
-) -> Table:
-    """Take the names of the columns; raises RequestError if one is not there or stands twice.
+def table_header(source: Source, dialect: Dialect, decimal: str, choice: Choice) -> Table:
+    """Take the names of the columns; raises RequestError if one is not there or stands twice."""
+    names = records.header_row(source, dialect)
+    remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
+    return table_of(source.name, names, dialect, decimal, choice, remedy)
 
-    known: the columns to take, in their order; None for all but the target and those that are dropped.
-    """
-    names = [" ".join(name.split()) for name in records.header_row(source, dialect)]
+
+def table_of(
+    source: str, columns: Sequence[str], dialect: Dialect, decimal: str, choice: Choice, remedy: str = ""
+) -> Table:
+    """A table whose columns have these names; see `table_header`. remedy: if a column is not there."""
+    names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:
-        raise RequestError(f"{source.name}, line 1: column {twice[0]!r} stands twice", "Give each a name of its own.")
+        raise RequestError(f"{source}: column {twice[0]!r} stands twice", "Give each a name of its own.")
+    target, dropped, known = choice
     for name in [*([target] if target else []), *dropped, *(known or [])]:
         if name not in there:
             some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            raise RequestError(
-                f"{source.name} has no column {name!r}; there are {some}",
-                records.delimiter_remedy(names, dialect) or "Names are in its line 1.",
-            )
+            raise RequestError(f"{source} has no column {name!r}; there are {some}", remedy)
     taken = known or [name for name in names if name != target and name not in dropped]
     place_of = dict(zip(taken, range(len(taken)), strict=True)) | ({target: LABEL} if target else {})
     return Table(dialect, decimal, names, [place_of.get(name, LEFT_OUT) for name in names])

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.append import Target, new_dataset
+from blocks.arrow_tables import arrow_bytes
 from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.messages import Report
 from blocks.corpus.writer import write_lines
@@ -46,7 +47,6 @@ from blocks.errors import RequestError
 from blocks.ingestion_memory import Budget
 from blocks.sources import input_facts, size_of
 from blocks.store import parts
-from blocks.tables import arrow_bytes
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16

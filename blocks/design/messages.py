@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,12 +45,15 @@ class EntriesChunk:
 
 @dataclass
 class CellsChunk:
-    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype."""
+    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype, names of its columns if it has any,
+    and y, float64 (R,) or (0,)."""
 
     number: int
     source: str
     row: int
     values: np.ndarray = field(repr=False)
+    names: Sequence[str] | None = field(default=None, repr=False)
+    y: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
 
 
 class Spilled(NamedTuple):

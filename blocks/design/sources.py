@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from blocks.arrow_tables import ArrowTable, arrow_table, numbers_of
 from blocks.delimited import Dialect, dialect_of
 from blocks.design import npz_design, npz_members
 from blocks.design.design import Design
 from blocks.design.formats import (
+    LABEL,
     NUMBERS,
+    Choice,
     Form,
     Market,
     Svmlight,
@@ -23,8 +26,9 @@ from blocks.design.formats import (
     lines_with_entries,
     market_header,
     table_header,
+    table_of,
 )
-from blocks.design.messages import LinesChunk
+from blocks.design.messages import CellsChunk, LinesChunk
 from blocks.design.request import DesignRequest
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
@@ -61,14 +65,14 @@ def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress
 
     def opening(path: str) -> Source:
         how = Opening(request.encoding, longest, request.query)
-        return Source(path, progress, **how._asdict(), tables=request.kind == "csv")
+        return Source(path, progress, **how._asdict(), databases=request.kind == "csv")
 
     if request.kind == "svmlight":
         form = Svmlight(base.columns if base else MOST_COLUMNS, 0 if request.zero_based else 1)
         opened = ((opening(path), form) for path in request.inputs)
         return Opened(_lines(opened, size), columns=base.columns if base else None)
     if request.kind == "csv":
-        return _open_tables(request, base, size, opening)
+        return _open_tables(request, base, size, progress, opening)
     (path,) = request.inputs
     if request.kind == "mtx":
         source = opening(path)
@@ -90,43 +94,66 @@ def _require_columns(name: str, columns: int, room: int) -> None:
         )
 
 
-def _open_tables(request: DesignRequest, base: Design | None, size: int, opening: Callable[[str], Source]) -> Opened:
+def _open_tables(
+    request: DesignRequest, base: Design | None, size: int, progress: Progress, opening: Callable[[str], Source]
+) -> Opened:
     known = base.column_names() if base else None
     if base and known is None:
         raise RequestError(f"the columns of {request.columns_from} have no names", "Take a design made of a CSV file.")
-    sources = [opening(path) for path in request.inputs]
-    written = [_writing(request, path, source) for path, source in zip(request.inputs, sources, strict=True)]
-    tables = [
-        table_header(source, *how, request.target, request.drop, known)
-        for source, how in zip(sources, written, strict=True)
-    ]
-    first = tables[0]
-    for source, table in zip(sources, tables, strict=True):
+    choice = Choice(request.target, request.drop, known)
+    opened: list[tuple[Source | ArrowTable, Table]] = []
+    for path in request.inputs:
+        if arrow := arrow_table(path, progress, request.query):
+            opened.append((arrow, table_of(path, arrow.columns, Dialect(), ".", choice)))
+        else:
+            source = opening(path)
+            opened.append((source, table_header(source, *_writing(request, path, source), choice)))
+    (where, first), *others = opened
+    for source_, table in others:
         if table.names != first.names:
             raise RequestError(
-                f"{source.name}, line 1: other columns than in {sources[0].name}", "All inputs need the same header."
+                f"{source_.name}: other columns than in {where.name}", "All inputs need the same columns, in one order."
             )
     names = known or [name for name, place in zip(first.names, first.places, strict=True) if place >= 0]
-    chunks = _lines(zip(sources, tables, strict=True), size)
-    return Opened(chunks, columns=len(names), names=names)
+    return Opened(_lines(opened, size), columns=len(names), names=names)
 
 
 def _writing(request: DesignRequest, path: str, source: Source) -> tuple[Dialect, str]:
     """How the rows of a table are written, and the mark before the fraction of a number."""
-    if source.is_table:
+    if source.is_database:
         return Dialect(), "."
     return dialect_of(path, request.delimiter, request.quote, not request.no_header), request.decimal
 
 
-def _lines(opened: Iterable[tuple[Source, Form]], size: int) -> Iterator[LinesChunk]:
-    numbers = count()
+def _lines(opened: Iterable[tuple[Source | ArrowTable, Form]], size: int) -> Iterator[LinesChunk | CellsChunk]:
+    following = count()
     for source, given in opened:
         form = given
+        if isinstance(source, ArrowTable):
+            assert isinstance(form, Table)
+            yield from _cells(source, form, size, following)
+            continue
         cut = form.dialect.whole_row if isinstance(form, Table) else whole_line
         for line, data in source.chunks(cut, size):
-            yield LinesChunk(next(numbers), source.name, line, data, form)
+            yield LinesChunk(next(following), source.name, line, data, form)
             if isinstance(form, Market) and form.is_dense:
                 form = form._replace(first=form.first + lines_with_entries(data))
+
+
+def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
+    """The rows of a Parquet or Arrow file; its columns in the order of the design."""
+    by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
+    labelled = LABEL in by_place
+    wanted = [by_place[place] for place in range(table.columns)] + ([by_place[LABEL]] if labelled else [])
+    names = [" ".join(name.split()) for name in wanted]
+    source.require_numbers(wanted, "Leave it out with --drop.")
+    for batch in source.batches(wanted, 2 * 8 * len(wanted), size):
+        columns = list(map(numbers_of, batch.columns))
+        y = columns.pop().astype(np.float64) if labelled else np.empty(0)
+        cells = np.empty((len(columns), len(batch.columns[0])), np.result_type(*columns) if columns else np.float64)
+        for place, column in enumerate(columns):
+            cells[place] = column
+        yield CellsChunk(next(numbers), source.name, batch.first, cells.T, names, y)
 
 
 def read_labels(pool: Workers, path: str) -> np.ndarray:

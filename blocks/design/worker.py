@@ -94,9 +94,10 @@ class DesignWorker:
     def _cells(self, chunk: CellsChunk) -> Spilled:
         def place(at: int) -> str:
             row, column = divmod(at, chunk.values.shape[1])
-            return f"row {chunk.row + row + 1}, column {column + 1} (counted from 1)"
+            which = repr(chunk.names[column]) if chunk.names else f"{column + 1} (counted from 1)"
+            return f"row {chunk.row + row + 1}, column {which}"
 
-        return self._leave_cells(chunk.number, DenseRows(checked(chunk.values, chunk.source, place), np.empty(0)))
+        return self._leave_cells(chunk.number, DenseRows(checked(chunk.values, chunk.source, place), chunk.y))
 
     def _leave_entries(self, number: int, rows: SparseRows) -> Spilled:
         columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0

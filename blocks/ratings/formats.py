@@ -84,7 +84,7 @@ def check_options(options: FormatOptions) -> None:
 
 def detect(source: Source, options: FormatOptions) -> Format:
     """Take what comes before the first rating, and say how the ratings are written; RequestError if that is unclear."""
-    if source.is_table:
+    if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
     if line.startswith(b"%%MatrixMarket"):
@@ -107,6 +107,17 @@ def detect(source: Source, options: FormatOptions) -> Format:
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2
     return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
+
+
+def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
+    """The columns, of a table whose columns have these names, that are the user, the item and the rating, if any is.
+
+    Raises RequestError if that is unclear.
+    """
+    order = _order_of_numbers(options) or _order_of_names(names, options, where)
+    if order is None or max(order) >= len(names):
+        raise RequestError(f"{where}: which of {', '.join(map(repr, names))} is what is not clear", HEADER_REMEDY)
+    return {side: names[place] for side, place in zip(SIDES, order, strict=True) if place != NOTHING}
 
 
 def _quote(options: FormatOptions) -> int:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.append import Target, new_dataset
+from blocks.arrow_tables import arrow_bytes
 from blocks.corpus.division import DROPPED, blocks_of_buckets, bucket_count, rank_words
 from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.messages import Report
@@ -32,20 +33,19 @@ from blocks.directories import table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.ingestion_memory import Budget
-from blocks.ratings.formats import FormatOptions, check_options, detect, last_section
+from blocks.ratings.chunks import Input, LinesChunk, RowsChunk
+from blocks.ratings.formats import FormatOptions, check_options
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import (
     SIDES,
     EntryRun,
-    RatingsChunk,
     RatingsReading,
     RatingsSpilled,
     RowsToWrite,
 )
 from blocks.ratings.writer import finish_matrix
-from blocks.sources import Opening, Source, input_facts, size_of, whole_line
-from blocks.tables import arrow_bytes
+from blocks.sources import Opening, input_facts, size_of
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix
@@ -171,20 +171,16 @@ class _MarketFile(NamedTuple):
 
 def _chunks(
     request: RatingsRequest, matrices: list[_MarketFile], progress: Callable[[int], object]
-) -> Iterator[RatingsChunk]:
+) -> Iterator[LinesChunk | RowsChunk]:
     """Chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
-    number = 0
+    opening, numbers, last = Opening(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:
-        opening = Opening(request.encoding, _LONGEST_LINE, request.query)
-        source = Source(path, progress, **opening._asdict(), tables=True)
-        form, section, first = detect(source, request.format_options), b"", number
-        for line, data in source.chunks(whole_line):
-            yield RatingsChunk(number, source.name, line - bool(section), section + data, form)
-            number += 1
-            if form.sections:
-                section = last_section(data) or section
-        if any(form.sizes):
-            matrices.append(_MarketFile(source.name, form.sizes[2], first, number))
+        given, first = Input(path, request.format_options, opening, numbers, progress), last + 1
+        for chunk in given.chunks:
+            yield chunk
+            last = chunk.number
+        if given.entries is not None:
+            matrices.append(_MarketFile(given.name, given.entries, first, last + 1))
 
 
 def _name(reports: list[Any], side: str, fixed: list[str] | None) -> Names:

@@ -9,26 +9,35 @@ import numpy as np
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from blocks.corpus.records import is_text, not_text
 from blocks.corpus.uci import quoted
-from blocks.corpus.word_table import END
+from blocks.corpus.word_table import END, END_BYTE
 from blocks.errors import RequestError
 from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, number_at, trimmed
+from blocks.ratings.chunks import LinesChunk, RowsChunk
 from blocks.ratings.formats import HEADER_REMEDY, SIDES, TWO_COLONS, Format
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
+_BLANKS = " \t\r"
 _SKIP = "Mend the line, or leave such lines out with --on-error skip."
 
 
-class Fields(NamedTuple):
-    """The ratings of a chunk: names of users and items, one a line, END after the last, and float64 (N,) ratings."""
+class Names(NamedTuple):
+    """Names, one a line, END after the last; and which of them each rating has, int (N,), None if each has its own."""
 
-    users: bytes
-    items: bytes
+    joined: bytes
+    places: np.ndarray | None = None
+
+
+class Fields(NamedTuple):
+    """The ratings of a chunk: their users and items, and float64 (N,) ratings."""
+
+    users: Names
+    items: Names
     values: np.ndarray
 
 
 class Reader:
-    """Reads whole lines of one format.
+    """Reads chunks.
 
     low, high: the least and the largest rating there may be. skip: leave bad lines out and count them.
     Attributes: `skipped`, and `first_problem`, what was wrong with the first of them.
@@ -38,8 +47,13 @@ class Reader:
         self._range, self._skip = (low, high), skip
         self.skipped, self.first_problem = 0, ""
 
-    def read(self, data: bytes, source: str, line: int, form: Format) -> Fields:
-        """Read lines, the first of number `line`; raises RequestError, with file and line, for one that is bad."""
+    def read(self, chunk: LinesChunk | RowsChunk) -> Fields:
+        """Read a chunk; raises RequestError, with file and line, for what is bad."""
+        if isinstance(chunk, RowsChunk):
+            return self._rows(chunk)
+        return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)
+
+    def _lines(self, data: bytes, source: str, line: int, form: Format) -> Fields:
         data = self._text_alone(data if data.endswith(b"\n") else data + b"\n", source, line)
         text = np.frombuffer(data, np.uint8)
         most = data.count(b"\n")
@@ -54,7 +68,19 @@ class Reader:
             state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
         found = int(state[_FOUND])
         users, items = (join_names(text, names[:found, side : side + 2], form.quote) for side in (0, 2))
-        return Fields(users.tobytes(), items.tobytes(), values[:found])
+        return Fields(Names(users.tobytes()), Names(items.tobytes()), values[:found])
+
+    def _rows(self, chunk: RowsChunk) -> Fields:
+        users, items = ([name.strip(_BLANKS) for name in side[0]] for side in (chunk.users, chunk.items))
+        low, high = self._range
+        good = (chunk.values >= low) & (chunk.values <= high)
+        for names, (_, places) in ((users, chunk.users), (items, chunk.items)):
+            good &= np.fromiter(map(_is_name, names), bool, len(names))[places]
+        for at in np.flatnonzero(~good).tolist():
+            user, item, value = users[chunk.users[1][at]], items[chunk.items[1][at]], chunk.values[at]
+            self._note(f"{chunk.source}, row {chunk.row + at}", *_wrong_row(user, item, value, self._range))
+        of_users, of_items = chunk.users[1][good], chunk.items[1][good]
+        return Fields(_used(users, of_users), _used(items, of_items), chunk.values[good])
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
         """The lines with those left empty that are no UTF-8 text."""
@@ -73,6 +99,27 @@ class Reader:
             raise RequestError(problem, remedy)
         self.skipped += 1
         self.first_problem = self.first_problem or problem
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and not any(mark in name for mark in "\0\n\r")
+
+
+def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
+    """What is wrong with a row of a table, and what to do."""
+    for side, name in (("user", user), ("item", item)):
+        if not _is_name(name):
+            return f"{quoted(name.encode())} is no name of a {side}" if name else f"the {side} is missing", _SKIP
+    if not np.isfinite(value):
+        return "the rating is missing, or not a finite number", _SKIP
+    return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
+
+
+def _used(names: list[str], places: np.ndarray) -> Names:
+    """The names that any rating has."""
+    numbers, places = np.unique(places, return_inverse=True)
+    joined = "".join(names[number] + "\n" for number in numbers.tolist())
+    return Names(joined.encode() + END_BYTE, places)
 
 
 def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from blocks.corpus.tokens import Counts
 from blocks.corpus.word_table import LINES, WordTable
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.ratings.chunks import LinesChunk, RowsChunk
 from blocks.ratings.formats import Format
 from blocks.ratings.reader import Reader
 from blocks.ratings.transposition import ENTRY, ColumnsToWrite, gathered, spill_columns, write_columns
@@ -39,17 +40,6 @@ class RatingsReading(NamedTuple):
     high: float
     skip: bool
     names_bytes: int
-
-
-@dataclass
-class RatingsChunk:
-    """Some whole lines of one input."""
-
-    number: int
-    source: str
-    line: int
-    data: bytes = field(repr=False)
-    form: Format
 
 
 class RatingsSpilled(NamedTuple):
@@ -97,7 +87,8 @@ class RatingsWorker:
         self._spill: IO[bytes] | None = None
         self._maps: dict[str, np.ndarray] = {}
         self._tasks: dict[type, Callable[[Any], Any]] = {
-            RatingsChunk: self._parse,
+            LinesChunk: self._parse,
+            RowsChunk: self._parse,
             Report: self._report,
             EntryRun: self._sort,
             RowsToWrite: self._write_rows,
@@ -106,7 +97,7 @@ class RatingsWorker:
 
     def warm_up(self) -> None:
         """Run every kernel once, on next to nothing."""
-        self._numbered(b"1\t2\t3\n", "", 1, Format(ord("\t"), (0, 1, 2)))
+        self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", Format(ord("\t"), (0, 1, 2))))
         partition_entries(np.zeros(1, ENTRY), 0, 1)
 
     def __call__(self, message: Any) -> Any:
@@ -114,9 +105,9 @@ class RatingsWorker:
         with disk_errors(Path(self._reading.spill)):
             return self._tasks[type(message)](message)
 
-    def _parse(self, chunk: RatingsChunk) -> RatingsSpilled:
+    def _parse(self, chunk: LinesChunk | RowsChunk) -> RatingsSpilled:
         known = self._lines.skipped
-        entries = self._numbered(chunk.data, chunk.source, chunk.line, chunk.form)
+        entries = self._numbered(chunk)
         held = sum(_NAME_BYTES * len(table) + table.letters for table in self._tables.values())
         if held > self._reading.names_bytes:
             raise RequestError(
@@ -132,12 +123,14 @@ class RatingsWorker:
         skipped = self._lines.skipped - known
         return RatingsSpilled(os.getpid(), offset, entries.size, skipped, self._lines.first_problem if skipped else "")
 
-    def _numbered(self, data: bytes, source: str, line: int, form: Format) -> np.ndarray:
+    def _numbered(self, chunk: LinesChunk | RowsChunk) -> np.ndarray:
         """ENTRY (N,), with the numbers of this worker for rows and columns."""
-        found = self._lines.read(data, source, line, form)
+        found = self._lines.read(chunk)
         entries = np.empty(found.values.size, ENTRY)
-        for side, name, text in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
-            ids = self._tables[side].add(text, LINES, 1)[0]
+        for side, name, names in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
+            ids = self._tables[side].add(names.joined, LINES, 1)[0]
+            if names.places is not None:
+                ids = ids[names.places]
             self._counts[side].add(ids, np.array([ids.size], np.uint32), len(self._tables[side]))
             entries[name] = ids
         entries["value"] = found.values

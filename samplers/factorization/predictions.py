@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+from itertools import count
 from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from blocks import sources
-from blocks.ratings.formats import FormatOptions, detect, last_section
-from blocks.ratings.reader import Reader
-from blocks.sources import Source
+from blocks.ratings.chunks import Input
+from blocks.ratings.formats import FormatOptions
+from blocks.ratings.reader import Names, Reader
+from blocks.sources import Opening
 from samplers.factorization.model import Factorization, FactorModel, Side
 from samplers.factorization.rating_errors import predictions
 
@@ -32,13 +33,9 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO, encoding: str | No
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
-    source = Source(pairs, encoding=encoding, tables=True)
-    form, section, done = detect(source, FormatOptions()), b"", np.zeros(4, np.int64)
-    reader = Reader(-np.inf, np.inf, skip=False)
-    for line, data in source.chunks(sources.whole_line):
-        found = reader.read(section + data, source.name, line - bool(section), form)
-        if form.sections:
-            section = last_section(data) or section
+    reader, done = Reader(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
+    for chunk in Input(pairs, FormatOptions(), Opening(encoding), count()).chunks:
+        found = reader.read(chunk)
         users, items = (_names(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
         scores = predict_pairs(model, rows, columns)
@@ -48,8 +45,9 @@ def predict_file(model: FactorModel, pairs: str, out: TextIO, encoding: str | No
     return Pairs(*done.tolist())
 
 
-def _names(joined: bytes) -> list[str]:
-    return joined[:-1].decode().split("\n")[:-1]
+def _names(found: Names) -> list[str]:
+    names = found.joined[:-1].decode().split("\n")[:-1]
+    return names if found.places is None else [names[place] for place in found.places.tolist()]
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

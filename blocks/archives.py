@@ -1,0 +1,128 @@
+"""Files in tar and zip archives, one after the other: an archive is read once, front to back, and not unpacked."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import PurePath
+from typing import NamedTuple
+
+from blocks.decompression import decompressed, is_hidden, is_tar, is_zip
+from blocks.errors import RequestError
+from blocks.sources import Opening, Progress, ReadErrors, Source, file_pieces, is_stream, open_input
+
+_PIECE = 1 << 20
+_BLOCK = 512  # bytes of a tar archive
+_OFFICE = ("[Content_Types].xml", "mimetype")  # documents of office programs, and books, are zip archives with one
+
+
+class Member(NamedTuple):
+    """A file of an archive. path: that of the archive and its own, for messages. name: its own."""
+
+    path: str
+    name: str
+    content: bytes
+
+
+def is_archive(path: str) -> bool:
+    """Whether a file is a tar archive, compressed or not, or a zip archive."""
+    if is_stream(path):
+        return False
+    with open_input(path) as file:
+        if is_zip(file):
+            return True
+    try:
+        with open_input(path) as file:
+            return is_tar(next(decompressed(file_pieces(file), path, tar=True), b""))
+    except (RequestError, *ReadErrors.kinds):
+        return False  # whoever reads the file says so
+
+
+def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[Member]:
+    """The files of an archive, as UTF-8 with line feeds, that are not hidden and whose names match a glob.
+
+    progress: called with bytes read. Raises RequestError if the archive is cut short or damaged, or a file in it has
+    more bytes than may be.
+    """
+    with open_input(path) as file, ReadErrors(path):
+        if is_zip(file):
+            found = _of_zip(zipfile.ZipFile(file), path)
+        else:
+            found = _of_tar(_Forward(decompressed(file_pieces(file, progress), path, tar=True)), path)
+        for name, pieces in found:
+            if PurePath(name).match(pattern) and not is_hidden(name):
+                where = f"{path}/{name}"
+                source = Source(where, pieces=decompressed(pieces, where), **opening._asdict())
+                yield Member(where, name, source.take(lambda _: 0))
+
+
+def _of_zip(archive: zipfile.ZipFile, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    if any(name in _OFFICE for name in archive.namelist()):
+        raise RequestError(f"{path} is a document of an office program, or a book, not text", "Save it as plain text.")
+    try:
+        for member in archive.infolist():
+            if not member.is_dir():
+                with archive.open(member) as inside:
+                    yield member.filename, iter(partial(inside.read, _PIECE), b"")
+    except (RuntimeError, NotImplementedError) as error:
+        raise RequestError(f"{path} cannot be unpacked: {error}", "Unpack it with another program.") from None
+
+
+def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Headers are read one by one, as `TarFile.next` takes a damaged one for the end."""
+    with tarfile.TarFile(fileobj=stream, mode="r") as archive:  # type: ignore[arg-type]
+        member = archive.next()
+        while member:
+            if member.isfile() and (inside := archive.extractfile(member)):
+                yield member.name, iter(partial(inside.read, _PIECE), b"")
+            stream.seek(archive.offset)
+            member = _next_header(archive)
+        stream.read_all()
+
+
+def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
+    """The next member, None at the end."""
+    try:
+        return tarfile.TarInfo.fromtarfile(archive)
+    except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+        return None
+    except tarfile.HeaderError as error:
+        raise tarfile.ReadError(str(error)) from None
+
+
+class _Forward:
+    """Bytes that come in pieces, as a file that can be read and sought forward only."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest, self._at = pieces, b"", 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, place: int) -> None:
+        if place < self._at:
+            raise tarfile.ReadError("its members overlap")
+        while self._at < place and self.read(min(place - self._at, _PIECE)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        pieces, wanted = [], size
+        while wanted > 0:
+            self._rest = self._rest or next(self._pieces, b"")
+            if not self._rest:
+                break
+            pieces.append(self._rest[:wanted])
+            self._rest = self._rest[wanted:]
+            wanted -= len(pieces[-1])
+        self._at += size - wanted
+        return b"".join(pieces)
+
+    def read_all(self) -> None:
+        """Read to the end, as a checksum may stand there."""
+        while self.read(_PIECE):
+            pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,218 @@
+"""Parquet and Arrow files, read a few columns at a time, in batches of rows; pyarrow, which does it, is an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+from blocks.fields import is_number
+
+_MEMORY = 90 << 20  # bytes of pyarrow and of what it holds while it reads
+_STREAM = b"\xff\xff\xff\xff"
+_MAGIC = (b"PAR1", b"ARROW1", _STREAM)
+_BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
+_MOST_ROWS = 1 << 16  # of a batch
+_MOST_SCHEMA = 1 << 26  # bytes
+
+
+def is_arrow(path: str) -> bool:
+    """Whether a file is Parquet, Arrow IPC or Feather."""
+    return any(start_of(path).startswith(magic) for magic in _MAGIC)
+
+
+def arrow_table(path: str, progress: Callable[[int], object], query: str | None) -> ArrowTable | None:
+    """A Parquet or Arrow file, opened; None for other files. Raises RequestError if there is a query."""
+    if not is_arrow(path):
+        return None
+    if query:
+        raise RequestError(f"--query is for SQLite databases, but {path} is none", "Leave it out.")
+    return ArrowTable(path, progress)
+
+
+def start_of(path: str) -> bytes:
+    """The first bytes of a file; none of what can be read only once."""
+    try:
+        if not Path(path).is_file():
+            return b""
+        with Path(path).open("rb") as file:
+            return file.read(16)
+    except OSError:  # whoever reads the file says so
+        return b""
+
+
+def arrow_bytes(paths: Iterable[str]) -> int:
+    """Bytes of memory for pyarrow and what it holds while it reads, if any of the files needs it."""
+    return _MEMORY if any(map(is_arrow, paths)) else 0
+
+
+class Batch(NamedTuple):
+    """Some rows. first: the number of the first, from 0. columns: those asked for, for the functions below."""
+
+    first: int
+    columns: list[Any]
+
+
+class ArrowTable:
+    """A Parquet or Arrow file. `name` is what messages call it; `columns` are the names of those that can be read.
+
+    Columns of lists, structures and bytes cannot. progress: called with bytes read. Raises RequestError if the file is
+    damaged or pyarrow is not installed.
+    """
+
+    def __init__(self, path: str, progress: Callable[[int], object] = lambda _: None) -> None:
+        self.name, self._progress = path, progress
+        with self._opened() as (schema, _):
+            self.columns = [field.name for field in schema if _is_plain(field.type)]
+            self._types = {field.name: field.type for field in schema}
+
+    def require_numbers(self, columns: Iterable[str], remedy: str) -> None:
+        """Raise RequestError if one of the columns cannot hold numbers, as dates do not."""
+        for column in columns:
+            if not _may_be_number(self._types[column]):
+                raise RequestError(
+                    f"{self.name}: the column {column!r} holds {self._types[column]}, not numbers", remedy
+                )
+
+    def batches(self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH) -> Iterator[Batch]:
+        """All rows, with the columns that are named.
+
+        row_bytes: what the caller makes of a row. size: bytes of a batch, about. Raises RequestError if the file is
+        damaged.
+        """
+        wanted = list(dict.fromkeys(columns))
+        total, first = Path(self.name).stat().st_size, 0
+        with self._opened() as (_, read):
+            for rows, batch in read(wanted, row_bytes, size):
+                yield Batch(first, [_decoded(batch.column(wanted.index(column))) for column in columns])
+                first += batch.num_rows
+                self._progress(total * batch.num_rows // max(rows, batch.num_rows))
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]]:
+        """The schema, and what yields batches of some columns, each with how many rows the file has, 0 if untold."""
+        arrow = _arrow()
+        try:
+            with Path(self.name).open("rb") as file:
+                yield _parquet(file) if start_of(self.name).startswith(b"PAR1") else _ipc(file)
+        except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
+            raise RequestError(
+                f"{self.name} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
+            ) from None
+
+
+def texts(column: Any) -> list[str]:
+    """The values of a column as text, empty where one is missing."""
+    return column.cast(_arrow().large_string()).fill_null("").to_pylist()
+
+
+def distinct(column: Any) -> tuple[list[str], np.ndarray]:
+    """The different values of a column as text, and int64 (R,), which of them each row has."""
+    coded = column.dictionary_encode()
+    missing = coded.indices.null_count > 0
+    names = texts(coded.dictionary)
+    places = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
+    return [*names, ""] if missing else names, places.astype(np.int64)
+
+
+def numbers_of(column: Any) -> np.ndarray:
+    """The values of a column, (R,), NaN where there is none or where text is no number."""
+    arrow = _arrow()
+    types, kind = arrow.types, column.type
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.array([_number(text) for text in texts(column)])
+    if types.is_boolean(kind):
+        column = column.cast(arrow.uint8())
+    elif types.is_decimal(kind):
+        column = column.cast(arrow.float64(), safe=False)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _number(text: str) -> float:
+    return float(text) if is_number(text.strip().encode()) else np.nan
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RequestError(
+            "Parquet and Arrow files need pyarrow", 'Install it with: pip install "ooc[parquet]"'
+        ) from None
+    pyarrow.set_cpu_count(1)
+    return pyarrow
+
+
+def _parquet(file: Any) -> tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]:
+    limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
+    table = _arrow().parquet.ParquetFile(
+        file, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True, **limits
+    )
+    told = table.metadata
+
+    def read(columns: list[str], row_bytes: int, size: int) -> Iterator[tuple[int, Any]]:
+        stored = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+        rows = _rows_of_batch(size, stored // max(told.num_rows, 1), row_bytes)
+        for batch in table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
+            yield told.num_rows, _valid(batch).select(columns)
+
+    return table.schema_arrow, read
+
+
+def _ipc(file: Any) -> tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]:
+    arrow = _arrow()
+    is_stream = file.read(len(_STREAM)) == _STREAM
+    file.seek(0)
+    options = arrow.ipc.IpcReadOptions(use_threads=False)
+    table = (arrow.ipc.open_stream if is_stream else arrow.ipc.open_file)(file, options=options)
+    parts = iter(table) if is_stream else (table.get_batch(number) for number in range(table.num_record_batches))
+
+    def read(columns: list[str], row_bytes: int, size: int) -> Iterator[tuple[int, Any]]:
+        for part in map(_valid, parts):
+            rows = _rows_of_batch(size, part.nbytes // max(part.num_rows, 1), row_bytes)
+            for first in range(0, part.num_rows, rows):
+                yield 0, part.slice(first, rows).select(columns)
+
+    return table.schema, read
+
+
+def _valid(batch: Any) -> Any:
+    """A batch that may be used; pyarrow trusts what it reads: offsets that lead elsewhere end the process."""
+    batch.validate(full=True)
+    return batch
+
+
+def _rows_of_batch(size: int, stored: int, made: int) -> int:
+    """How many rows there are in a batch of some size; stored, made: bytes of a row."""
+    return min(max(size // max(stored, made, 1), 1), _MOST_ROWS)
+
+
+def _is_plain(kind: Any) -> bool:
+    types = _arrow().types
+    if types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind))
+
+
+def _may_be_number(kind: Any) -> bool:
+    types = _arrow().types
+    if types.is_dictionary(kind):
+        return _may_be_number(kind.value_type)
+    return not types.is_temporal(kind)
+
+
+def _decoded(column: Any) -> Any:
+    """The values of a column, as a type that the functions above know."""
+    arrow = _arrow()
+    if arrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if arrow.types.is_float16(column.type):
+        return column.cast(arrow.float32())
+    if arrow.types.is_string_view(column.type):
+        return column.cast(arrow.large_string())
+    return column

@@ -1,0 +1,55 @@
+"""LDA-C files: a document a line, `terms term:count term:count ...`; terms are words of a vocabulary, from 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from blocks.corpus.uci import LONGEST, quoted
+from blocks.corpus.uci_bags import Bags, bags_of, require_length
+from blocks.errors import RequestError
+
+_DOCUMENT = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")
+
+
+def is_ldac(line: bytes) -> bool:
+    """Whether a line tells of a document that has words."""
+    found = _DOCUMENT.fullmatch(line.rstrip(b"\n"))
+    return bool(found and found[2])
+
+
+def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:
+    """Read whole lines; see `uci_bags.parse`. words: how many the vocabulary has. Documents count from the first."""
+    lines = [(number, text) for number, text in enumerate(data.split(b"\n"), line) if text.strip()]
+    terms = np.array([_terms(text, source, number) for number, text in lines], np.int64)
+    numbers = np.fromstring(b" ".join(text for _, text in lines).replace(b":", b" "), np.int64, sep=" ")
+    pairs = np.delete(numbers, np.cumsum(2 * terms + 1) - (2 * terms + 1)).reshape(-1, 2)
+    documents = np.repeat(np.arange(terms.size), terms)
+    bad = (pairs[:, 0] >= words) | (pairs[:, 1] < 1)
+    if bad.any():
+        at = int(np.argmax(bad))
+        term, count = pairs[at].tolist()
+        what = f"count {count}" if count < 1 else f"term {term}, but the vocabulary has terms 0 to {words - 1}"
+        raise RequestError(f"{source}, line {lines[documents[at]][0]}: {what}")
+    rows = np.column_stack([documents + 1, pairs[:, 0] + 1, pairs[:, 1]])
+    lengths = np.bincount(documents, weights=pairs[:, 1], minlength=terms.size).astype(np.int64)
+    require_length(lengths, 1, source, longest)
+    return bags_of(rows, lengths, 1)
+
+
+def _terms(text: bytes, source: str, line: int) -> int:
+    """How many terms a line has."""
+    found = _DOCUMENT.fullmatch(text)
+    if not found:
+        raise RequestError(
+            f"{source}, line {line}: {quoted(text)} is not `terms term:count ...`", "All are whole numbers."
+        )
+    terms = found[2].count(b":")
+    if int(found[1]) != terms:
+        raise RequestError(
+            f"{source}, line {line}: it says that it has {int(found[1])} terms, but {terms} follow",
+            "Mend the line: its first number says how many different terms the document has.",
+        )
+    return terms

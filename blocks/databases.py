@@ -1,0 +1,68 @@
+"""Queries of SQLite databases, as the CSV that they would be, for all readers of CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from blocks.arrow_tables import start_of
+from blocks.errors import RequestError
+
+_MAGIC = b"SQLite format 3\0"
+_ROWS = 1 << 10  # fetched at a time
+
+
+def is_database(path: str) -> bool:
+    """Whether a file is a SQLite database."""
+    return start_of(path).startswith(_MAGIC)
+
+
+def rows_as_csv(path: str, query: str | None, progress: Callable[[int], object], longest: int) -> Iterator[bytes]:
+    """A header, and the rows: commas between fields, quotes around text, nothing where a value is missing.
+
+    query: SQL. progress: called with the bytes of the file. longest: bytes of a value. Raises RequestError if the query
+    fails, or if there is none, when it tells the tables.
+    """
+    yield from _rows_of_query(path, query, longest)
+    progress(Path(path).stat().st_size)
+
+
+def _rows_of_query(path: str, query: str | None, longest: int) -> Iterator[bytes]:
+    try:
+        with closing(sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+            if query is None:
+                tables = database.execute(
+                    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"
+                )
+                there = ", ".join(name for (name,) in tables) or "none"
+                raise RequestError(f"{path} is a SQLite database; its tables: {there}", "Choose rows with --query.")
+            rows = database.execute(query)
+            if rows.description is None:
+                raise RequestError("--query gives no rows", "Write a SELECT.")
+            yield _csv_of([[column for column, *_ in rows.description]])
+            while some := rows.fetchmany(_ROWS):
+                _require_no_bytes(some, [column for column, *_ in rows.description])
+                yield _csv_of(some)
+    except sqlite3.Error as error:
+        raise RequestError(f"{path}: {error}", "Correct --query; or see whether the file is whole.") from None
+
+
+def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) -> None:
+    for row in rows:
+        if bytes in map(type, row):
+            name = next(name for name, value in zip(columns, row, strict=True) if isinstance(value, bytes))
+            raise RequestError(
+                f"--query: the column {name!r} holds bytes", f"Select CAST({name} AS TEXT), or leave it out."
+            )
+
+
+def _csv_of(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")

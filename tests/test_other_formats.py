@@ -1,0 +1,148 @@
+"""Formats of other programs through the command line, beside the same data in a format that others test."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Ooc
+
+from blocks import Dataset
+
+
+def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> None:
+    """Beside the UCI file of the same documents, empty ones and files of both kinds among them."""
+    random = np.random.default_rng(11)
+    counts = random.poisson(0.15, (3000, 50))
+    counts[[0, 17, 2999]] = 0
+    counts[1, 3] = 4
+    vocabulary = [f"w{word:02}" for word in random.permutation(50)]
+    (tmp_path / "vocab.txt").write_text("".join(word + "\n" for word in vocabulary))
+
+    def write_ldac(path: Path, rows: np.ndarray) -> None:
+        with path.open("w") as file:
+            for row in rows:
+                terms = random.permutation(np.flatnonzero(row))  # they need no order
+                file.write(" ".join([str(terms.size), *(f"{term}:{row[term]}" for term in terms)]) + "\n")
+
+    def write_uci(path: Path, rows: np.ndarray) -> None:
+        entries = [(row + 1, word + 1, rows[row, word]) for row, word in zip(*np.nonzero(rows), strict=True)]
+        lines = [f"{number}\n" for number in (*rows.shape, len(entries))]
+        path.write_text("".join(lines + [" ".join(map(str, entry)) + "\n" for entry in entries]))
+
+    write_uci(tmp_path / "all.txt", counts)
+    write_ldac(tmp_path / "one.dat", counts[1:1200])
+    write_uci(tmp_path / "two.txt", counts[1200:2000])
+    write_ldac(tmp_path / "three.dat", counts[2000:])
+    write_uci(tmp_path / "zero.txt", counts[:1])
+    expected = ooc("ingest", "uci", "all.txt", "expected", "--vocab", "vocab.txt")
+    found = ooc("ingest", "uci", "zero.txt", "one.dat", "two.txt", "three.dat", "found", "--vocab", "vocab.txt")
+    assert (expected.returncode, found.returncode) == (0, 0), found.stderr
+    for file in ("vocabulary.txt", "index.h5", "blocks/00000.h5"):
+        assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 0:1\n2 0:1 3:1\n", "in.dat, line 2: term 3, but the vocabulary has terms 0 to 2"),
+        ("1 0:1\n3 0:1 2:1\n", "in.dat, line 2: it says that it has 3 terms, but 2 follow"),
+        ("1 0:1\n\n1 0:0\n", "in.dat, line 3: count 0"),
+        ("1 0:1\n1 0:-1\n", "in.dat, line 2: '1 0:-1' is not `terms term:count ...`"),
+        ("1 0:999999999999\n", "in.dat: document 1 has 999,999,999,999 tokens"),
+    ],
+)
+def test_bad_lines_of_lda_c_are_named(text: str, said: str, tmp_path: Path, ooc: Ooc) -> None:
+    (tmp_path / "in.dat").write_text(text)
+    (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
+    refused = ooc("ingest", "uci", "in.dat", "out", "--vocab", "vocab.txt")
+    assert (refused.returncode, said in refused.stderr, "Traceback" in refused.stderr) == (2, True, False), (
+        refused.stderr
+    )
+    without = ooc("ingest", "uci", "in.dat", "out")
+    assert (without.returncode, "Give them with --vocab" in without.stderr) == (2, True)
+
+
+TEXTS = {f"{group}/{number}.txt": f"{group} word{number} été\r\nmore" for group in ("a", "b") for number in range(700)}
+
+
+def write_tar(path: Path, texts: dict[str, str], mode: str) -> None:
+    """With a directory, a link, a device, hidden files and a long name, as tar programs write them."""
+    with tarfile.open(path, mode) as archive:
+        for kind, name in ((tarfile.DIRTYPE, "a"), (tarfile.SYMTYPE, "a/link"), (tarfile.CHRTYPE, "a/device")):
+            special = tarfile.TarInfo(name)
+            special.type, special.linkname = kind, "/etc/passwd"
+            archive.addfile(special)
+        for name, text in {"a/.hidden": "no", "__MACOSX/a/0.txt": "no", **texts}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def write_zip(path: Path, texts: dict[str, str]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/", "")
+        for name, text in {"a/.hidden": "no", "__MACOSX/a/0.txt": "no", **texts}.items():
+            archive.writestr(name, text)
+
+
+@pytest.mark.parametrize("name", ["in.tar", "in.tar.gz", "in.tgz", "in.tar.bz2", "in.tar.xz", "in.zip"])
+def test_files_in_an_archive_are_documents(name: str, tmp_path: Path, ooc: Ooc) -> None:
+    texts = {**TEXTS, "a" * 90 + "/" + "b" * 90 + ".txt": "long name"}
+    for path, text in texts.items():
+        (tmp_path / "files" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / path).write_bytes(text.encode())
+    in_order = dict(sorted(texts.items(), key=lambda item: Path(item[0])))
+    if name.endswith("zip"):
+        write_zip(tmp_path / name, in_order)
+    else:
+        kind = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "xz": "xz"}.get(name.rpartition(".")[2], "")
+        write_tar(tmp_path / name, in_order, f"w:{kind}")
+    for source, out in (("files", "expected"), (name, "found")):
+        done = ooc("ingest", "text", source, out, "--glob", "*.txt", "--workers", 2, "--memory", "320MB")
+        assert done.returncode == 0, done.stderr
+    assert Dataset(tmp_path / "found").document_names() == list(in_order)
+    for file in ("vocabulary.txt", "documents.txt", "index.h5", "blocks/00000.h5"):
+        assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
+
+
+def test_archives_that_are_not_whole_are_refused(tmp_path: Path, ooc: Ooc) -> None:
+    write_tar(tmp_path / "whole.tar", dict(list(TEXTS.items())[:20]), "w:")
+    whole = (tmp_path / "whole.tar").read_bytes()
+    header = whole.index(b"a/11.txt")
+    wrong_size = bytearray(whole)
+    wrong_size[header + 124 : header + 135] = b"77777777777"
+    damaged = bytearray(whole)
+    damaged[header + 2] ^= 1  # of the name: the checksum of the header says so
+    with zipfile.ZipFile(tmp_path / "letter.docx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/document.xml", "<w/>")
+    for name, data, said in (
+        ("cut.tar", whole[:header], "is truncated or damaged"),  # between two files
+        ("middle.tar", whole[: header + 530], "is truncated or damaged"),
+        ("cut.tar.gz", gzip.compress(whole)[:-200], "is truncated or damaged"),
+        ("size.tar", bytes(wrong_size), "is truncated or damaged"),
+        ("header.tar", bytes(damaged), "is truncated or damaged"),
+        ("sum.tar.gz", gzip.compress(whole)[:-8] + bytes(8), "is truncated or damaged"),
+        ("letter.docx", None, "is a document of an office program"),
+    ):
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        refused = ooc("ingest", "text", name, "out")
+        assert (refused.returncode, "Traceback" in refused.stderr) == (2, False), (name, refused)
+        assert said in refused.stderr, (name, refused.stderr)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_large_file_in_an_archive_does_not_fill_the_memory(tmp_path: Path, ooc: Ooc) -> None:
+    (tmp_path / "zeros").write_bytes(b"word " * (50 << 20))
+    with tarfile.open(tmp_path / "in.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(tmp_path / "zeros", "zeros")
+    refused = ooc("ingest", "text", "in.tar.gz", "out", "--memory", "320MB")
+    assert refused.returncode == 2
+    assert "in.tar.gz/zeros, line 1: a record of more than" in refused.stderr
