@@ -229,12 +229,9 @@ def test_a_state_of_mallet_says_all_and_comes_back(run: Path, tmp_path: Path) ->
     assert header == "#doc source pos typeindex type topic"
     assert alpha == "#alpha : 0.1 0.2 0.3 0.4 "
     assert beta == "#beta : 0.02"
-    corpus = [line.split(" ") for line in (tmp_path / "out" / "corpus.txt").read_text().splitlines()]
+    corpus = [line.split("\t") for line in (tmp_path / "out" / "corpus.txt").read_text().splitlines()]
     flat = [
-        (str(d), name, str(p), word)
-        for d, (name, _, *words) in enumerate(corpus)
-        for p, word in enumerate(words)
-        if word
+        (str(d), name, str(p), word) for d, (name, _, text) in enumerate(corpus) for p, word in enumerate(text.split())
     ]
     fields = [line.split(" ") for line in lines]
     assert [(d, name, p, word) for d, name, p, _, word, _ in fields] == flat

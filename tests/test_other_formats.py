@@ -146,3 +146,17 @@ def test_a_large_file_in_an_archive_does_not_fill_the_memory(tmp_path: Path, ooc
     refused = ooc("ingest", "text", "in.tar.gz", "out", "--memory", "320MB")
     assert refused.returncode == 2
     assert "in.tar.gz/zeros, line 1: a record of more than" in refused.stderr
+
+
+def test_what_export_writes_for_mallet_is_read(tmp_path: Path, ooc: Ooc) -> None:
+    lines = ["Red fig fig", "", "plum O'Neill plum", "fig's 17 red"]
+    (tmp_path / "in.tsv").write_text("id\ttext\n" + "".join(f"d{n}\t{line}\n" for n, line in enumerate(lines)))
+    words = ["--token-pattern", r"\S+", "--no-lower", "--stop-words", "none", "--quote", "none"]
+    assert ooc("ingest", "csv", "in.tsv", "first", "--name-column", "id", *words).returncode == 0
+    assert ooc("train", "lda", "first", "run", "--topics", 2, "--iterations", 1).returncode == 0
+    assert ooc("export", "run", "out", "--format", "mallet").returncode == 0
+    columns = ["--no-header", "--delimiter", "tab", "--name-column", 1, "--text-column", 3]
+    done = ooc("ingest", "csv", "out/corpus.txt", "again", *columns, *words)
+    assert done.returncode == 0, done.stderr
+    for file in ("vocabulary.txt", "documents.txt", "index.h5", "blocks/00000.h5"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()

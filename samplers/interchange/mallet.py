@@ -41,7 +41,7 @@ def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None)
     words = checked_words(model.vocabulary())
     with (directory / "corpus.txt").open("w", encoding="utf-8") as corpus:
         for name, (mine, _) in zip(names, _documents(tokens), strict=True):
-            corpus.write(f"{name} - {' '.join(words[word] for word in mine)}\n")
+            corpus.write(f"{name}\t-\t{' '.join(words[word] for word in mine)}\n")
     with gzip.GzipFile(directory / "state.gz", "wb", compresslevel=5, mtime=0) as file:
         _write_state(file, tokens, names, words)
 
