@@ -169,5 +169,9 @@ def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
     for why in ("duplicates", "unknown"):
         if made.get(why):
             yield f"            {made[why]:,} ratings left out: {_WHY[why]}"
+    if made.get("without_y"):
+        yield f"            {made['without_y']:,} rows without y left out"
+    if made.get("queries"):
+        yield "            qid, the query that a row belongs to, was passed over"
     if made.get("skipped"):
         yield f"            {made['skipped']:,} bad records skipped, the first: {made['first_skipped']}"

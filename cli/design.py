@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated, Any
 
@@ -111,6 +112,9 @@ def plink(
     input: Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")],
     out: Out,
     target: Target = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out individuals without a phenotype (in .npy: NaN).")
+    ] = False,
     block_size: BlockSize = None,
     workers: Workers = None,
     memory: Memory = None,
@@ -145,11 +149,15 @@ def ingest(kind: str, options: dict[str, Any]) -> None:
     facts = describe(design)
     held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
     labels = "" if facts["y"] else ", no labels"
+    if without := design.manifest["made"].get("without_y"):
+        labels += f" ({without:,} rows without y left out)"
     tell(facts, f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}", started, as_json)
 
 
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
     """What was made, since `started` on the monotonic clock."""
+    if facts["made"].get("queries"):
+        print("note: qid, the query that a row belongs to, is passed over", file=sys.stderr)
     seconds = round(time.monotonic() - started, 3)
     if as_json:
         print_json(facts | {"seconds": seconds})

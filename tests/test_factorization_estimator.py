@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -28,6 +29,7 @@ FORMS: dict[str, Callable[[], Any]] = {
     "an array with gaps": lambda: GAPS,
     "a data frame (pandas)": lambda: pd.DataFrame(GAPS),
     "a data frame (polars)": lambda: pl.DataFrame(GAPS),
+    "a table (pyarrow)": lambda: pa.Table.from_pandas(pd.DataFrame(GAPS)),  # which has nulls
     "csr": lambda: sparse.csr_array((VALUES, (ROWS, COLUMNS)), FULL.shape),
     "columns of numbers": lambda: (ROWS, COLUMNS, VALUES),
     "columns of names": lambda: (pd.Series(USERS)[ROWS], pl.Series(COLUMNS), VALUES.tolist()),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -46,6 +47,8 @@ FORMS: dict[str, Callable[[], Any]] = {
     ),
     "a data frame (pandas)": lambda: pd.DataFrame(COUNTS, columns=WORDS),
     "a data frame (polars)": lambda: pl.DataFrame(COUNTS, schema=WORDS),
+    "a column of tokens (pyarrow)": lambda: pa.chunked_array([TOKENS[:7], TOKENS[7:]]),
+    "a table (pyarrow)": lambda: pa.table(dict(zip(WORDS, COUNTS.T, strict=True))),
 }
 
 
@@ -64,7 +67,9 @@ def test_every_form_of_documents_is_the_same_data(form: str) -> None:
         assert list(found.names) == WORDS
 
 
-@pytest.mark.parametrize("texts", [TEXTS, iter(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS), np.array(TEXTS)])
+@pytest.mark.parametrize(
+    "texts", [TEXTS, iter(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS), pa.array(TEXTS), np.array(TEXTS)]
+)
 def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
     """In lower case, without stop words; "end" is a word, "the" is none."""
     found = read_documents(texts, ENGLISH)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn import linear_model
@@ -31,6 +32,7 @@ FORMS: dict[str, Callable[[], Any]] = {
     "coo": lambda: sparse.coo_array(X),
     "a data frame (pandas)": lambda: pd.DataFrame(X),
     "a data frame (polars)": lambda: pl.DataFrame(X),
+    "a table (pyarrow)": lambda: pa.table({f"column_{number}": X[:, number] for number in range(30)}),
     "lists": X.tolist,
     "in columns": lambda: np.asfortranarray(X),
 }

@@ -8,11 +8,13 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import bed_reader
 import numpy as np
 import pytest
 from conftest import Ooc
+from designs import read_back
 
-from blocks import Dataset
+from blocks import Dataset, Design
 
 
 def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> None:
@@ -160,3 +162,28 @@ def test_what_export_writes_for_mallet_is_read(tmp_path: Path, ooc: Ooc) -> None
     assert done.returncode == 0, done.stderr
     for file in ("vocabulary.txt", "documents.txt", "index.h5", "blocks/00000.h5"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+@pytest.mark.parametrize("where", ["fam", "npy"])
+def test_individuals_without_a_phenotype_are_left_out(where: str, tmp_path: Path, ooc: Ooc) -> None:
+    random = np.random.default_rng(6)
+    x, y = random.choice([0.0, 1, 2, np.nan], (40, 9)), random.normal(size=40).round(3)
+    missing = np.array([0, 7, 8, 39])
+    told = np.array(y.astype(str), object)
+    told[missing] = ["-9", "NA", "nan", "-9"]
+    bed_reader.to_bed(tmp_path / "x.bed", x, properties={"pheno": told if where == "fam" else np.full(40, "-9")})
+    target = [] if where == "fam" else ["--target", "y.npy"]
+    np.save(tmp_path / "y.npy", np.where(np.isin(np.arange(40), missing), np.nan, y))
+    refused = ooc("ingest", "plink", "x.bed", "out", *target)
+    assert refused.returncode == 2
+    done = ooc("ingest", "plink", "x.bed", "out", *target, "--skip-missing", "--block-size", "100B")
+    assert done.returncode == 0, done.stderr
+    assert "36 rows" in done.stdout
+    assert "(4 rows without y left out)" in done.stdout
+    kept = np.delete(np.arange(40), missing)
+    design = Design(tmp_path / "out")
+    np.testing.assert_array_equal(design.y, y[kept])
+    np.testing.assert_allclose(
+        read_back(design), np.where(np.isnan(x[kept]), np.nanmean(x[kept], axis=0), x[kept]), rtol=1e-15
+    )
+    assert "4 rows without y left out" in ooc("info", "out").stdout

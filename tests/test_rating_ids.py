@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from blocks.errors import RequestError
@@ -38,6 +39,8 @@ WRITTEN: dict[str, Callable[[np.ndarray], Any]] = {
     "pandas, string": lambda ids: pd.Series(ids).astype("string"),
     "pandas, category": lambda ids: pd.Series(ids).astype("category"),
     "polars": pl.Series,
+    "pyarrow": pa.array,
+    "pyarrow, string": lambda ids: pa.chunked_array([ids.astype(str).tolist()]),
     "polars, String": lambda ids: pl.Series(ids).cast(pl.String),
 }
 

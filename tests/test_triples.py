@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -25,6 +26,7 @@ TRIPLES: dict[str, tuple[Callable[[], Any], str]] = {
     "a frame of few rows": (lambda: FRAME[:4], BY_NAME),
     "a frame with times": (lambda: FRAME.assign(timestamp=0), BY_NAME),
     "polars": (lambda: pl.DataFrame(FRAME), BY_NAME),
+    "pyarrow": (lambda: pa.Table.from_pandas(FRAME), BY_NAME),
     "other names": (lambda: FRAME.set_axis(list("abc"), axis=1), "(X['a'], X['b'], X['c'])"),
     "names of MovieLens": (
         lambda: FRAME.set_axis(["userId", "movieId", "stars"], axis=1),
@@ -47,7 +49,7 @@ def test_ratings_in_rows_are_refused_with_the_right_call(form: str, implicit: bo
     assert f"fit({call})" in str(refused.value)
 
 
-@pytest.mark.parametrize("form", ["a frame", "names of MovieLens", "ints", "floats", "objects"])
+@pytest.mark.parametrize("form", ["a frame", "pyarrow", "names of MovieLens", "ints", "floats", "objects"])
 def test_the_right_call_is_right(form: str) -> None:
     """What the message says fits, with the users and items as they are."""
     make, call = TRIPLES[form]

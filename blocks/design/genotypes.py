@@ -19,7 +19,10 @@ _BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
-    """What .fam and .bim say: individuals, names of variants, phenotypes float64 (n,) or None if all are missing."""
+    """What .fam and .bim say: individuals, names of variants, phenotypes float64 (n,), NaN where one is missing.
+
+    y is None if all phenotypes are missing.
+    """
 
     rows: int
     names: list[str]
@@ -41,8 +44,12 @@ def files_of(given: str) -> tuple[str, ...]:
     return tuple(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam"))
 
 
-def read_individuals(given: str, *, labelled: bool) -> Individuals:
-    """Read the .fam and .bim files; labelled: take y from there. RequestError for what is not as it should be."""
+def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> Individuals:
+    """Read the .fam and .bim files.
+
+    labelled: take y from there. missing: whether phenotypes may be missing. Raises RequestError for what is not as it
+    should be.
+    """
     bed, bim, fam = files_of(given)
     names, phenotypes = _fields(bim, 1), _fields(fam, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
@@ -55,7 +62,7 @@ def read_individuals(given: str, *, labelled: bool) -> Individuals:
             f"{bed}: {found} bytes, but {len(phenotypes)} individuals and {len(names)} variants take {expected}",
             "The three files must be of one data set, and the .bed file variant by variant.",
         )
-    return Individuals(len(phenotypes), names, _numbers(phenotypes, fam) if labelled else None)
+    return Individuals(len(phenotypes), names, _numbers(phenotypes, fam, missing) if labelled else None)
 
 
 def _require_by_variant(bed: str) -> None:
@@ -80,22 +87,23 @@ def _fields(path: str, place: int) -> list[str]:
     return found
 
 
-def _numbers(phenotypes: list[str], fam: str) -> np.ndarray | None:
-    """float64, or None if there is none at all; RequestError if one is missing or no number."""
+def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | None:
+    """float64, or None if there is none at all; RequestError if one is no number, or is missing but may not be."""
     found = set(phenotypes)
     unknown = {*_UNKNOWN, *(["0"] if "2" in found and found <= {"-9", "0", "1", "2"} else [])}  # of cases and controls
     if found <= unknown:
         return None
     for line, phenotype in enumerate(phenotypes, 1):
-        if phenotype in unknown:
+        if phenotype in unknown and not missing:
             raise RequestError(
                 f"{fam}, line {line}: the phenotype {phenotype} means that it is missing",
-                "Leave such individuals out with `plink --prune`, or give all phenotypes with --target FILE.",
+                "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
             )
+    numbers = ["nan" if phenotype in unknown else phenotype for phenotype in phenotypes]
     try:
-        return np.array(phenotypes, np.float64)
+        return np.array(numbers, np.float64)
     except ValueError:
-        line, bad = next((line, text) for line, text in enumerate(phenotypes, 1) if not _is_float(text))
+        line, bad = next((line, text) for line, text in enumerate(numbers, 1) if text != "nan" and not _is_float(text))
         raise RequestError(f"{fam}, line {line}: the phenotype {quoted(bad.encode())} is not a number") from None
 
 
@@ -106,10 +114,15 @@ def _is_float(text: str) -> bool:
         return False
 
 
-def read_variants(given: str, first: int, last: int) -> DenseBlock:
-    """For the variants from `first` to `last` (exclusive) counts of allele A1, the one in column 5 of the .bim file."""
+def read_variants(given: str, first: int, last: int, individuals: np.ndarray | None) -> DenseBlock:
+    """For the variants from `first` to `last` (exclusive) counts of allele A1, the one in column 5 of the .bim file.
+
+    individuals: int64, those to keep, in order; None for all.
+    """
     with bed_reader().open_bed(files_of(given)[0], num_threads=1) as bed:
         values = bed.read(index=np.s_[:, first:last], dtype="int8", order="F").T
+    if individuals is not None:
+        values = values[:, individuals]
     missing, rows = np.nonzero(values == _MISSING)
     values[missing, rows] = 0
     offsets = np.searchsorted(missing, np.arange(last - first + 1)).astype(np.int64)

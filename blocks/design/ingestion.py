@@ -57,7 +57,8 @@ _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or o
 class Read(NamedTuple):
     """A design before its blocks are written. names: of its columns, if they have any. y: float64 (n,), if known.
 
-    counts: uint32 (p,), entries of each column, if these are in runs.
+    counts: uint32 (p,), entries of each column, if these are in runs. kept: int64 (n,), which rows of the input these
+    are, None for all; left_out: how many are not.
     """
 
     rows: int
@@ -67,6 +68,8 @@ class Read(NamedTuple):
     form: str
     spilled: Sequence[Spilled] = ()
     counts: np.ndarray | None = None
+    kept: np.ndarray | None = None
+    left_out: int = 0
 
 
 def ingest_design(
@@ -123,9 +126,15 @@ def _read_plink(pool: Workers, request: DesignRequest) -> Read:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()
-    found = read_individuals(request.inputs[0], labelled=request.target is None)
+    found = read_individuals(request.inputs[0], labelled=request.target is None, missing=request.skip_missing)
     y = read_labels(pool, request.target) if request.target else found.y
-    return Read(found.rows, len(found.names), found.names, y, GENOTYPES)
+    read = Read(found.rows, len(found.names), found.names, y, GENOTYPES)
+    if not request.skip_missing or y is None or y.size != found.rows or not np.isnan(y).any():
+        return read
+    kept = np.flatnonzero(~np.isnan(y))
+    if not kept.size:
+        raise RequestError(f"{request.target or request.inputs[0]}: y is missing in all rows", "Give it with --target.")
+    return read._replace(rows=kept.size, y=y[kept], kept=kept, left_out=y.size - kept.size)
 
 
 def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
@@ -217,7 +226,7 @@ def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.nda
         mine = None if given is None else given[first:last]
         block = (str(target.root), number, first, last, read.rows, read.form, mine)
         if request.kind == "plink":
-            yield FromBed(*block, request.files()[0])
+            yield FromBed(*block, request.files()[0], read.kept)
         elif panels:
             yield FromPanels(*block, panels)
         else:
@@ -244,7 +253,7 @@ def _finish(
         index=index,
         blocks=blocks,
         texts=texts,
-        made=_made(request),
+        made=_made(request, read),
     )
 
 
@@ -258,7 +267,7 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
     return found
 
 
-def _made(request: DesignRequest) -> dict[str, Any]:
+def _made(request: DesignRequest, read: Read) -> dict[str, Any]:
     """How the design was made: nothing in it depends on the time, the workers or the memory."""
     from importlib.metadata import version
 
@@ -271,4 +280,6 @@ def _made(request: DesignRequest) -> dict[str, Any]:
         "options": {name: value for name, value in given.items() if name not in others}
         | {"block_bytes": request.block_bytes},
         "inputs": [input_facts(path) for path in request.files()],
+        **({"without_y": read.left_out} if read.left_out else {}),
+        **({"queries": "passed over"} if any(piece.queries for piece in read.spilled) else {}),
     }

@@ -57,13 +57,17 @@ class CellsChunk:
 
 
 class Spilled(NamedTuple):
-    """What a chunk held, and where it is. records: rows, or lines of entries. columns: at least so many are there."""
+    """What a chunk held, and where it is. records: rows, or lines of entries. columns: at least so many are there.
+
+    queries: see `SparseRows`.
+    """
 
     records: int
     columns: int
     y: np.ndarray
     facts: Facts
     spill: Run | Panel
+    queries: bool = False
 
 
 @dataclass
@@ -102,7 +106,10 @@ class FromPanels(BlockToWrite):
 
 @dataclass
 class FromBed(BlockToWrite):
+    """individuals: int64, those to keep; None for all."""
+
     bed: str
+    individuals: np.ndarray | None = field(repr=False)
 
 
 def moments_file(number: int) -> str:

@@ -16,11 +16,15 @@ WIDE_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f8")])
 
 
 class SparseRows(NamedTuple):
-    """Entries other than zero of some rows, in any order; and how many rows, or lines of entries, were read."""
+    """Entries other than zero of some rows, in any order; and how many rows, or lines of entries, were read.
+
+    queries: whether it was said which queries rows belong to.
+    """
 
     entries: np.ndarray  # WIDE_ENTRY (N,)
     records: int
     y: np.ndarray  # float64 (records,), or (0,)
+    queries: bool = False
 
 
 class DenseRows(NamedTuple):

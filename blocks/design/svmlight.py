@@ -20,6 +20,7 @@ from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimm
 _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
 _QUERY = re.compile(rb"qid:\d+")
+_QUERIES = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid:\d", re.MULTILINE)
 _AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # places in the state of `read_rows`
 _BAD = -1
 _FORM = "A line is `label index:value index:value ...`."
@@ -33,7 +34,8 @@ def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
     if not read_rows(text, (form.first, form.columns, LARGEST), labels, found, state):
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
-    return SparseRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]])
+    queries = b"qid:" in data and bool(_QUERIES.search(data))
+    return SparseRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]], queries)
 
 
 def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:

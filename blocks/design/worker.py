@@ -104,7 +104,7 @@ class DesignWorker:
         self._count(rows.entries["column"], columns)
         path, entries = self._spill / f"run-{number}", narrowed_entries(rows.entries)
         run = Run(str(path), entries.dtype == WIDE_ENTRY, entries.size, column_runs.write_run(path, entries))
-        return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run)
+        return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run, rows.queries)
 
     def _leave_cells(self, number: int, rows: DenseRows) -> Spilled:
         panel = panels.write_panel(self._spill / f"panel-{number}", narrowed(rows.cells))
@@ -140,7 +140,7 @@ class DesignWorker:
 def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
     """The columns of a block, in the form they are to have, and their offsets, float64 (W,) or (0,)."""
     if isinstance(message, FromBed):
-        return genotypes.read_variants(message.bed, message.first, message.last), np.empty(0)
+        return genotypes.read_variants(message.bed, message.first, message.last, message.individuals), np.empty(0)
     assert isinstance(message, FromPanels | FromRuns)
     width = message.last - message.first
     if message.form in (GENOTYPES, ONES):

@@ -91,13 +91,13 @@ def ingest_samples(
         size_of(path)
     require_replaceable(Path(out), overwrite)
     known = Samples(columns_from).columns if columns_from else None
-    made = {
+    made: dict[str, Any] = {
         "kind": "svmlight",
         "options": {"columns_from": columns_from, "zero_based": zero_based, "seed": seed},
         "inputs": [input_facts(path) for path in inputs],
     }
     progress = bar("reading", sum(map(size_of, inputs)) or None, "B")
-    rows = _parsed(inputs, Svmlight(known or MOST_COLUMNS, 0 if zero_based else 1), progress.update)
+    rows = _parsed(inputs, Svmlight(known or MOST_COLUMNS, 0 if zero_based else 1), made, progress.update)
     samples = write_rows(out, rows, known, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
     progress.close()
     return samples
@@ -133,11 +133,14 @@ def write_samples(
     return write_rows(str(out), [rows], width, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
 
 
-def _parsed(inputs: Sequence[str], form: Svmlight, progress: Any) -> Iterator[Rows]:
+def _parsed(inputs: Sequence[str], form: Svmlight, made: dict[str, Any], progress: Any) -> Iterator[Rows]:
+    """The rows of files, in chunks; notes in `made` what is passed over."""
     for path in inputs:
         source = Source(path, progress)
         for line, data in source.chunks(whole_line):
             found = read(data if data.endswith(b"\n") else data + b"\n", source.name, line, form)
+            if found.queries:
+                made["queries"] = "passed over"
             entries, lengths = found.entries, np.bincount(found.entries["row"], minlength=found.records)
             yield Rows(np.zeros(found.records), found.y, lengths, entries["column"], entries["value"])
 

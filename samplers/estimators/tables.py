@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.frames import from_arrow
 
 Names = Sequence[str] | None  # of columns, if they have any
 _TABLES = "an array, a sparse matrix or a data frame"
@@ -36,9 +37,10 @@ class Table(NamedTuple):
 def read_table(X: Any, *, missing: bool = False) -> Table:
     """The table that an object holds: all its numbers are finite, or some NaN if they may be `missing`.
 
-    X: a sparse matrix or array of scipy, a data frame, or what `numpy.asarray` takes. Raises RequestError, and
-    TypeError for what is no number.
+    X: a sparse matrix or array of scipy, a data frame, a table of pyarrow, or what `numpy.asarray` takes. Raises
+    RequestError, and TypeError for what is no number.
     """
+    X = from_arrow(X)
     if hasattr(X, "tocsr"):
         table = _of_sparse(X)
     else:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.frames import from_arrow
 
 _USER = re.compile(r"user|customer|client|visitor|member|viewer|reader|listener|uid", re.IGNORECASE)
 _ITEM = re.compile(r"item|movie|film|product|song|track|artist|book|article|video|iid", re.IGNORECASE)
@@ -47,6 +48,7 @@ def _columns(X: Any) -> _Columns | None:
     """The columns of an array or data frame with two to five of them; None of anything else."""
     if hasattr(X, "tocsr") or isinstance(X, tuple):
         return None
+    X = from_arrow(X)
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         names = list(X.columns)
         if 2 <= len(names) <= 5 and len(set(names)) == len(names):

@@ -18,6 +18,7 @@ from blocks.corpus.vocabulary import NO_FILTERS, Filters, Merged, require_ngrams
 from blocks.errors import RequestError
 from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
+from samplers.estimators.frames import from_arrow
 from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
 _MOST = 1 << 32  # tokens of a document
@@ -66,6 +67,7 @@ def read_documents(
     whatever the filters; None for what is in the documents, and empty if nothing is known of it. room: is told how many
     tokens of texts have been read, and may raise. Raises RequestError.
     """
+    X = from_arrow(X)
     if (documents := texts_of(X)) is None:
         require_counts(X)
         return _of_table(read_table(X))
