@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.fields import is_number
 
 _MEMORY = 90 << 20  # bytes of pyarrow and of what it holds while it reads
 _STREAM = b"\xff\xff\xff\xff"
@@ -133,6 +132,8 @@ def numbers_of(column: Any) -> np.ndarray:
 
 
 def _number(text: str) -> float:
+    from blocks.fields import is_number  # which needs numba, when most readers do not
+
     return float(text) if is_number(text.strip().encode()) else np.nan
 
 

@@ -83,7 +83,7 @@ def test_uci_chunks_hold_whole_documents(tmp_path, monkeypatch, together, docume
     path.write_text("\n".join([str(len(documents)), "9", str(len(lines)), *lines]))
     source = Source(str(path))
     header = uci.read_header(source)
-    assert header == (len(documents), 9, len(lines))
+    assert header == uci.Header(len(documents), 9, len(lines))
     found = [Counter() for _ in documents]
     ends = 0
     for line, data in source.chunks(uci.whole_documents, size):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from blocks import RequestError
 from blocks.kinds import open_any
+from blocks.ratings.chunks import LinesChunk
 from blocks.ratings.formats import FormatOptions, detect, last_section
 from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
@@ -132,9 +133,9 @@ def test_any_names_and_numbers_are_read_back(found, mark):
         file.write(text.encode())
         file.flush()
         form = detect(Source(file.name), FormatOptions())
-    read = reader.read(text.encode(), "x", 1, form)
-    assert read.users == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
-    assert read.items == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
+    read = reader.read(LinesChunk(0, "x", 1, text.encode(), form))
+    assert read.users.joined == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
+    assert read.items.joined == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
     assert np.allclose(read.values, [v for *_, v in found], rtol=1e-14, atol=1e-250)
 
 

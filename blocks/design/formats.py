@@ -111,17 +111,23 @@ def table_header(source: Source, dialect: Dialect, decimal: str, choice: Choice)
     """Take the names of the columns; raises RequestError if one is not there or stands twice."""
     names = records.header_row(source, dialect)
     remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
-    return table_of(source.name, names, dialect, decimal, choice, remedy)
+    return table_of(source.name, names, dialect, decimal, choice, ", line 1", remedy)
 
 
 def table_of(
-    source: str, columns: Sequence[str], dialect: Dialect, decimal: str, choice: Choice, remedy: str = ""
+    source: str,
+    columns: Sequence[str],
+    dialect: Dialect,
+    decimal: str,
+    choice: Choice,
+    place: str = "",
+    remedy: str = "",
 ) -> Table:
-    """A table whose columns have these names; see `table_header`. remedy: if a column is not there."""
+    """A table whose columns have these names; see `table_header`. place: of the names, for messages. remedy: if one is not there."""
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:
-        raise RequestError(f"{source}: column {twice[0]!r} stands twice", "Give each a name of its own.")
+        raise RequestError(f"{source}{place}: column {twice[0]!r} stands twice", "Give each a name of its own.")
     target, dropped, known = choice
     for name in [*([target] if target else []), *dropped, *(known or [])]:
         if name not in there:
