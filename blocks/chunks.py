@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from blocks.archives import Member, members
 from blocks.arrow_tables import ArrowTable, arrow_table, texts
-from blocks.corpus import ldac, records, uci
+from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
 from blocks.corpus.messages import Chunk, Spilled
 from blocks.delimited import Dialect, dialect_of
@@ -63,7 +63,7 @@ def uci_chunks(
     following = 0
     for path in inputs:
         source = Source(path, progress, **opening._asdict())
-        is_ldac = ldac.is_ldac(source.peek(first_line))
+        is_ldac = uci.is_ldac(source.peek(first_line))
         cut = whole_line if is_ldac else uci.whole_documents
         header = _ldac_header(source, words) if is_ldac else uci.read_header(source)
         expected = found[0].header.words if words is None and found else words

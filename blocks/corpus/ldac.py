@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from blocks.corpus.uci import LONGEST, quoted
+from blocks.corpus.uci import LDAC_LINE, LONGEST, quoted
 from blocks.corpus.uci_bags import Bags, bags_of, require_length
 from blocks.errors import RequestError
-
-_DOCUMENT = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")
-
-
-def is_ldac(line: bytes) -> bool:
-    """Whether a line tells of a document that has words."""
-    found = _DOCUMENT.fullmatch(line.rstrip(b"\n"))
-    return bool(found and found[2])
 
 
 def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:
@@ -41,7 +32,7 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
 
 def _terms(text: bytes, source: str, line: int) -> int:
     """How many terms a line has."""
-    found = _DOCUMENT.fullmatch(text)
+    found = LDAC_LINE.fullmatch(text)
     if not found:
         raise RequestError(
             f"{source}, line {line}: {quoted(text)} is not `terms term:count ...`", "All are whole numbers."

@@ -1,7 +1,8 @@
-"""UCI bag-of-words files: three header lines D, W, NNZ, then `document word count`, ids from 1."""
+"""UCI bag-of-words files: three header lines D, W, NNZ, then `document word count`, ids from 1; and LDA-C files."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from blocks.errors import RequestError
@@ -9,6 +10,7 @@ from blocks.sources import Source, first_line, whole_line
 
 LONGEST = (1 << 32) - 1  # tokens of a document
 TOKEN_BYTES = 20  # of a document while its block is written, of which it may be all
+LDAC_LINE = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")  # a document, see `ldac`
 LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 bits
 
 
@@ -20,6 +22,12 @@ class Header(NamedTuple):
     words: int
     entries: int
     is_ldac: bool = False
+
+
+def is_ldac(line: bytes) -> bool:
+    """Whether a line, of an LDA-C file, tells of a document that has words."""
+    found = LDAC_LINE.fullmatch(line.rstrip(b"\n"))
+    return bool(found and found[2])
 
 
 def read_header(source: Source) -> Header:

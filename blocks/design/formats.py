@@ -123,7 +123,7 @@ def table_of(
     place: str = "",
     remedy: str = "",
 ) -> Table:
-    """A table whose columns have these names; see `table_header`. place: of the names, for messages. remedy: if one is not there."""
+    """A table whose columns have these names. place: where they stand in it. remedy: for names that are not there."""
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:
