@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,11 @@ from blocks.errors import RequestError
 _MEMORY = 90 << 20  # bytes of pyarrow and of what it holds while it reads
 _STREAM = b"\xff\xff\xff\xff"
 _MAGIC = (b"PAR1", b"ARROW1", _STREAM)
+_ROOM = 48 << 20  # bytes that pyarrow may hold while it reads, of columns
+_PAGES = 1 << 21  # bytes of a page and a dictionary of a column, as writers make them
 _BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
 _MOST_ROWS = 1 << 16  # of a batch
+_BUFFER = 1 << 16  # bytes of each column of a Parquet file
 _MOST_SCHEMA = 1 << 26  # bytes
 
 
@@ -55,6 +59,11 @@ class Batch(NamedTuple):
     first: int
     columns: list[Any]
 
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.columns[0])
+
 
 class ArrowTable:
     """A Parquet or Arrow file. `name` is what messages call it; `columns` are the names of those that can be read.
@@ -65,9 +74,13 @@ class ArrowTable:
 
     def __init__(self, path: str, progress: Callable[[int], object] = lambda _: None) -> None:
         self.name, self._progress = path, progress
-        with self._opened() as (schema, _):
-            self.columns = [field.name for field in schema if _is_plain(field.type)]
-            self._types = {field.name: field.type for field in schema}
+        with self._opened() as file:
+            fields = [(field.name, field.type) for field in file.schema]
+        self.columns = [name for name, kind in fields if _is_plain(kind)]
+        self._types = dict(fields)
+        self._places = {name: place for place, (name, _) in enumerate(fields)}
+        if twice := [name for name, count in Counter(name for name, _ in fields).items() if count > 1]:
+            raise RequestError(f"{path}: column {twice[0]!r} stands twice", "Give each a name of its own.")
 
     def require_numbers(self, columns: Iterable[str], remedy: str) -> None:
         """Raise RequestError if one of the columns cannot hold numbers, as dates do not."""
@@ -77,6 +90,18 @@ class ArrowTable:
                     f"{self.name}: the column {column!r} holds {self._types[column]}, not numbers", remedy
                 )
 
+    def together(self, columns: Sequence[str]) -> list[int]:
+        """The bounds, from 0 to the end, of runs of columns that are read together: more would take too much memory."""
+        with self._opened(columns[:1]) as file:
+            sizes = file.column_bytes(columns)
+        bounds, held = [0], 0
+        for place, size in enumerate(sizes):
+            if held and held + size > _ROOM:
+                bounds.append(place)
+                held = 0
+            held += size
+        return [*bounds, len(columns)]
+
     def batches(self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH) -> Iterator[Batch]:
         """All rows, with the columns that are named.
 
@@ -85,23 +110,81 @@ class ArrowTable:
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
-        with self._opened() as (_, read):
-            for rows, batch in read(wanted, row_bytes, size):
+        with self._opened(wanted) as file:
+            for batch in file.batches(wanted, row_bytes, size):
                 yield Batch(first, [_decoded(batch.column(wanted.index(column))) for column in columns])
                 first += batch.num_rows
-                self._progress(total * batch.num_rows // max(rows, batch.num_rows))
+                self._progress(total * batch.num_rows // max(file.rows, batch.num_rows))
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]]:
-        """The schema, and what yields batches of some columns, each with how many rows the file has, 0 if untold."""
+    def _opened(self, columns: Sequence[str] | None = None) -> Iterator[_Parquet | _Ipc]:
+        """The file, to read its columns or some of them."""
         arrow = _arrow()
         try:
             with Path(self.name).open("rb") as file:
-                yield _parquet(file) if start_of(self.name).startswith(b"PAR1") else _ipc(file)
-        except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
+                is_parquet = start_of(self.name).startswith(b"PAR1")
+                places = None if columns is None else [self._places[column] for column in columns]
+                yield _Parquet(file) if is_parquet else _Ipc(file, places)
+        except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
                 f"{self.name} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
             ) from None
+
+
+class _Parquet:
+    """An open Parquet file of so many `rows`."""
+
+    def __init__(self, file: Any) -> None:
+        limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
+        self._table = _arrow().parquet.ParquetFile(
+            file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, **limits
+        )
+        told = self._table.metadata
+        self.schema, self.rows = self._table.schema_arrow, told.num_rows
+        self._groups = [told.row_group(number) for number in range(told.num_row_groups)]
+
+    def column_bytes(self, columns: Sequence[str]) -> list[int]:
+        """What pyarrow holds of each while it reads: a page, a dictionary, and either as it is stored."""
+        if not self._groups:
+            return [0] * len(columns)
+        place_of = {self._groups[0].column(place).path_in_schema: place for place in range(self._groups[0].num_columns)}
+        places = [place_of[name] for name in columns]
+        most = [max(group.column(place).total_uncompressed_size for group in self._groups) for place in places]
+        return [_BUFFER + 2 * min(size, _PAGES) for size in most]
+
+    def batches(self, columns: list[str], row_bytes: int, size: int) -> Iterator[Any]:
+        """Yields batches of rows."""
+        stored = sum(group.total_byte_size for group in self._groups) // max(self.rows, 1)
+        rows = _rows_of_batch(size, stored, row_bytes)
+        for batch in self._table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
+            yield _valid(batch).select(columns)
+
+
+class _Ipc:
+    """An open Arrow IPC or Feather file, of whose columns those in some places are read; it does not tell its rows."""
+
+    rows = 0
+
+    def __init__(self, file: Any, places: list[int] | None) -> None:
+        arrow = _arrow()
+        is_stream = file.read(len(_STREAM)) == _STREAM
+        file.seek(0)
+        options = arrow.ipc.IpcReadOptions(use_threads=False, included_fields=places)
+        table = (arrow.ipc.open_stream if is_stream else arrow.ipc.open_file)(file, options=options)
+        self.schema = table.schema
+        self._parts = iter(table) if is_stream else map(table.get_batch, range(table.num_record_batches))
+
+    def column_bytes(self, columns: Sequence[str]) -> list[int]:
+        """What pyarrow holds of each while it reads: its numbers in a batch, and these as they are stored."""
+        first = next(self._parts, None)
+        return [16 * first.num_rows if first else 0] * len(columns)
+
+    def batches(self, columns: list[str], row_bytes: int, size: int) -> Iterator[Any]:
+        """Yields batches of rows."""
+        for part in map(_valid, self._parts):
+            rows = _rows_of_batch(size, part.nbytes // max(part.num_rows, 1), row_bytes)
+            for first in range(0, part.num_rows, rows):
+                yield part.slice(first, rows).select(columns)
 
 
 def texts(column: Any) -> list[str]:
@@ -147,39 +230,6 @@ def _arrow() -> Any:
         ) from None
     pyarrow.set_cpu_count(1)
     return pyarrow
-
-
-def _parquet(file: Any) -> tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]:
-    limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
-    table = _arrow().parquet.ParquetFile(
-        file, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True, **limits
-    )
-    told = table.metadata
-
-    def read(columns: list[str], row_bytes: int, size: int) -> Iterator[tuple[int, Any]]:
-        stored = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
-        rows = _rows_of_batch(size, stored // max(told.num_rows, 1), row_bytes)
-        for batch in table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
-            yield told.num_rows, _valid(batch).select(columns)
-
-    return table.schema_arrow, read
-
-
-def _ipc(file: Any) -> tuple[Any, Callable[..., Iterator[tuple[int, Any]]]]:
-    arrow = _arrow()
-    is_stream = file.read(len(_STREAM)) == _STREAM
-    file.seek(0)
-    options = arrow.ipc.IpcReadOptions(use_threads=False)
-    table = (arrow.ipc.open_stream if is_stream else arrow.ipc.open_file)(file, options=options)
-    parts = iter(table) if is_stream else (table.get_batch(number) for number in range(table.num_record_batches))
-
-    def read(columns: list[str], row_bytes: int, size: int) -> Iterator[tuple[int, Any]]:
-        for part in map(_valid, parts):
-            rows = _rows_of_batch(size, part.nbytes // max(part.num_rows, 1), row_bytes)
-            for first in range(0, part.num_rows, rows):
-                yield 0, part.slice(first, rows).select(columns)
-
-    return table.schema, read
 
 
 def _valid(batch: Any) -> Any:

@@ -20,7 +20,7 @@ from conftest import Ooc
 from designs import read_back as design_back
 from test_ratings import read_back as ratings_back
 
-from blocks import Dataset, Design, RequestError
+from blocks import Dataset, Design, DesignRequest, RequestError, arrow_tables, ingest_design
 from blocks.arrow_tables import ArrowTable, distinct, numbers_of, texts
 from blocks.ratings.matrix import Matrix
 
@@ -153,6 +153,33 @@ def test_pairs_of_a_table_are_predicted_as_those_of_csv(tmp_path: Path, ooc: Ooc
     found, expected = ((tmp_path / f"{name}.out.csv").read_text() for name in ("in.parquet", "in.csv"))
     assert found == expected
     assert len(found.splitlines()) == 2001
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.feather", "in.arrow"])
+def test_wide_tables_are_read_some_columns_after_the_other(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two files, whose columns may be cut in other places."""
+    x = RANDOM.normal(size=(5000, 600)).astype(np.float32)
+    names = [f"c{number:03}" for number in range(600)]
+    tables = [pa.table(dict(zip(names, part.T, strict=True)) | {"y": part[:, 0]}) for part in (x[:4000], x[4000:])]
+    for number, table in enumerate(tables):
+        WRITERS[name](table.append_column("text", [["no"] * len(table)]), tmp_path / f"{number}{name}")
+    monkeypatch.setattr(arrow_tables, "_ROOM", 1 << 19)
+    bounds = [ArrowTable(str(tmp_path / f"{number}{name}")).together(names) for number in range(2)]
+    assert min(map(len, bounds)) > 3
+    request = DesignRequest(
+        "csv",
+        [str(tmp_path / f"{number}{name}") for number in range(2)],
+        str(tmp_path / "out"),
+        target="y",
+        drop=["text"],
+        block_bytes=1 << 20,
+    )
+    design = ingest_design(request, workers=2)
+    np.testing.assert_array_equal(design_back(design), x)
+    np.testing.assert_array_equal(design.y, x[:, 0])
+    assert design.column_names() == names
 
 
 def test_columns_of_every_kind_become_numbers(tmp_path: Path, ooc: Ooc) -> None:

@@ -45,8 +45,11 @@ class EntriesChunk:
 
 @dataclass
 class CellsChunk:
-    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype, names of its columns if it has any,
-    and y, float64 (R,) or (0,)."""
+    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype.
+
+    names: of its columns, if they have any. y: float64 (R,) or (0,). first: the number of the first column; the rows of
+    those from 0 on count.
+    """
 
     number: int
     source: str
@@ -54,6 +57,7 @@ class CellsChunk:
     values: np.ndarray = field(repr=False)
     names: Sequence[str] | None = field(default=None, repr=False)
     y: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
+    first: int = 0
 
 
 class Spilled(NamedTuple):

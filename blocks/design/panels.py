@@ -12,17 +12,22 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class Panel(NamedTuple):
-    """A file of cells, column by column, of so many rows; dtype: a name."""
+    """A file of cells, column by column, of so many rows and of the columns from `first` to `last` (exclusive).
+
+    dtype: a name.
+    """
 
     path: str
     rows: int
     dtype: str
+    first: int
+    last: int
 
 
-def write_panel(path: Path, cells: np.ndarray) -> Panel:
-    """Leave the cells (R, p) of some rows."""
+def write_panel(path: Path, cells: np.ndarray, first: int) -> Panel:
+    """Leave the cells (R, p) of some rows and of the columns from `first` on."""
     path.write_bytes(np.ascontiguousarray(cells.T).data)
-    return Panel(str(path), len(cells), str(cells.dtype))
+    return Panel(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
 
 
 def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
@@ -31,15 +36,21 @@ def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
 
 
 def gather(panels: Sequence[Panel], first: int, last: int, dtype: Any) -> np.ndarray:
-    """The columns from `first` to `last` (exclusive) of all panels, one after the other: (last - first, n)."""
-    values = np.empty((last - first, sum(panel.rows for panel in panels)), dtype)
-    place = 0
+    """The columns from `first` to `last` (exclusive), (last - first, n): those of all panels, one after the other."""
+    rows = sum(panel.rows for panel in panels if panel.first == 0)
+    values = np.empty((last - first, rows), dtype)
+    filled = np.zeros(last - first, np.int64)
     for panel in panels:
+        begin, end = max(first, panel.first), min(last, panel.last)
+        if begin >= end:
+            continue
         column = panel.rows * np.dtype(panel.dtype).itemsize
-        found = np.fromfile(panel.path, panel.dtype, panel.rows * (last - first), offset=column * first)
+        offset = column * (begin - panel.first)
+        found = np.fromfile(panel.path, panel.dtype, panel.rows * (end - begin), offset=offset)
         narrow = found if values.dtype == np.float64 else found.astype(np.float32, copy=False)  # before it is int8
-        values[:, place : place + panel.rows] = narrow.reshape(last - first, panel.rows)
-        place += panel.rows
+        mine, place = slice(begin - first, end - first), int(filled[begin - first])
+        values[mine, place : place + panel.rows] = narrow.reshape(end - begin, panel.rows)
+        filled[mine] += panel.rows
     return values
 
 

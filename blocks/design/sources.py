@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,19 +141,22 @@ def _lines(opened: Iterable[tuple[Source | ArrowTable, Form]], size: int) -> Ite
 
 
 def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
-    """The rows of a Parquet or Arrow file; its columns in the order of the design."""
+    """The rows of a Parquet or Arrow file, of some columns of the design after the other."""
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
-    labelled = LABEL in by_place
-    wanted = [by_place[place] for place in range(table.columns)] + ([by_place[LABEL]] if labelled else [])
-    names = [" ".join(name.split()) for name in wanted]
-    source.require_numbers(wanted, "Leave it out with --drop.")
-    for batch in source.batches(wanted, 2 * 8 * len(wanted), size):
-        columns = list(map(numbers_of, batch.columns))
-        y = columns.pop().astype(np.float64) if labelled else np.empty(0)
-        cells = np.empty((len(columns), len(batch.columns[0])), np.result_type(*columns) if columns else np.float64)
-        for place, column in enumerate(columns):
-            cells[place] = column
-        yield CellsChunk(next(numbers), source.name, batch.first, cells.T, names, y)
+    wanted = [by_place[place] for place in range(table.columns)]
+    labels = [by_place[LABEL]] if LABEL in by_place else []
+    source.require_numbers([*wanted, *labels], "Leave it out with --drop.")
+    for first, last in pairwise(source.together(wanted)):
+        names = wanted[first:last]
+        labels = labels if first == 0 else []
+        for batch in source.batches([*names, *labels], 2 * 8 * len(names), size):
+            columns = list(map(numbers_of, batch.columns))
+            y = columns.pop().astype(np.float64) if labels else np.empty(0)
+            cells = np.empty((len(columns), batch.rows), np.result_type(*columns))
+            for place, column in enumerate(columns):
+                cells[place] = column
+            told = [" ".join(name.split()) for name in names]
+            yield CellsChunk(next(numbers), source.name, batch.first, cells.T, told, y, first)
 
 
 def read_labels(pool: Workers, path: str) -> np.ndarray:

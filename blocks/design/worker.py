@@ -97,7 +97,8 @@ class DesignWorker:
             which = repr(chunk.names[column]) if chunk.names else f"{column + 1} (counted from 1)"
             return f"row {chunk.row + row + 1}, column {which}"
 
-        return self._leave_cells(chunk.number, DenseRows(checked(chunk.values, chunk.source, place), chunk.y))
+        rows = DenseRows(checked(chunk.values, chunk.source, place), chunk.y)
+        return self._leave_cells(chunk.number, rows, chunk.first)
 
     def _leave_entries(self, number: int, rows: SparseRows) -> Spilled:
         columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0
@@ -106,9 +107,10 @@ class DesignWorker:
         run = Run(str(path), entries.dtype == WIDE_ENTRY, entries.size, column_runs.write_run(path, entries))
         return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run, rows.queries)
 
-    def _leave_cells(self, number: int, rows: DenseRows) -> Spilled:
-        panel = panels.write_panel(self._spill / f"panel-{number}", narrowed(rows.cells))
-        return Spilled(len(rows.cells), rows.cells.shape[1], rows.y, facts_of(rows.cells), panel)
+    def _leave_cells(self, number: int, rows: DenseRows, first: int = 0) -> Spilled:
+        panel = panels.write_panel(self._spill / f"panel-{number}", narrowed(rows.cells), first)
+        records = 0 if first else len(rows.cells)
+        return Spilled(records, panel.last, rows.y, facts_of(rows.cells), panel)
 
     def _count(self, columns: np.ndarray, width: int) -> None:
         if width > self._counts.size:
