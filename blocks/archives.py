@@ -7,14 +7,14 @@ import zipfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from blocks.decompression import decompressed, is_hidden, is_tar, is_zip
 from blocks.errors import RequestError
 from blocks.sources import Opening, Progress, ReadErrors, Source, file_pieces, is_stream, open_input
 
 _PIECE = 1 << 20
-_BLOCK = 512  # bytes of a tar archive
+_MOST_HEADER = 1 << 22  # bytes that are read of a tar archive besides files
 _OFFICE = ("[Content_Types].xml", "mimetype")  # documents of office programs, and books, are zip archives with one
 
 
@@ -48,7 +48,7 @@ def members(path: str, pattern: str, opening: Opening, progress: Progress) -> It
     """
     with open_input(path) as file, ReadErrors(path):
         if is_zip(file):
-            found = _of_zip(zipfile.ZipFile(file), path)
+            found = _of_zip(file, path, progress)
         else:
             found = _of_tar(_Forward(decompressed(file_pieces(file, progress), path, tar=True)), path)
         for name, pieces in found:
@@ -58,14 +58,16 @@ def members(path: str, pattern: str, opening: Opening, progress: Progress) -> It
                 yield Member(where, name, source.take(lambda _: 0))
 
 
-def _of_zip(archive: zipfile.ZipFile, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    if any(name in _OFFICE for name in archive.namelist()):
-        raise RequestError(f"{path} is a document of an office program, or a book, not text", "Save it as plain text.")
+def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[str, Iterator[bytes]]]:
     try:
+        archive = zipfile.ZipFile(file)
+        if any(name in _OFFICE for name in archive.namelist()):
+            raise RequestError(f"{path} is a document of an office program, or a book", "Save it as plain text.")
         for member in archive.infolist():
             if not member.is_dir():
                 with archive.open(member) as inside:
                     yield member.filename, iter(partial(inside.read, _PIECE), b"")
+            progress(member.compress_size)
     except (RuntimeError, NotImplementedError) as error:
         raise RequestError(f"{path} cannot be unpacked: {error}", "Unpack it with another program.") from None
 
@@ -73,7 +75,7 @@ def _of_zip(archive: zipfile.ZipFile, path: str) -> Iterator[tuple[str, Iterator
 def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Headers are read one by one, as `TarFile.next` takes a damaged one for the end."""
     with tarfile.TarFile(fileobj=stream, mode="r") as archive:  # type: ignore[arg-type]
-        member = archive.next()
+        member = archive.firstmember  # type: ignore[attr-defined]
         while member:
             if member.isfile() and (inside := archive.extractfile(member)):
                 yield member.name, iter(partial(inside.read, _PIECE), b"")
@@ -88,7 +90,7 @@ def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
         return tarfile.TarInfo.fromtarfile(archive)
     except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
         return None
-    except tarfile.HeaderError as error:
+    except (tarfile.HeaderError, ValueError, RecursionError) as error:
         raise tarfile.ReadError(str(error)) from None
 
 
@@ -108,6 +110,8 @@ class _Forward:
             pass
 
     def read(self, size: int) -> bytes:
+        if size > _MOST_HEADER:
+            raise tarfile.ReadError("a name in it is too long")
         pieces, wanted = [], size
         while wanted > 0:
             self._rest = self._rest or next(self._pieces, b"")

@@ -6,6 +6,7 @@ import bz2
 import lzma
 import os
 import re
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -21,7 +22,17 @@ from blocks.errors import RequestError
 
 _MOST = 1 << 20  # bytes that are inflated at a time, so that a file of zeros does not fill the memory
 _ZSTD_PIECE = 512  # compressed bytes at a time: at most 16 MiB come out; costs 15 percent of the speed of 128 KiB
-DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+DAMAGE = (  # what is raised for a compressed file or an archive that is not whole; zipfile raises the last three, too
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+    EOFError,
+    UnicodeDecodeError,
+    OverflowError,
+    struct.error,
+)
 
 
 class _Gzip:
@@ -113,18 +124,18 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
 
     Raises RequestError if there is not just one, or it has a password.
     """
-    with zipfile.ZipFile(file) as archive:
+    try:
+        archive = zipfile.ZipFile(file)
         members = [member for member in archive.infolist() if not (member.is_dir() or is_hidden(member.filename))]
         if len(members) != 1:
             raise RequestError(
                 f"{name} is a zip archive of {len(members)} files",
                 "Unpack it, and name the files; `ooc ingest text` makes a document of each.",
             )
-        try:
-            with archive.open(members[0]) as inside:
-                yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
-        except (RuntimeError, NotImplementedError) as error:
-            raise RequestError(f"{name} cannot be unpacked: {error}", "Unpack it with another program.") from None
+        with archive.open(members[0]) as inside:
+            yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
+    except (RuntimeError, NotImplementedError) as error:
+        raise RequestError(f"{name} cannot be unpacked: {error}", "Unpack it with another program.") from None
 
 
 def is_zip(file: IO[bytes]) -> bool:
@@ -134,7 +145,7 @@ def is_zip(file: IO[bytes]) -> bool:
 
 def is_hidden(name: str) -> bool:
     """Whether a member of an archive is one that macOS adds, or is hidden otherwise."""
-    return name.startswith("__MACOSX/") or PurePath(name).name.startswith(".")
+    return name.startswith("__MACOSX/") or any(part.startswith(".") and part != ".." for part in PurePath(name).parts)
 
 
 def is_tar(first: bytes) -> bool:

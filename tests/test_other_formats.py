@@ -14,7 +14,9 @@ import pytest
 from conftest import Ooc
 from designs import read_back
 
-from blocks import Dataset, Design
+from blocks import Dataset, Design, RequestError
+from blocks.archives import members
+from blocks.sources import Opening
 
 
 def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> None:
@@ -80,7 +82,7 @@ def write_tar(path: Path, texts: dict[str, str], mode: str) -> None:
             special = tarfile.TarInfo(name)
             special.type, special.linkname = kind, "/etc/passwd"
             archive.addfile(special)
-        for name, text in {"a/.hidden": "no", "__MACOSX/a/0.txt": "no", **texts}.items():
+        for name, text in {"a/.git/0.txt": "no", "__MACOSX/a/0.txt": "no", **texts}.items():
             member = tarfile.TarInfo(name)
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))
@@ -139,6 +141,35 @@ def test_archives_that_are_not_whole_are_refused(tmp_path: Path, ooc: Ooc) -> No
         assert (refused.returncode, "Traceback" in refused.stderr) == (2, False), (name, refused)
         assert said in refused.stderr, (name, refused.stderr)
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["in.tar", "in.tar.gz", "in.zip"])
+def test_damaged_archives_are_refused_or_read(name: str, tmp_path: Path) -> None:
+    """Whatever bytes are others: in a line, or as files of which some are others; in no other way."""
+    random, refused = np.random.default_rng(8), 0
+    texts = dict(list(TEXTS.items())[:12]) | {"é" * 90 + "/long.txt": "a name in a header of its own"}
+    if name.endswith("zip"):
+        write_zip(tmp_path / name, texts)
+    else:
+        write_tar(tmp_path / name, texts, "w:gz" if name.endswith("gz") else "w:")
+    whole = np.frombuffer((tmp_path / name).read_bytes(), np.uint8)
+    for number in range(400):
+        changed = whole.copy()
+        if number % 2:
+            changed = changed[: random.integers(1, changed.size)]
+        else:
+            changed[random.integers(0, changed.size, 3)] = random.integers(0, 256, 3)
+        path = tmp_path / f"changed.{name.partition('.')[2]}"
+        path.write_bytes(changed.tobytes())
+        try:
+            found = [member.name for member in members(str(path), "*.txt", Opening(longest=1 << 20), lambda size: None)]
+        except RequestError as error:
+            assert "changed" in str(error)
+            refused += 1
+        else:
+            assert number % 2 == 0 or name == "in.tar", "what is cut short is not read"
+            assert len(found) <= len(texts) + 3
+    assert refused > 200
 
 
 def test_a_large_file_in_an_archive_does_not_fill_the_memory(tmp_path: Path, ooc: Ooc) -> None:
