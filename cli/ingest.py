@@ -72,6 +72,12 @@ Quote = Annotated[
     str | None,
     typer.Option(metavar="CHARACTER|none", help='Character that encloses fields, or none for no quoting [default: "].'),
 ]
+FieldDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter", help="Character between fields, its name, as semicolon, or :: [default: found from line 1]."
+    ),
+]
 NoHeader = Annotated[bool, typer.Option("--no-header", help="Columns have no names, but numbers from 1.")]
 Query = Annotated[str | None, typer.Option(metavar="SQL", help="Rows to take from a SQLite database.")]
 Decimal = Annotated[str | None, one_of(".|,", "Mark before the fraction of a number [default: .].")]
@@ -264,10 +270,7 @@ def ingest_ratings(
     user_column: UserColumn = None,
     item_column: ItemColumn = None,
     rating_column: RatingColumn = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="Character between fields, its name, as semicolon, or :: [default: found from line 1]."),
-    ] = None,
+    delimiter: FieldDelimiter = None,
     quote: Quote = None,
     decimal: Decimal = None,
     encoding: Encoding = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from cli.console import Encoding, Json, Overwrite, print_json
+from cli.ingest import FieldDelimiter, ItemColumn, Quote, UserColumn
 
 
 def predict(
@@ -25,6 +26,10 @@ def predict(
         float | None,
         typer.Option("--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."),
     ] = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    delimiter: FieldDelimiter = None,
+    quote: Quote = None,
     encoding: Encoding = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -33,6 +38,8 @@ def predict(
 
     Of a logistic regression it is the probability of the larger value; of a multi-class one the class, and with the
     loss softmax the probability of each. Lines are in the order of rows, or of pairs.
+
+    Pairs are read as `ooc ingest ratings` reads ratings; ratings among them are passed over.
 
     For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
 
@@ -52,8 +59,10 @@ def predict(
     require_new(out, overwrite=overwrite)
     require_encoding(encoding)
     model = open_any_model(run)
-    if encoding and isinstance(model, RegressionModel | SoftmaxModel):
-        raise RequestError("--encoding is for pairs of users and items", "Leave it out.")
+    of_pairs = {"user_column": user_column, "item_column": item_column, "delimiter": delimiter, "quote": quote}
+    for name, given in {**of_pairs, "encoding": encoding}.items():
+        if given and isinstance(model, RegressionModel | SoftmaxModel):
+            raise RequestError(f"--{name.replace('_', '-')} is for pairs of users and items", "Leave it out.")
     if isinstance(model, RegressionModel):
         _of_regression(model, Path(data), out, level, as_json=json)
         return
@@ -62,12 +71,14 @@ def predict(
     if isinstance(model, SoftmaxModel):
         _of_classes(model, Path(data), out, as_json=json)
         return
+    from blocks.ratings.formats import FormatOptions
     from samplers.factorization.predictions import predict_file
     from samplers.models import open_factors
 
     factors = open_factors(run)
     with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        pairs = predict_file(factors, data, file, encoding)
+        written = FormatOptions(delimiter, quote, user=user_column, item=item_column, rating="none")
+        pairs = predict_file(factors, data, file, written, encoding)
     if pairs.unknown:
         print(
             f"warning: {pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "

@@ -83,6 +83,27 @@ def test_implicit_feedback_is_evaluated_by_how_high_it_ranks(trained: Path, ooc:
     assert "percentile rank" in ooc("evaluate", "wishes", "others").stdout
 
 
+def test_pairs_are_read_as_ratings_are(trained: Path, ooc: Ooc) -> None:
+    """By the names or numbers of columns; ratings among them are passed over."""
+    (trained / "plain.tsv").write_text("u3\tfilm 7\nu3\tfilm 8\nstranger\tfilm 8\n")
+    assert ooc("predict", "run", "plain.tsv", "plain.csv").returncode == 0
+    expected = (trained / "plain.csv").read_text()
+    for text, options in (
+        ("when;film;who;stars\n1;film 7;u3;NA\n2;film 8;u3;\n3;film 8;stranger;1\n", ["who", "film", ";", '"']),
+        ("1|film 7|'u3'\n2|film 8|u3\n3|film 8|stranger\n", ["3", "2", "|", "'"]),
+    ):
+        (trained / "other.txt").write_text(text)
+        given = zip(("--user-column", "--item-column", "--delimiter", "--quote"), options, strict=True)
+        done = ooc(
+            "predict", "run", "other.txt", "other.csv", "--overwrite", *(each for pair in given for each in pair)
+        )
+        assert done.returncode == 0, done.stderr
+        assert (trained / "other.csv").read_text() == expected
+    (trained / "two.txt").write_text("u3,film 7\nu3,film 8,2,more\nstranger,film 8\n")
+    assert ooc("predict", "run", "two.txt", "other.csv", "--overwrite").returncode == 0
+    assert (trained / "other.csv").read_text() == expected
+
+
 def test_recommendations_and_predictions(trained: Path, ooc: Ooc) -> None:
     """Every command of it; users like what their parity says, also those who came later."""
     last = Run(trained / "run").metrics()[-1]

@@ -153,6 +153,10 @@ def test_pairs_of_a_table_are_predicted_as_those_of_csv(tmp_path: Path, ooc: Ooc
     found, expected = ((tmp_path / f"{name}.out.csv").read_text() for name in ("in.parquet", "in.csv"))
     assert found == expected
     assert len(found.splitlines()) == 2001
+    sections = "".join(f"{item}:\n{user},2005-12-31\n" for user, item in zip(users, items, strict=True))  # Netflix
+    (tmp_path / "qualifying.txt").write_text(sections)
+    assert ooc("predict", "run", "qualifying.txt", "sections.csv").returncode == 0
+    assert (tmp_path / "sections.csv").read_text() == expected
 
 
 @pytest.mark.parametrize("name", ["in.parquet", "in.feather", "in.arrow"])

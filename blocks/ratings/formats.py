@@ -90,7 +90,7 @@ def detect(source: Source, options: FormatOptions) -> Format:
     if line.startswith(b"%%MatrixMarket"):
         return _matrix_market(source)
     if _SECTION.fullmatch(line):
-        return Format(COMMA, (0, NOTHING, 1), sections=True, quote=NOTHING)
+        return Format(COMMA, (0, NOTHING, NOTHING if options.rating == "none" else 1), sections=True, quote=NOTHING)
     text, where = line.decode("utf-8", "replace"), f"{source.name}, line {source.line}"
     quote = _quote(options)
     separator = _separator(text, where, quote, options)
@@ -105,7 +105,7 @@ def detect(source: Source, options: FormatOptions) -> Format:
         order = (0, 1, 2 if len(fields) > 2 and options.rating != "none" else NOTHING)
     elif not _is_number_of(options.user or options.item):
         source.take(first_line)
-    two_fields = order[2] == NOTHING and len(fields) == 2
+    two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
     return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
 
 

@@ -25,16 +25,18 @@ class Pairs(NamedTuple):
     unknown: int
 
 
-def predict_file(model: FactorModel, pairs: str, out: TextIO, encoding: str | None = None) -> Pairs:
+def predict_file(
+    model: FactorModel, pairs: str, out: TextIO, written: FormatOptions, encoding: str | None = None
+) -> Pairs:
     """Write a line of user, item and prediction for each pair; returns how many there are.
 
-    pairs: a path, read as `ooc ingest ratings` reads ratings, which may be missing here. encoding: of this file, None
-    for UTF-8.
+    pairs: a path, of lines as `ooc ingest ratings` reads them. written: how they are; with the rating `none` they need
+    none. encoding: of this file, None for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
     reader, done = Reader(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
-    for chunk in Input(pairs, FormatOptions(), Opening(encoding), count()).chunks:
+    for chunk in Input(pairs, written, Opening(encoding), count()).chunks:
         found = reader.read(chunk)
         users, items = (_names(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
