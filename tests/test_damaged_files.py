@@ -158,6 +158,20 @@ def test_whatever_a_manifest_says_is_refused_or_true(made: Path, place: Path, oo
         restored(made, place, name, run)
 
 
+def test_a_state_of_fewer_values_of_lambda_than_are_solved_ends(place: Path, ooc: Ooc) -> None:
+    """Such a path was followed for ever."""
+    for file in (place / "lasso" / "state").glob("*.json"):
+        content = json.loads(file.read_text())
+        for where in list(places(content)):
+            if where[-2:] == ("levels", 2):
+                content = with_value(content, where, 1)
+        file.write_text(json.dumps(content))
+        seal(file)
+    done = ooc("resume", "lasso")
+    require_explained(done, "levels")
+    assert (done.returncode, "its arrays do not fit together (4 solutions for 1 values" in done.stderr) == (1, True)
+
+
 @pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_every_byte_is_covered(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:

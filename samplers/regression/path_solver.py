@@ -270,9 +270,16 @@ class PathSolver:
         self.levels = arrays["levels"].copy()
         self.found = found_of(arrays)
         self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
+        require_path(self.levels, self._program.length, max([len(self.found), *map(len, self.errors)]))
         for number, fit in enumerate(self._fits):
             begin = f"{number}."
             fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
+
+
+def require_path(levels: np.ndarray, length: int, solved: int) -> None:
+    """Raise ValueError unless there are so many values of lambda, and not more solutions: `done` would never be."""
+    if levels.size != length or not np.isfinite(levels).all() or solved > length:
+        raise ValueError(f"{solved} solutions for {levels.size} values of lambda of {length}")
 
 
 def require_ascending(*sets: np.ndarray, below: int) -> None:

@@ -22,7 +22,7 @@ from samplers.regression.columns import combine
 from samplers.regression.correlations import Wanted
 from samplers.regression.duality import slopes_of, standing, survey
 from samplers.regression.limit import Limit
-from samplers.regression.path_solver import Found, found_model, found_of, path_arrays
+from samplers.regression.path_solver import Found, found_model, found_of, path_arrays, require_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.working_sets import Solution
 
@@ -176,7 +176,11 @@ class RoundSolver:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` was."""
         self.levels, self._bound = arrays["levels"].copy(), float(arrays["bound"][0])
-        self.found = found_of(arrays) * int(arrays["steps"][0])
+        steps = int(arrays["steps"][0])
+        require_path(self.levels, self._program.length, 0)
+        if not 0 <= steps <= MOST_STEPS:
+            raise ValueError(f"{steps} steps")
+        self.found = found_of(arrays) * steps
         self._hold()
         begin = "rounds."
         self._engine.restore({name.removeprefix(begin): array for name, array in arrays.items() if begin in name})
