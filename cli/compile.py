@@ -42,7 +42,7 @@ _COMMANDS = {
         "infer two-phase corpus mixtures.csv",
         "infer two-phase corpus top.csv --top 2",
         "evaluate two-phase other",
-        "evaluate two-phase other --metrics left-to-right,npmi,c_v",
+        "evaluate two-phase other --metrics left-to-right,npmi,c_v --top 3",
         "topics two-phase",
     ],
     "mf": [

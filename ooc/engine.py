@@ -215,6 +215,8 @@ class StaticEngine:
     def _restore(self) -> None:
         committed = self._committed_arrays()
         self._require_known(committed)
+        if self._generations.cursor.phase >= len(self.program.phases):
+            raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
         for name, flat in committed.items():
             if self._slices and name in self._slices.arrays:
                 self._slices.fill(name, flat, int(self.program.sliced_arrays()[name].max()))

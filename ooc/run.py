@@ -38,6 +38,7 @@ from blocks.files import (
     read_json,
     remove,
     remove_leftovers,
+    require_fit,
     write_json,
 )
 from blocks.generations import generation_of, has_generation, refer
@@ -68,9 +69,17 @@ class DatasetEntry(TypedDict):
 
 
 class Settings(TypedDict):
-    """Of the observer of a training, what is known here."""
+    """Of the ring, and of the observer of a training what is known here."""
 
     held_out: NotRequired[DatasetEntry | None]
+    staleness: NotRequired[Count]
+    on_node: NotRequired[bool]
+
+
+class HeldOut(TypedDict):
+    """Of an observer that evaluates on what is held out, if anything is."""
+
+    held_out: DatasetEntry | None
 
 
 class Config(TypedDict):
@@ -206,6 +215,11 @@ class Run:
         for entry in filter(None, (self.config["dataset"], held_out)):
             if "id" in self.config and not self.config["state_removed"]:
                 refer(Path(entry["path"]), entry["identity"], self.path, self.config["id"])
+
+    def settings(self, holds: Any) -> dict[str, Any]:
+        """The settings of the observer. holds: the TypedDict that they have to fit, else WorkFailed is raised."""
+        require_fit(self.path / CONFIG, self.config["settings"], holds)
+        return self.config["settings"]
 
     def remove_state(self) -> list[Removed]:
         """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""

@@ -209,6 +209,11 @@ class Training:
         self._observer, self._callback, self._budget, self._quiet = observer, callback, budget, quiet
         self._enough = False
         iteration = engine.cursor.iteration
+        if iteration > run.config["iterations"]:
+            raise WorkFailed(
+                f"{run.path}: the state is of iteration {iteration}, but the run has {run.config['iterations']}",
+                "Restore both from a copy; or train again.",
+            )
         self._told = self._go_back_to(iteration)
         # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.
         engine.cursor.elapsed_s = max(engine.cursor.elapsed_s, self._told["elapsed_s"])
@@ -270,7 +275,7 @@ class Training:
         line: dict[str, Any] = {
             "iteration": cursor.iteration,
             "elapsed_s": round(told.elapsed_s, 6),
-            self._dataset.rate: round(told.samples / seconds),
+            self._dataset.rate: round(told.samples / seconds) if seconds > 0 else 0,
             **{f"{purpose}_s": round(told.seconds.get(purpose, 0.0), 6) for purpose in (*PURPOSES, "page_cache")},
             **{name: value / told.samples for name, value in told.sums.items()},
             "samples_processed": told.samples_processed,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import regex
 from designs import read_back as design_back
 from test_ratings import read_back as ratings_back
 
@@ -94,7 +95,7 @@ def number(text: str, largest: float = float(np.finfo(np.float32).max)) -> float
 
 
 def bag(text: str | list[str]) -> Counter[str]:
-    return Counter(re.findall(r"(?u)\b\w\w+\b", text.lower()) if isinstance(text, str) else text)
+    return Counter(regex.findall(r"(?u)\b\w\w+\b", text.lower()) if isinstance(text, str) else text)
 
 
 # What each format holds, as plain Python reads it.
@@ -262,7 +263,8 @@ def corpus(kind: str, bags: Any, **options: Any) -> Callable[[Path, Path], Any]:
 def design(kind: str, **options: Any) -> Callable[[Path, Path], Any]:
     def made(path: Path, out: Path) -> Any:
         matrix = ingest_design(DesignRequest(kind, [str(path)], str(out), **options), workers=1)
-        x = (design_back(matrix) + (0.0 if matrix.offsets is None else matrix.offsets)).tolist()
+        x = design_back(matrix) + (0.0 if matrix.offsets is None else matrix.offsets)
+        x = x.astype(np.float32).astype(np.float64).tolist()  # where there are offsets, it is known more precisely
         return x if matrix.y is None else (x, matrix.y.tolist())
 
     return made

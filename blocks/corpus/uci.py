@@ -35,7 +35,7 @@ def read_header(source: Source) -> Header:
     numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
         line = source.take(first_line)
-        if not line.strip().isdigit() or not 0 <= int(line) < LARGEST:
+        if not line.strip(b" \t\n").isdigit() or not 0 <= int(line) < LARGEST:
             raise RequestError(
                 f"{source.name}, line {max(source.line - 1, 1)}: {quoted(line)} is not a number of {meaning}",
                 "A UCI file begins with three lines: documents, words, non-zero counts.",

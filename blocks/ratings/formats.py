@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from blocks.corpus.records import is_text, not_text
 from blocks.corpus.uci import LARGEST, quoted
 from blocks.delimited import NO_QUOTE, character_of, require_decimal
 from blocks.errors import RequestError
@@ -104,6 +105,8 @@ def detect(source: Source, options: FormatOptions) -> Format:
     if order is None:
         order = (0, 1, 2 if len(fields) > 2 and options.rating != "none" else NOTHING)
     elif not _is_number_of(options.user or options.item):
+        if not is_text(line):
+            raise RequestError(f"{where}: {not_text(line)[0]}", not_text(line, skip="")[1])
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
     return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)

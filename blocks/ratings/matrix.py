@@ -81,9 +81,10 @@ class MatrixShard(Shard):
 
 
 class MatrixBlock(ArrayFile):
-    """Of a block, in the manifest."""
+    """Of a block, in the manifest. longest: entries of the longest row."""
 
     rows: Count
+    longest: Count
 
 
 class MatrixTexts(TypedDict):

@@ -10,7 +10,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
-from ooc.run import Run, remembered_dataset
+from ooc.run import HeldOut, Run, remembered_dataset
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
 from samplers.factorization.program import SIDES, MatrixFactorization
@@ -39,7 +39,7 @@ class FactorizationObserver:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        entry = run.config["settings"]["held_out"]
+        entry = run.settings(HeldOut)["held_out"]
         name = "the held-out ratings that the run was started with"
         self._held_out = remembered_dataset(entry, name, Matrix) if entry else None
         self._order = row_order(run.dataset(Matrix)) if entry else np.empty(0, np.int64)

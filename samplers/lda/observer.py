@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
-from ooc.run import Run, remembered_dataset
+from ooc.run import HeldOut, Run, remembered_dataset
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged
@@ -14,12 +16,19 @@ from samplers.lda.held_out import held_out_likelihood, present_model
 from samplers.lda.program import Lda
 
 
+class LdaSettings(HeldOut):
+    """What an observer goes by."""
+
+    stop_when_converged: bool
+    average: Annotated[int, Meta(ge=1, lt=1 << 53)]
+
+
 class LdaObserver:
     """Of a run whose evaluations have so many worker processes; of several machines the first one evaluates."""
 
     def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
         self._run, self._workers = run, workers
-        self._settings: dict[str, Any] = run.config["settings"]
+        self._settings = run.settings(LdaSettings)
         self._every: int = run.config["evaluate_every"]
         entry = self._settings["held_out"]
         name = "the held-out dataset that the run was started with"

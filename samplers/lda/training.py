@@ -23,7 +23,7 @@ from samplers.lda.averaging import check_average, check_more
 from samplers.lda.chains import chain_paths, check_chains, create_chains, extend_chains, train_chains
 from samplers.lda.convergence import check_convergence
 from samplers.lda.held_out import check_held_out
-from samplers.lda.observer import LdaObserver
+from samplers.lda.observer import LdaObserver, LdaSettings
 from samplers.lda.program import Lda, check_options
 from samplers.lda.programs import TAKES, auto_sampler, sampler_spec
 from samplers.lda.splash import SplashLda
@@ -201,6 +201,8 @@ def resume(
     check_limits(run.spec, workers, max_time)
     dataset = run.dataset(open_rows)
     built = run.spec.build(dataset)
+    if isinstance(built, Lda | SplashLda):
+        run.settings(LdaSettings)
     first = ring is None or ring.rank == 0
     evaluators = first and isinstance(built, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
     plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)

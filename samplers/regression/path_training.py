@@ -87,6 +87,8 @@ class PathTraining:
             self._generations.check()
             with self._generations.restoring():
                 self._solver.restore(self._generations.arrays())
+                if self._solver.solved != self._generations.cursor.iteration:
+                    raise ValueError(f"{self._solver.solved} solutions, but not after as many iterations")
         except OocError as error:
             damage = error
         damaged = any(self._gather(damage is not None))

@@ -13,7 +13,7 @@ from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run, dataset_entry, remembered_dataset
+from ooc.run import HeldOut, Run, create_run, dataset_entry, remembered_dataset
 from ooc.state import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
@@ -107,7 +107,7 @@ class SoftmaxObserver:
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
-        entry = run.config["settings"]["held_out"]
+        entry = run.settings(HeldOut)["held_out"]
         self._evaluates = bool(entry)
         name = "the held-out samples that the run was started with"
         self._held_out = remembered_dataset(entry, name, Samples) if entry and first else None

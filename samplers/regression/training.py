@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
@@ -17,7 +17,7 @@ from blocks.errors import Interrupted, RequestError
 from blocks.files import disk_errors
 from ooc.dynamic.schedules import Rule, check
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run
+from ooc.run import Run, Settings, create_run
 from ooc.training import Stop, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
@@ -35,6 +35,20 @@ from samplers.ring_checks import check_alike, check_apart, check_processors, che
 RHO, PARALLELISM = 0.2, 64  # of rounds, by default
 TARGET = target("regression")
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
+
+
+class Rounds(TypedDict):
+    """A `Rule`, as a run remembers it."""
+
+    schedule: str
+    parallelism: int
+    rho: float | None
+
+
+class RegressionSettings(Settings):
+    """Of a run of rounds."""
+
+    rounds: NotRequired[Rounds]
 
 
 def train_regression(
@@ -181,7 +195,10 @@ def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> Rule | N
 
 def rule_of_run(run: Run, design: Design) -> Rule | None:
     """That of the rounds of a run, if it has any."""
-    return _rule(program_of(run.spec, design), run.config["settings"].get("rounds"))
+    rule = _rule(program_of(run.spec, design), run.settings(RegressionSettings).get("rounds"))
+    if rule:
+        check(rule)
+    return rule
 
 
 def is_regression(run: Run) -> bool:
