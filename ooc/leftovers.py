@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from blocks.append import remove_strays
 from blocks.errors import RequestError
-from blocks.files import Removed, disk_errors, remove_leftovers
+from blocks.files import Removed, disk_errors, remove_leftovers, sync_directory
 from blocks.files import locked as dataset_locked
 from blocks.generations import drop_unreferred
 from blocks.store import MANIFEST
@@ -31,20 +31,26 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
     is none of these or is in use; in a directory what is in use is skipped.
     """
     with disk_errors(path):
-        if (cleaned := _clean_known(path, state=state)) is not None:
-            return cleaned
-        if not path.is_dir():
-            raise RequestError(f"{path} is no directory", "Name a dataset, a run, or a directory that holds some.")
-        removed, skipped = remove_leftovers(path), []
-        runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
-        for child in runs_first:  # they note in their datasets what they need of these
-            try:
-                inside = _clean_known(child, state=state) or Cleaned([], [])
-            except RequestError as error:
-                inside = Cleaned([], [error.what])
-            removed += inside.removed
-            skipped += inside.skipped
-        return Cleaned(removed, skipped)
+        cleaned = _clean_known(path, state=state) or _clean_inside(path, state=state)
+        for directory in filter(Path.is_dir, {gone.path.parent for gone in cleaned.removed}):
+            sync_directory(directory)  # else a power cut brings back what is said to be gone
+        return cleaned
+
+
+def _clean_inside(path: Path, *, state: bool) -> Cleaned:
+    """Clean a directory, and what it holds."""
+    if not path.is_dir():
+        raise RequestError(f"{path} is no directory", "Name a dataset, a run, or a directory that holds some.")
+    removed, skipped = remove_leftovers(path), []
+    runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
+    for child in runs_first:  # they note in their datasets what they need of these
+        try:
+            inside = _clean_known(child, state=state) or Cleaned([], [])
+        except RequestError as error:
+            inside = Cleaned([], [error.what])
+        removed += inside.removed
+        skipped += inside.skipped
+    return Cleaned(removed, skipped)
 
 
 def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
