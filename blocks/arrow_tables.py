@@ -127,7 +127,8 @@ class ArrowTable:
                 yield _Parquet(file) if is_parquet else _Ipc(file, places)
         except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
-                f"{self.name} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
+                f"{self.name} is truncated or damaged: {' '.join(str(error).split())}",
+                "Get it again; nothing of it was kept.",
             ) from None
 
 

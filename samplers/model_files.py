@@ -11,7 +11,7 @@ import numpy as np
 from blocks.arrays import open_arrays
 from blocks.errors import RequestError
 from blocks.files import checksum, read_json, require_fit, write_json
-from blocks.schemas import Kind
+from blocks.schemas import File, Kind
 from blocks.store import check_file, read_lines
 
 SCHEMA = 1
@@ -37,6 +37,7 @@ class ModelFiles:
         if self.manifest["kind"] != self.kind:
             raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
         require_fit(path / MANIFEST, self.manifest, self.holds)
+        require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, File])
 
     def map(self, name: str, holds: Any) -> dict[str, np.ndarray]:
         """Map the arrays of a file, given its name in the manifest; holds, raises: see `open_arrays`."""

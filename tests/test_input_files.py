@@ -153,6 +153,7 @@ REFUSED = {  # file name, content, arguments, part of the message, part of the r
     "two characters": ("in.csv", "a\n", ["csv", "--delimiter", "||"], "--delimiter '||': write one character", ""),
     "a return": ("in.csv", "a\n", ["csv", "--delimiter", "\r"], "--delimiter '\\r': write one character", ""),
     "the same twice": ("in.csv", "a\n", ["csv", "--quote", ","], "--quote and --delimiter are both ','", "--quote none"),
+    "one known name": ("in.csv", "user,thing\nu1,t1\n", ["ratings"], "'user' seems to name a column", "--item-column"),
     "a zip archive": ("in.txt", npz(a=1, b=2), ["jsonl"], "in.txt is a zip archive of 2 files", "Unpack it"),
     "a PDF document": ("in.pdf", b"%PDF-1.7\n", ["text"], "in.pdf is a PDF document, not text", "pdftotext"),
     "a Parquet file": ("in.parquet", b"PAR1\x15", ["jsonl"], "in.parquet is a Parquet file, not text", "ooc ingest csv"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 from numpy.lib import format as npy
 
+from blocks.decompression import DAMAGE
 from blocks.errors import RequestError
 from blocks.sources import open_input
 
@@ -26,7 +26,10 @@ class Member:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, path: str) -> None:
         self.name, self._path = name, path
-        self._file = archive.open(f"{name}.npy")
+        try:
+            self._file = archive.open(f"{name}.npy")
+        except (OSError, RuntimeError) as error:  # it looks where a damaged directory says, or finds another version
+            raise zipfile.BadZipFile(str(error)) from error
         read_header = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
         self.shape, self.by_column, self.dtype = read_header(self._file)
         if self.dtype.kind not in _KINDS.get(name, "biuf"):
@@ -71,5 +74,5 @@ def opened(path: str) -> Iterator[Archive]:
             yield Archive(archive, path)
     except RequestError:  # is a ValueError
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+    except (*DAMAGE, ValueError, KeyError) as error:
         raise RequestError(f"{path} is truncated or damaged: {error}", "Write it again.") from error

@@ -208,6 +208,11 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
     if not {"user", "item"} <= sides.keys():
         if any(name not in (None, "none") for name in wanted.values()):
             raise RequestError(f"{where}: which columns are the user and the item is not clear", HEADER_REMEDY)
+        if "user" in sides and len(fields) == 2:  # of three the last would not be a rating
+            raise RequestError(
+                f"{where}: {fields[sides['user']]!r} seems to name a column, but which is the item is not clear",
+                f"{HEADER_REMEDY} If it is a rating: --user-column 1 --item-column 2 --rating-column none",
+            )
         return None
     if options.rating == "none":
         sides["rating"] = NOTHING
