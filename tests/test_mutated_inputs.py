@@ -175,6 +175,8 @@ def ratings_in(data: bytes) -> dict[tuple[str, str], float]:
     if len(names) == 2 and names != ["user", "item"]:  # no header
         require("user" not in names)
         lines, names = [header, *lines], ["user", "item"]
+    elif len(names) == 3 and NUMBER.fullmatch(rating_fields(header)[2]):
+        lines, names = [header, *lines], ["user", "item", "rating"]
     require(names[:3] in (["user", "item", "rating"], ["user", "item"]))
     found = {}
     for line in lines:
@@ -249,6 +251,7 @@ def table_in(data: bytes) -> Any:
     header, *rows = rows_in(data) or [[]]
     header = [" ".join(name.split()) for name in header]
     require("y" in header and len(set(header)) == len(header) > 1)
+    rows = [row for row in rows if len(row) > 1 or row[0].strip(" \t")]
     require(all(len(row) == len(header) for row in rows))
     values = [[number(field.strip(" \t\n")) for field in row] for row in rows]
     at = header.index("y")
@@ -375,6 +378,7 @@ READERS = {
         b"%%MatrixMarket matrix coordinate real general\n% by hand\n3 4 4\n1 1 1.5\n3 2 -2\n\n2 4 1e2\n1 2 0\n",
         market_in,
         lambda _: design("mtx"),
+        0.05,
     ),
     "table": Reader(
         b'a,b,y\n1,2.5,3\n"4",-1e-2,"5"\n0,0,1\n', table_in, lambda _: design("csv", target="y")

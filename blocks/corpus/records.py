@@ -280,7 +280,7 @@ def not_text(data: bytes, skip: str = SKIP) -> tuple[str, str]:
         return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"
     if data[at] == 0:
         return "binary data (a NUL byte), not text", skip
-    around = quoted(data[max(at - 20, 0) : at + 20].decode(likely).encode())
+    around = quoted(data[max(at - 20, 0) : at + 20].decode(likely, "replace").encode())
     return (
         f"byte 0x{data[at]:02x} is not UTF-8; as {likely} it reads {around}",
         f"If that is right, give --encoding {likely}; else the encoding that the file has. {skip}",
