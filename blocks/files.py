@@ -383,7 +383,7 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         noted = content.pop("checksum", None)
-        return content, noted == _content_checksum(content) or (noted is None and not sealed)
+        return content, noted == _content_checksum(content) or not (noted or sealed or _is_under_another_key(content))
     except (FileNotFoundError, NotADirectoryError):
         if not path.parent.exists():
             raise no_such_file(path.parent) from None
@@ -392,6 +392,12 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
         raise WorkFailed(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
     except (ValueError, RecursionError) as error:
         raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
+
+
+def _is_under_another_key(content: dict[str, Any]) -> bool:
+    """Whether a checksum, which is written last, is in its place, but under a key that is damaged."""
+    *rest, last = content.items() or [("", None)]
+    return last[1] == _content_checksum(dict(rest))
 
 
 def _read_small(path: Path) -> bytes:

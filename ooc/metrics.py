@@ -20,10 +20,16 @@ def values_of(line: bytes) -> dict[str, Any] | None:
     try:
         values = json.loads(line)
         noted = values.pop(CHECKSUM, None)
-        sound = isinstance(values["iteration"], int) and noted in (None, _checksum(values))
+        sound = isinstance(values["iteration"], int) and (noted == _checksum(values) if noted else _is_without(values))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return values if sound else None
+
+
+def _is_without(values: dict[str, Any]) -> bool:
+    """Whether a line has no checksum, as those of earlier versions; one under a damaged key stands last."""
+    *rest, last = values.items()
+    return last[1] != _checksum(dict(rest))
 
 
 def _checksum(values: dict[str, Any]) -> str:

@@ -173,6 +173,21 @@ def test_a_state_of_fewer_values_of_lambda_than_are_solved_ends(place: Path, ooc
 
 
 @pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
+def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: str) -> None:
+    """Of all JSON files: else they would be taken for those of earlier versions, which have none."""
+    for file in [*manifests(place, name), *(place / name).glob("metrics.jsonl")]:
+        whole = file.read_bytes()
+        file.write_bytes(
+            whole.replace(b'"checksum": "', b'"chdcksum": "')
+            if file.suffix == ".jsonl"
+            else (b'"chdcksum"'.join(whole.rsplit(b'"checksum"', 1)))
+        )
+        assert ooc("verify", name).returncode != 0, file
+        file.write_bytes(whole)
+    assert ooc("verify", name).returncode == 0
+
+
+@pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_every_byte_is_covered(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:
     """A flipped bit, a cut, more bytes, or no file: `verify` sees it, and what goes on comes to the true result."""
