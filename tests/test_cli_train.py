@@ -223,7 +223,11 @@ def test_held_out_documents_that_do_not_fit_are_refused(corpus: Path, tmp_path: 
 
 def test_an_immediate_run_is_resumed_by_one_worker_only(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """Whoever does not say how many workers gets one; whoever asks for more is told so, before anything is done."""
-    configured = {"iterations": 3, "evaluate_every": 3, "settings": {"held_out": None}}
+    configured = {
+        "iterations": 3,
+        "evaluate_every": 3,
+        "settings": {"held_out": None, "stop_when_converged": False, "average": 1},
+    }
     create_run(tmp_path / "run", Dataset(corpus), program_spec("Gibbs", update="immediate"), **configured)
     assert_refused(ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate is for one worker")
     assert_refused(ooc("resume", "run", "--max-time", -1), "--max-time -1")
