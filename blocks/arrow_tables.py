@@ -133,7 +133,7 @@ class ArrowTable:
 
 
 class _Parquet:
-    """An open Parquet file of so many `rows`."""
+    """An open Parquet file. `rows`: how many its metadata says it has."""
 
     def __init__(self, file: Any) -> None:
         limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}

@@ -27,7 +27,10 @@ def values_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_without(values: dict[str, Any]) -> bool:
-    """Whether a line has no checksum, as those of earlier versions; one under a damaged key stands last."""
+    """Whether a line was written without a checksum, as earlier versions did.
+
+    If the last value is the checksum of the others, it has one, and only the key is damaged.
+    """
     *rest, last = values.items()
     return last[1] != _checksum(dict(rest))
 

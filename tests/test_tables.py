@@ -222,7 +222,9 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> Non
     as_hugging_face(DOCUMENTS, tmp_path / "odd")
     (tmp_path / "odd" / "state.json").write_text('{"_data_files": [{"filename": 3}]}')
     pa.parquet.write_table(pa.table({"y": [1.0, 2.0], "x": [None, 1.5]}), tmp_path / "missing.parquet")
+    pa.parquet.write_table(pa.table({"y": [1.0, 2.0]}), tmp_path / "alone.parquet")
     for arguments, said in (
+        (["alone.parquet", "--target", "y"], "there are 2 rows and 0 columns"),
         (["cut.parquet"], "cut.parquet is truncated or damaged"),
         (["empty"], "empty is a directory without .parquet, .arrow or .feather files"),
         (["saved"], "data-00001-of-00002.arrow is missing"),

@@ -152,7 +152,7 @@ def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) 
         for batch in source.batches([*names, *labels], 2 * 8 * len(names), size):
             columns = list(map(numbers_of, batch.columns))
             y = columns.pop().astype(np.float64) if labels else np.empty(0)
-            cells = np.empty((len(columns), batch.rows), np.result_type(*columns))
+            cells = np.empty((len(columns), batch.rows), np.result_type(*columns) if columns else np.float64)
             for place, column in enumerate(columns):
                 cells[place] = column
             told = [" ".join(name.split()) for name in names]

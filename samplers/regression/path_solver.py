@@ -277,7 +277,10 @@ class PathSolver:
 
 
 def require_path(levels: np.ndarray, length: int, solved: int) -> None:
-    """Raise ValueError unless there are so many values of lambda, and not more solutions: `done` would never be."""
+    """Raise ValueError if `levels` does not have `length` values of lambda, or if more than these are `solved`.
+
+    A path with more solutions than values would never be done.
+    """
     if levels.size != length or not np.isfinite(levels).all() or solved > length:
         raise ValueError(f"{solved} solutions for {levels.size} values of lambda of {length}")
 
