@@ -219,6 +219,8 @@ KILLED = {
 
 def stopped_with_locks(paths: list[Path], process: subprocess.Popen[bytes]) -> bool:
     """Stop a process; let it go on if it has not locked all paths yet, as it does once they are there."""
+    if not paths:
+        return False
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     locks = Path("/proc/locks").read_text()
@@ -240,12 +242,14 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, oo
         return {path.name for path in tmp_path.iterdir() if is_temporary(path.name)}
 
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not (left() and stopped_with_locks([tmp_path / name for name in left()], process)):
-            assert process.poll() is None
-        assert left()
-        assert ooc("clean", ".").stdout == ".: nothing is left over\n"
-        assert left()
-        process.kill()
+        try:
+            while not stopped_with_locks([tmp_path / name for name in left()], process):
+                assert process.poll() is None
+            assert left()
+            assert ooc("clean", ".").stdout == ".: nothing is left over\n"
+            assert left()
+        finally:
+            process.kill()
     until(lambda: not children())
     assert "removed" in ooc("clean", ".").stdout
     assert not left()
