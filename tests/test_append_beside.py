@@ -94,6 +94,17 @@ def test_a_generation_is_deleted_once_no_run_needs_it(place: Path, ooc: Ooc) -> 
     assert ooc("resume", "moved", "--iterations", 6).returncode == 0
 
 
+def test_a_run_that_goes_on_is_known_to_its_dataset_again(place: Path, ooc: Ooc) -> None:
+    assert ooc(*TRAIN.format("run").split(), 5).returncode == 0
+    known = tree(place / "corpus" / "runs")
+    for file in (place / "corpus" / "runs").iterdir():
+        file.unlink()
+    assert ooc("resume", "run", "--iterations", 6).returncode == 0
+    assert tree(place / "corpus" / "runs") == known
+    assert ooc(*APPEND.split()).returncode == 0
+    assert ooc("resume", "run", "--iterations", 7).returncode == 0
+
+
 def test_a_generation_without_a_run_is_not_kept(place: Path, ooc: Ooc) -> None:
     assert ooc(*APPEND.split()).returncode == 0
     assert sorted(path.name for path in (place / "corpus").iterdir()) == [

@@ -218,9 +218,10 @@ def test_every_byte_is_covered(made: Path, place: Path, ooc: Ooc, name: str, tim
 
 
 def may_go_unseen(file: Path, kind: str) -> bool:
-    """What a crash may do to the metrics, and files that are there a second time or are the user's to take."""
+    """What a crash may do to the metrics, files that are there a second time, and those that are the user's to take."""
     if kind == "gone":
-        return file.name in ("options.toml", "metrics.jsonl") or file.stem.isdecimal()
+        written_again = file.parent.name == "runs"  # by any command that goes on with the run
+        return file.name in ("options.toml", "metrics.jsonl") or file.stem.isdecimal() or written_again
     return file.name == "metrics.jsonl" and kind in ("cut", "more")
 
 
