@@ -24,12 +24,12 @@ def verify_chains(path: Path) -> Report:
 
 
 def verify_run(run: Run) -> Report:
-    """Read the generations of a run and its model again. Writes nothing."""
+    """Read the generations of a run and its model again, or the model that counts until it has one. Writes nothing."""
     found = list(run_problems(run))
     problems = [problem for problem, _ in found]
     remedies = list(dict.fromkeys(remedy for _, remedy in found))
     models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
-    for model in models:
+    for model in models[:1]:
         of_model = list(open_any_model(model).problems())
         problems += of_model
         remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []

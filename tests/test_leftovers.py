@@ -132,7 +132,8 @@ def test_the_model_that_a_finished_run_has_replaced_goes(tmp_path, dataset, ooc)
         assert ooc("train", "lda", dataset.path, out, *lda, *more).returncode == 0
         before = without_lock(tmp_path / out)
         (tmp_path / out / "previous").mkdir()
-        (tmp_path / out / "previous" / "model.json").write_text("{}")
+        (tmp_path / out / "previous" / "vocabulary.txt").write_text("deleted up to here\n")
+        assert ooc("verify", out).returncode == 0
         assert f"{out}/previous: removed" in ooc("clean", out).stdout
         assert without_lock(tmp_path / out) == before
 
