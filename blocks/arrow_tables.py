@@ -18,7 +18,7 @@ _MAGIC = (b"PAR1", b"ARROW1", _STREAM)
 _ROOM = 48 << 20  # bytes that pyarrow may hold while it reads, of columns
 _PAGES = 1 << 21  # bytes of a page and a dictionary of a column, as writers make them
 _BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
-_MOST_ROWS = 1 << 16  # of a batch
+_MOST_ROWS = 1 << 17  # of a batch
 _BUFFER = 1 << 16  # bytes of each column of a Parquet file
 _MOST_SCHEMA = 1 << 26  # bytes
 
@@ -102,29 +102,32 @@ class ArrowTable:
             held += size
         return [*bounds, len(columns)]
 
-    def batches(self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH) -> Iterator[Batch]:
+    def batches(
+        self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH, coded: Sequence[str] = ()
+    ) -> Iterator[Batch]:
         """All rows, with the columns that are named.
 
-        row_bytes: what the caller makes of a row. size: bytes of a batch, about. Raises RequestError if the file is
-        damaged.
+        row_bytes: what the caller makes of a row. size: bytes of a batch, about. coded: columns for `distinct`. Raises
+        RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
-        with self._opened(wanted) as file:
+        with self._opened(wanted, coded) as file:
             for batch in file.batches(wanted, row_bytes, size):
-                yield Batch(first, [_decoded(batch.column(wanted.index(column))) for column in columns])
+                arrays = dict(zip(wanted, batch.columns, strict=True))
+                yield Batch(first, [arrays[name] if name in coded else _decoded(arrays[name]) for name in columns])
                 first += batch.num_rows
                 self._progress(total * batch.num_rows // max(file.rows, batch.num_rows))
 
     @contextmanager
-    def _opened(self, columns: Sequence[str] | None = None) -> Iterator[_Parquet | _Ipc]:
-        """The file, to read its columns or some of them."""
+    def _opened(self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> Iterator[_Parquet | _Ipc]:
+        """The file, to read its columns or some of them. coded: texts of which dictionaries are wanted."""
         arrow = _arrow()
         try:
             with Path(self.name).open("rb") as file:
                 is_parquet = start_of(self.name).startswith(b"PAR1")
                 places = None if columns is None else [self._places[column] for column in columns]
-                yield _Parquet(file) if is_parquet else _Ipc(file, places)
+                yield _Parquet(file, coded) if is_parquet else _Ipc(file, places)
         except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
                 f"{self.name} is truncated or damaged: {' '.join(str(error).split())}",
@@ -135,11 +138,10 @@ class ArrowTable:
 class _Parquet:
     """An open Parquet file. `rows`: how many its metadata says it has."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, coded: Sequence[str]) -> None:
         limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
-        self._table = _arrow().parquet.ParquetFile(
-            file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, **limits
-        )
+        reading = {"buffer_size": _BUFFER, "pre_buffer": False, "page_checksum_verification": True}
+        self._table = _arrow().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
         told = self._table.metadata
         self.schema, self.rows = self._table.schema_arrow, told.num_rows
         self._groups = [told.row_group(number) for number in range(told.num_row_groups)]
@@ -193,13 +195,34 @@ def texts(column: Any) -> list[str]:
     return column.cast(_arrow().large_string()).fill_null("").to_pylist()
 
 
-def distinct(column: Any) -> tuple[list[str], np.ndarray]:
-    """The different values of a column as text, and int64 (R,), which of them each row has."""
-    coded = column.dictionary_encode()
-    missing = coded.indices.null_count > 0
-    names = texts(coded.dictionary)
-    places = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
-    return [*names, ""] if missing else names, places.astype(np.int64)
+def distinct(column: Any) -> tuple[Any, np.ndarray]:
+    """The different values of a column, as text, and uint32 (R,), which of them each row has.
+
+    Where a value is missing it is the empty text.
+    """
+    arrow = _arrow()
+    coded = column if arrow.types.is_dictionary(column.type) else _decoded(column).dictionary_encode()
+    values, missing = coded.dictionary, len(coded.dictionary)
+    places = coded.indices.cast(arrow.uint32()).fill_null(missing).to_numpy(zero_copy_only=False)
+    used = np.zeros(missing + 1, bool)
+    used[places] = True
+    names = values.take(arrow.array(np.flatnonzero(used[:-1]))).cast(arrow.string()).fill_null("")
+    if used[-1]:
+        names = arrow.concat_arrays([names, arrow.array([""])])
+    return names, (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
+
+
+def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
+    """What `distinct` gives, without blanks around it, each with a line feed after it; as a list if this is unclear.
+
+    It is if one is empty or has a line break or NUL in it.
+    """
+    arrow = _arrow()
+    trimmed = arrow.compute.utf8_trim(names, blanks)
+    lists = arrow.ListArray.from_arrays(arrow.array([0, len(names)], arrow.int32()), trimmed)
+    joined = arrow.compute.binary_join(lists, "\n")[0].as_buffer().to_pybytes() + b"\n"
+    is_clear = joined.count(b"\n") == len(names) and not joined.startswith(b"\n") and b"\n\n" not in joined
+    return joined if is_clear and b"\r" not in joined and b"\0" not in joined else trimmed.to_pylist()
 
 
 def numbers_of(column: Any) -> np.ndarray:
@@ -224,6 +247,7 @@ def _number(text: str) -> float:
 def _arrow() -> Any:
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
         raise RequestError(

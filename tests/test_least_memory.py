@@ -9,9 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from blocks.memory import held
@@ -63,6 +66,25 @@ def write_arrays(path: Path) -> None:
     np.savez(path, X=np.random.default_rng(0).normal(size=(100, 30_000)))
 
 
+def write_parquet(path: Path, **columns: Any) -> None:
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def write_rating_rows(path: Path) -> None:
+    numbers = np.arange(10 * WORDS)
+    users = np.char.add("user ", (numbers % WORDS).astype(str))
+    write_parquet(path, user=users, item=numbers * 7 % (WORDS // 2), rating=numbers % 5 + 0.5)
+
+
+def write_text_rows(path: Path) -> None:
+    write_parquet(path, text=[" ".join(f"word{first + word}" for word in range(100)) for first in range(0, WORDS, 100)])
+
+
+def write_number_rows(path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(400, 5000))
+    write_parquet(path, y=values[0], **{f"x{number}": column for number, column in enumerate(values)})
+
+
 SOURCES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "text": ("text --lines in.txt out", write_text),
     "jsonl": ("jsonl in.jsonl out", write_records),
@@ -73,6 +95,9 @@ SOURCES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "mtx": ("mtx in.mtx out", write_market),
     "table": ("csv in.csv out --target y", write_numbers),
     "npz": ("npz in.npz out", write_arrays),
+    "rows of ratings": ("ratings in.parquet out", write_rating_rows),
+    "rows of text": ("csv in.parquet out", write_text_rows),
+    "rows of numbers": ("csv in.parquet out --target y", write_number_rows),
     "synthetic": ("synthetic out --documents 2000 --vocabulary 5000 --topics 10", lambda _: None),
 }
 

@@ -119,6 +119,45 @@ def test_ratings_are_those_of_the_table(name: str, tmp_path: Path, ooc: Ooc) -> 
     assert ratings_back(Matrix(tmp_path / "out")) == expected
 
 
+NAMES = [f" u{number} " for number in range(126)]  # with the missing one, as many as int8 can number
+IDS: dict[str, tuple[pa.Array, list[str]]] = {
+    "dictionary": (
+        pa.DictionaryArray.from_arrays(pa.array([*range(127), 0], pa.int8()), ["u3", *NAMES]),
+        ["u3", *map(str.strip, NAMES), "u3"],
+    ),
+    "view": (pa.array(["a", "ü", "a"], pa.string_view()), ["a", "ü", "a"]),
+    "half": (pa.array(np.array([1, 2.5, 1], np.float16)), ["1", "2.5", "1"]),
+    "bool": (pa.array([True, False, True]), ["true", "false", "true"]),
+    "date": (pa.array([0, 31], pa.date32()), ["1970-01-01", "1970-02-01"]),
+}
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.feather"])
+@pytest.mark.parametrize("kind", IDS)
+def test_users_and_items_may_be_of_any_type(kind: str, name: str, tmp_path: Path, ooc: Ooc) -> None:
+    ids, expected = IDS[kind]
+    numbers = list(range(len(ids)))
+    if (kind, name) == ("view", "in.feather"):  # feather has none
+        name = "in.arrow"
+    WRITERS[name](pa.table({"user": ids, "item": numbers}), tmp_path / name)
+    done = ooc("ingest", "ratings", name, "out", "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    found = ratings_back(Matrix(tmp_path / "out"))
+    assert found == {(user, str(number)): 1.0 for user, number in zip(expected, numbers, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.feather"])
+def test_a_name_that_is_missing_is_told(name: str, tmp_path: Path, ooc: Ooc) -> None:
+    """In the dictionary or by no number; or that has a line break, where others are one a line."""
+    users = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 3], pa.int8()), ["a", None, "b\nc", "d"])
+    if name == "in.parquet":  # which has no dictionary with a missing value
+        users = users.dictionary_decode().dictionary_encode()
+    WRITERS[name](pa.table({"user": users, "item": [1, 2, 3, 4, 5]}), tmp_path / name)
+    done = ooc("ingest", "ratings", name, "out", "--workers", 1, "--on-error", "skip")
+    assert "skipped 3 bad records, the first: " in done.stderr and "row 2: the user is missing" in done.stderr
+    assert ratings_back(Matrix(tmp_path / "out")) == {("a", "1"): 1.0, ("d", "5"): 1.0}
+
+
 def test_values_that_are_no_ratings_are_refused_or_left_out(tmp_path: Path, ooc: Ooc) -> None:
     """Row for row as for CSV; users and items of rows that are left out do not become users and items."""
     good = {("ann lee", "7"): 3.0, ("bo", "8"): 4.5, ("1", "9"): 1.0}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from blocks.arrow_tables import ArrowTable, arrow_table, distinct, numbers_of
+from blocks.arrow_tables import ArrowTable, arrow_table, distinct, numbers_of, trimmed_lines
 from blocks.ratings.formats import SIDES, Format, FormatOptions, columns_of, detect, last_section
 from blocks.sources import Opening, Source, whole_line
+
+BLANKS = " \t\r"  # around a name
 
 
 @dataclass
@@ -27,14 +30,15 @@ class LinesChunk:
 class RowsChunk:
     """Some rows of a Parquet or Arrow file, the first of number `row`.
 
-    users, items: the different names, and int64 (N,), which of them each rating has. values: (N,), NaN where none is.
+    users, items: the different names, as `trimmed_lines` gives them, and uint32 (N,), which of them each rating has.
+    values: (N,), NaN where none is.
     """
 
     number: int
     source: str
     row: int
-    users: tuple[list[str], np.ndarray] = field(repr=False)
-    items: tuple[list[str], np.ndarray] = field(repr=False)
+    users: tuple[bytes | list[str], np.ndarray] = field(repr=False)
+    items: tuple[bytes | list[str], np.ndarray] = field(repr=False)
     values: np.ndarray = field(repr=False)
 
 
@@ -75,7 +79,12 @@ def _rows(table: ArrowTable, columns: dict[str, str], numbers: Iterator[int]) ->
     user, item, rating = map(columns.get, SIDES)
     assert user and item
     table.require_numbers([rating] if rating else [], "Name another with --rating-column.")
-    for batch in table.batches([user, item, rating] if rating else [user, item]):
-        users, items = map(distinct, batch.columns[:2])
+    for batch in table.batches([user, item, rating] if rating else [user, item], coded=[user, item]):
+        users, items = map(_names, batch.columns[:2])
         values = numbers_of(batch.columns[2]).astype(np.float64) if rating else np.ones(users[1].size)
         yield RowsChunk(next(numbers), table.name, batch.first + 1, users, items, values)
+
+
+def _names(column: Any) -> tuple[bytes | list[str], np.ndarray]:
+    names, places = distinct(column)
+    return trimmed_lines(names, BLANKS), places

@@ -17,7 +17,6 @@ from blocks.ratings.formats import HEADER_REMEDY, SIDES, TWO_COLONS, Format
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
-_BLANKS = " \t\r"
 _SKIP = "Mend the line, or leave such lines out with --on-error skip."
 
 
@@ -71,16 +70,18 @@ class Reader:
         return Fields(Names(users.tobytes()), Names(items.tobytes()), values[:found])
 
     def _rows(self, chunk: RowsChunk) -> Fields:
-        users, items = ([name.strip(_BLANKS) for name in side[0]] for side in (chunk.users, chunk.items))
+        (users, of_users), (items, of_items) = chunk.users, chunk.items
         low, high = self._range
         good = (chunk.values >= low) & (chunk.values <= high)
-        for names, (_, places) in ((users, chunk.users), (items, chunk.items)):
+        if isinstance(users, bytes) and isinstance(items, bytes) and good.all():
+            return Fields(Names(users + END_BYTE, of_users), Names(items + END_BYTE, of_items), chunk.values)
+        users, items = map(_listed, (users, items))
+        for names, places in ((users, of_users), (items, of_items)):
             good &= np.fromiter(map(_is_name, names), bool, len(names))[places]
         for at in np.flatnonzero(~good).tolist():
-            user, item, value = users[chunk.users[1][at]], items[chunk.items[1][at]], chunk.values[at]
+            user, item, value = users[of_users[at]], items[of_items[at]], chunk.values[at]
             self._note(f"{chunk.source}, row {chunk.row + at}", *_wrong_row(user, item, value, self._range))
-        of_users, of_items = chunk.users[1][good], chunk.items[1][good]
-        return Fields(_used(users, of_users), _used(items, of_items), chunk.values[good])
+        return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good])
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
         """The lines with those left empty that are no UTF-8 text."""
@@ -99,6 +100,10 @@ class Reader:
             raise RequestError(problem, remedy)
         self.skipped += 1
         self.first_problem = self.first_problem or problem
+
+
+def _listed(names: bytes | list[str]) -> list[str]:
+    return names.decode().split("\n")[:-1] if isinstance(names, bytes) else names
 
 
 def _is_name(name: str) -> bool:
