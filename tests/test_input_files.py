@@ -215,6 +215,7 @@ REFUSED = {  # file name, content, arguments, part of the message, part of the r
         "in.csv", b"caf\xe9,i1,3\ncaf\xe8,i1,4\n", ["ratings"], "line 1: byte 0xe9 is not UTF-8", "--encoding cp1252"
     ),
     "a user with a NUL": ("in.csv", b"a\0b,i1,3\n", ["ratings"], "line 1: binary data (a NUL byte)", "skip"),
+    "a header and a quote": ("in.csv", 'user,"item,rating\nu,i,3\n', ["ratings"], "line 1: 'user,\"item,rating' has a quote", "none"),
     "a rating and a quote": ("in.csv", '"a"b,i1,3\n', ["ratings"], "line 1: '\"a\"b,i1,3' has a quote", "--quote none"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ NOTHING = -1
 TWO_COLONS = 256  # no byte
 SIDES = ("user", "item", "rating")
 HEADER_REMEDY = "If it names columns, say which: --user-column, --item-column and --rating-column."
+OPEN_QUOTE = "has a quote that is not closed, or text after one"
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d*)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
@@ -107,6 +108,8 @@ def detect(source: Source, options: FormatOptions) -> Format:
     elif not _is_number_of(options.user or options.item):
         if not is_text(line):
             raise RequestError(f"{where}: {not_text(line)[0]}", not_text(line, skip="")[1])
+        if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
+            raise RequestError(f"{where}: {quoted(line)} {OPEN_QUOTE}", "Mend the line. Or give --quote none.")
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
     return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)

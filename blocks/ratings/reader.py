@@ -13,7 +13,7 @@ from blocks.corpus.word_table import END, END_BYTE
 from blocks.errors import RequestError
 from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, number_at, trimmed
 from blocks.ratings.chunks import LinesChunk, RowsChunk
-from blocks.ratings.formats import HEADER_REMEDY, SIDES, TWO_COLONS, Format
+from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, Format
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
@@ -143,7 +143,7 @@ def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str
             return f"{fields[place]!r} is no {SIDES[side]} from 1 to {size}, the number in the header", _SKIP
     if order[2] >= 0 and (found := _wrong_rating(fields[order[2]], form.decimal, allowed)):
         return found
-    return f"{quoted(line)} has a quote that is not closed, or text after one", f"{_SKIP} Or give --quote none."
+    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Or give --quote none."
 
 
 def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tuple[str, str] | None:
