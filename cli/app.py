@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.models import CommandInfo
 
 from cli import (
     clean,
@@ -91,9 +94,30 @@ _debug = False
 
 
 @cache
-def commands() -> Any:
-    """All of them, as what parses arguments and calls one: making it takes as long as many a command does."""
-    return typer.main.get_command(app)
+def commands(*words: str) -> Any:
+    """What parses arguments and calls a command: of all of them, or of those that the first words can name.
+
+    words: of the command line. To make one takes a millisecond, to make all as long as many a command.
+    """
+    return typer.main.get_command(_named(app, words))
+
+
+def _named(of: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """With only the command or the group of commands that the words name; with all of them if they name none."""
+    groups = [group for group in of.registered_groups if group.name in words[:1]]
+    single = [command for command in of.registered_commands if _name(command) in words[:1]]
+    if not groups and not single:
+        return of
+    only = copy(of)
+    only.registered_commands, only.registered_groups = single, [copy(group) for group in groups]
+    for group in only.registered_groups:
+        assert group.typer_instance
+        group.typer_instance = _named(group.typer_instance, words[1:])
+    return only
+
+
+def _name(command: CommandInfo) -> str | None:
+    return command.name or getattr(command.callback, "__name__", None)
 
 
 def run() -> NoReturn:
@@ -104,7 +128,7 @@ def run() -> NoReturn:
     sys.unraisablehook = _interrupt_again
     use_terminal()
     try:
-        code = commands()(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
+        code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
             raise _Interrupt
     except BrokenPipeError:
@@ -145,7 +169,20 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"ooc {version('ooc')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _global(debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False) -> None:
+def _global(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     global _debug  # noqa: PLW0603  (it must outlive the command, whose failure it explains)
     _debug = debug

@@ -25,11 +25,10 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
     from blocks.shards.whole import shard_paths
-    from ooc.chains import CHAINS, read_chains
+    from ooc.chains import CHAINS, chain_paths, read_chains
     from ooc.run import CONFIG, Run
     from ooc.status import describe_run
     from ooc.status import told as run_told
-    from samplers.lda.chains import chain_paths
 
     if (path / CHAINS).exists():
         runs = [describe_run(Run(run)) for run in chain_paths(path)]

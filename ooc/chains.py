@@ -35,3 +35,8 @@ def read_chains(path: Path) -> dict[str, Any]:
 def write_chains(path: Path, chains: int, iterations: int, **found: Any) -> None:
     config = {"schema": SCHEMA, "chains": chains, "iterations": iterations, "r_hat": None, "best": None}
     write_json(path / CHAINS, config | found)
+
+
+def chain_paths(path: Path) -> list[Path]:
+    """The run directories of the chains."""
+    return [path / f"chain-{number + 1}" for number in range(read_chains(path)["chains"])]

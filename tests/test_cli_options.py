@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typer.main import get_command
 
 from blocks.errors import RequestError
 from cli.app import app
+from cli.app import commands as made
 from cli.config import read_config
 from cli.session import choose
 
@@ -56,10 +58,34 @@ def test_every_command_can_be_quiet_and_speak_json(name: str) -> None:
     assert "--json" in options or name in ("demo", "launch")  # which run other commands
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_the_same_where_no_other_is_made(name: str) -> None:
+    """As when the command line begins with its name."""
+    alone, whole = dict(commands(made(*name.split()))), COMMANDS[name]
+    assert alone.keys() == {name}
+    assert (alone[name].help, type(alone[name])) == (whole.help, type(whole))
+    assert [(param.name, param.opts, param.required) for param in alone[name].params] == [
+        (param.name, param.opts, param.required) for param in whole.params
+    ]
+
+
+def test_the_version_is_told(ooc: Ooc) -> None:
+    assert ooc("--version").stdout == f"ooc {version('ooc')}\n"
+
+
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
     script = "import sys; import cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "numba", "h5py", "rich", "tqdm", "jinja2", "psutil", "tomllib"} & set(loaded)
+
+
+def test_what_a_dataset_holds_is_said_without_kernels(corpus: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from cli.inspect import info; "
+        "info(Path(sys.argv[1])); print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, corpus], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 @pytest.fixture

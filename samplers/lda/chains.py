@@ -24,7 +24,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError, WorkFailed
 from blocks.files import publish_directory, write_json
 from ooc.beginning import note_beginning
-from ooc.chains import read_chains, write_chains
+from ooc.chains import chain_paths, read_chains, write_chains
 from ooc.previous import drop_previous, keep_model
 from ooc.run import CONFIG, METRICS, Run, locked, replacing, run_config
 from ooc.scratch import new_scratch
@@ -87,11 +87,6 @@ def create_chains(
         write_chains(directory, chains, configured["iterations"])
         note_beginning(directory)
         keep_model(path, directory)
-
-
-def chain_paths(path: Path) -> list[Path]:
-    """The run directories of the chains."""
-    return [path / f"chain-{number + 1}" for number in range(read_chains(path)["chains"])]
 
 
 def extend_chains(path: Path, iterations: int) -> None:

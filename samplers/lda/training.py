@@ -9,7 +9,7 @@ from typing import Any
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
-from ooc.chains import is_chains
+from ooc.chains import chain_paths, is_chains
 from ooc.plan import Plan
 from ooc.program import Program
 from ooc.ring.ring import Ring
@@ -20,7 +20,7 @@ from samplers.factorization.observer import FactorizationObserver
 from samplers.factorization.program import MatrixFactorization
 from samplers.factorization.splash import SplashFactorization
 from samplers.lda.averaging import check_average, check_more
-from samplers.lda.chains import chain_paths, check_chains, create_chains, extend_chains, train_chains
+from samplers.lda.chains import check_chains, create_chains, extend_chains, train_chains
 from samplers.lda.convergence import check_convergence
 from samplers.lda.held_out import check_held_out
 from samplers.lda.observer import LdaObserver, LdaSettings

@@ -10,10 +10,9 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.files import publish
-from ooc.chains import is_chains, read_chains
+from ooc.chains import chain_paths, is_chains, read_chains
 from ooc.run import Run
 from samplers.factorization import model as factor_model
-from samplers.lda.chains import chain_paths
 from samplers.models import open_any_model
 from samplers.regression import model as regression_model
 from samplers.regression import softmax_model
