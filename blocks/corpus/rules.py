@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import NamedTuple
-
-import regex
+from typing import TYPE_CHECKING, NamedTuple
 
 from blocks.corpus.segmentation import segmenter
 from blocks.errors import RequestError
+
+if TYPE_CHECKING:
+    import regex
 
 TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w has the combining marks of Hindi, Arabic and others
 SEGMENT_PATTERN = r"(?u)\b\w+\b"  # of segmented text, where a word may be one character
@@ -35,7 +36,8 @@ def normalized(text: str, lower: bool) -> str:
 
 def checked_rules(rules: Rules) -> Rules:
     """Return the rules. Raises RequestError if the pattern, the n-grams or the language to segment are not possible."""
-    compiled_pattern(rules.token_pattern)
+    if rules.token_pattern not in (TOKEN_PATTERN, SEGMENT_PATTERN):
+        compiled_pattern(rules.token_pattern)
     if rules.ngrams < 1:
         raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
     if rules.segment:
@@ -45,6 +47,8 @@ def checked_rules(rules: Rules) -> Rules:
 
 def compiled_pattern(pattern: str) -> regex.Pattern[str]:
     """A token pattern; raises RequestError if it is not a regular expression or has more than one group."""
+    import regex  # takes 12 ms, which most commands do without
+
     try:
         compiled = regex.compile(pattern)
     except regex.error as error:

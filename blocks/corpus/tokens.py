@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-import regex
 
 from blocks.compiled import kernel
 from blocks.corpus.records import Text
@@ -18,7 +18,7 @@ from blocks.corpus.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTa
 from blocks.errors import RequestError
 
 # Where a sentence ends: at a full stop only if white space comes, with closing quotes between them at most.
-_SENTENCE_ENDS = regex.compile(r"[.…][\p{Pe}\p{Pf}\"']*(?=\s|$)|(?![.…])\p{Sentence_Terminal}|\n\s*\n")
+_SENTENCE_END = r"[.…][\p{Pe}\p{Pf}\"']*(?=\s|$)|(?![.…])\p{Sentence_Terminal}|\n\s*\n"
 _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
 
 
@@ -30,7 +30,6 @@ class Tokenizer:
 
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
-        self._find = compiled_pattern(rules.token_pattern).findall
         self._plain = rules.token_pattern == TOKEN_PATTERN and rules.ngrams == 1 and not rules.segment
         self._stop_words = frozenset(normalized(word, rules.lower) for word in rules.stop_words)
         self.table = WordTable(sorted(self._stop_words), fixed)
@@ -57,6 +56,14 @@ class Tokenizer:
             unknown += others
         return np.concatenate(ids), np.concatenate(lengths), stopped, unknown
 
+    @cached_property
+    def _find(self) -> Callable[[str], list[str]]:
+        return compiled_pattern(self._rules.token_pattern).findall
+
+    @cached_property
+    def _sentences(self) -> Callable[[str], list[str]]:
+        return compiled_pattern(_SENTENCE_END).split
+
     def bytes(self) -> int:
         """About what the words take in memory, here and where those of all workers are merged."""
         return _ENTRY_BYTES * len(self.table) + self.table.letters
@@ -78,7 +85,7 @@ class Tokenizer:
 
     def _joined(self, text: str) -> Iterator[str]:
         """Runs of 1 to n words, joined by underscores, across no stop word and no end of a sentence."""
-        for sentence in _SENTENCE_ENDS.split(text):
+        for sentence in self._sentences(text):
             for is_stop_word, group in groupby(self._find(sentence), self._stop_words.__contains__):
                 run = [] if is_stop_word else list(group)
                 for length in range(1, self._rules.ngrams + 1):
