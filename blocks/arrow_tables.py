@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.plain_numbers import plain_number
 
 _MEMORY = 90 << 20  # bytes of pyarrow and of what it holds while it reads
 _STREAM = b"\xff\xff\xff\xff"
@@ -230,18 +231,13 @@ def numbers_of(column: Any) -> np.ndarray:
     arrow = _arrow()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
-        return np.array([_number(text) for text in texts(column)])
+        numbers = (plain_number(text.strip()) for text in texts(column))
+        return np.array([np.nan if number is None else number for number in numbers], np.float64)
     if types.is_boolean(kind):
         column = column.cast(arrow.uint8())
     elif types.is_decimal(kind):
         column = column.cast(arrow.float64(), safe=False)
     return column.to_numpy(zero_copy_only=False)
-
-
-def _number(text: str) -> float:
-    from blocks.fields import is_number  # which needs numba, when most readers do not
-
-    return float(text) if is_number(text.strip().encode()) else np.nan
 
 
 def _arrow() -> Any:

@@ -318,7 +318,9 @@ PHENOTYPES = {
     "1 2": [1.0, 2.0],
     "0 2": "line 1: the phenotype 0 means that it is missing",
     "1.5 NA": "line 2: the phenotype NA means that it is missing",
-    "1.5 tall": "line 2: the phenotype 'tall' is not a number",
+    **{
+        f"1.5 {bad}": f"line 2: the phenotype '{bad}' is not a number" for bad in ("tall", "inf", "NaN", "1_0", "1e999")
+    },
 }
 
 

@@ -277,6 +277,44 @@ def ldac_in(data: bytes) -> Any:
     return documents
 
 
+def plink_in(data: bytes) -> Any:
+    bim, fam, bed = parts_of(data)
+    variants, people = fields_of(bim), fields_of(fam)
+    stride = -(-len(people) // 4)
+    require(bed[:3] == b"\x6c\x1b\x01" and len(bed) == 3 + stride * len(variants))
+    columns = []
+    for number_ in range(len(variants)):
+        packed = bed[3 + stride * number_ : 3 + stride * (number_ + 1)]
+        codes = [packed[person // 4] >> 2 * (person % 4) & 3 for person in range(len(people))]
+        known = [(2.0, None, 1.0, 0.0)[code] for code in codes if code != 1]
+        mean = sum(known) / len(known) if known else 0.0
+        columns.append([mean if code == 1 else (2.0, None, 1.0, 0.0)[code] for code in codes])
+    x = np.array(columns).T.astype(np.float32).astype(np.float64).tolist()
+    phenotypes = [fields[5] for fields in people]
+    missing = {"-9", "NA", "nan"}
+    if set(phenotypes) <= {"-9", "0", "1", "2"} and "2" in phenotypes:
+        missing.add("0")
+    if missing.issuperset(phenotypes):
+        return x
+    require(not missing.intersection(phenotypes))
+    return x, list(map(number, phenotypes))
+
+
+def parts_of(data: bytes) -> list[bytes]:
+    """Three files in one."""
+    parts = data.split(b"\n--\n")
+    require(len(parts) == 3)
+    return parts
+
+
+def fields_of(data: bytes) -> list[list[str]]:
+    """The six fields of each line."""
+    lines = re.split("\r\n|\r|\n", data.decode("utf-8", "replace"))
+    found = [line.split() for line in (lines if lines[-1] else lines[:-1])]
+    require(found and all(len(fields) == 6 for fields in found))
+    return found
+
+
 def npz_in(data: bytes) -> Any:
     try:
         with np.load(io.BytesIO(data)) as arrays:  # load_npz reads another one, which is not needed
@@ -339,6 +377,19 @@ def ldac(bags: Any) -> Callable[[Path, Path], Any]:
     return made
 
 
+def plink(_: Any) -> Callable[[Path, Path], Any]:
+    def made(path: Path, out: Path) -> Any:
+        try:
+            parts = parts_of(path.read_bytes())
+        except Refused:
+            raise RequestError("these are not three files") from None
+        for suffix, part in zip((".bim", ".fam", ".bed"), parts, strict=True):
+            path.with_suffix(suffix).write_bytes(part)
+        return design("plink")(path.with_suffix(".bed"), out)
+
+    return made
+
+
 class Reader(NamedTuple):
     """least: share of changed files that are read."""
 
@@ -384,6 +435,12 @@ READERS = {
         b'a,b,y\n1,2.5,3\n"4",-1e-2,"5"\n0,0,1\n', table_in, lambda _: design("csv", target="y")
     ),
     "lda-c": Reader(b"2 0:3 2:1\n0\n1 4:2\n3 1:1 0:1 3:2\n", ldac_in, ldac),
+    "plink": Reader(
+        b"1 rs1 0 5 A G\n1 rs2 0 9 C T\n2 rs3 0 7 G A\n--\nf1 i1 0 0 1 1.5\nf1 i2 0 0 2 -2\nf2 i1 0 0 1 3e1\n"
+        b"f2 i2 0 0 2 4\nf3 i1 0 0 1 .5\n--\n\x6c\x1b\x01\xb8\x02\x2d\x03\xe4\x00",
+        plink_in,
+        plink,
+    ),
     "npz": Reader(saved(lambda file: sparse.save_npz(file, MATRIX)), npz_in, lambda _: design("npz"), 0.01),
     "parquet": Reader(
         saved(lambda file: pyarrow.parquet.write_table(TABLE, file, write_page_checksum=True)),

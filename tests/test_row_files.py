@@ -72,9 +72,11 @@ def test_rows_are_numbers_or_true_and_false(tmp_path):
         ("5\n", "number 1: 5 is no row from 1 to 4"),
         ("1\n0\n", "number 2: 0 is no row from 1 to 4"),
         ("1.5\n", "number 1: 1.5 is no row"),
-        ("nan\n", "number 1: nan is no row"),
+        ("nan\n", "line 1: 'nan' is not a number"),
         ("2\n2\n", "row 2 stands twice"),
         ("1\nx\n", "line 2: 'x' is not a number"),
+        ("1\n1_0\n", "line 2: '1_0' is not a number"),
+        ("1\n\nnan\n", "line 3: 'nan' is not a number"),
         ("", "has no rows"),
         (np.array([4]), "number 1: 4 is no row from 0 to 3"),
         (np.array([1, 1]), "row 1 stands twice"),
@@ -98,7 +100,7 @@ def test_rows_that_are_wrong_are_told(tmp_path, content, told):
     [
         ("1\n1\n", "tells of 2 rows, but the design has 3"),
         ("1\n-1\n1\n", "row 2: -1 is no weight"),
-        ("1\n1\ninf\n", "row 3: inf is no weight"),
+        ("1\n1\ninf\n", "line 3: 'inf' is not a number"),
         ("0\n0\n0\n", "all weights are 0"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 from blocks.corpus.uci import quoted
 from blocks.design.design import DenseBlock
 from blocks.errors import RequestError
+from blocks.plain_numbers import plain_number
 
 _MISSING = -127  # as bed-reader has it
 _UNKNOWN = ("-9", "NA", "nan")  # phenotypes
@@ -99,31 +100,24 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
                 f"{fam}, line {line}: the phenotype {phenotype} means that it is missing",
                 "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
             )
-    numbers = ["nan" if phenotype in unknown else phenotype for phenotype in phenotypes]
-    try:
-        return np.array(numbers, np.float64)
-    except ValueError:
-        line, bad = next((line, text) for line, text in enumerate(numbers, 1) if text != "nan" and not _is_float(text))
-        raise RequestError(f"{fam}, line {line}: the phenotype {quoted(bad.encode())} is not a number") from None
+    numbers = [np.nan if phenotype in unknown else plain_number(phenotype) for phenotype in phenotypes]
+    if None in numbers:
+        line = numbers.index(None)
+        bad = quoted(phenotypes[line].encode())
+        raise RequestError(f"{fam}, line {line + 1}: the phenotype {bad} is not a number")
+    return np.array(numbers, np.float64)
 
 
-def _is_float(text: str) -> bool:
-    try:
-        return np.isfinite(float(text))
-    except ValueError:
-        return False
+def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None) -> DenseBlock:
+    """For some variants counts of allele A1, the one in column 5 of the .bim file.
 
-
-def read_variants(given: str, first: int, last: int, individuals: np.ndarray | None) -> DenseBlock:
-    """For the variants from `first` to `last` (exclusive) counts of allele A1, the one in column 5 of the .bim file.
-
-    individuals: int64, those to keep, in order; None for all.
+    shape: individuals and variants in the .bed file. individuals: int64, those to keep, in order; None for all.
     """
-    with bed_reader().open_bed(files_of(given)[0], num_threads=1) as bed:
-        values = bed.read(index=np.s_[:, first:last], dtype="int8", order="F").T
+    with bed_reader().open_bed(bed, *shape, num_threads=1) as file:
+        values = file.read(index=np.s_[:, variants], dtype="int8", order="F").T
     if individuals is not None:
         values = values[:, individuals]
     missing, rows = np.nonzero(values == _MISSING)
     values[missing, rows] = 0
-    offsets = np.searchsorted(missing, np.arange(last - first + 1)).astype(np.int64)
+    offsets = np.searchsorted(missing, np.arange(len(values) + 1)).astype(np.int64)
     return DenseBlock(values, offsets, rows.astype(np.uint32))

@@ -226,7 +226,7 @@ def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.nda
         mine = None if given is None else given[first:last]
         block = (str(target.root), number, first, last, read.rows, read.form, mine)
         if request.kind == "plink":
-            yield FromBed(*block, request.files()[0], read.kept)
+            yield FromBed(*block, request.files()[0], (read.rows + read.left_out, read.columns), read.kept)
         elif panels:
             yield FromPanels(*block, panels)
         else:

@@ -110,9 +110,10 @@ class FromPanels(BlockToWrite):
 
 @dataclass
 class FromBed(BlockToWrite):
-    """individuals: int64, those to keep; None for all."""
+    """shape: individuals and variants in the file. individuals: int64, those to keep; None for all."""
 
     bed: str
+    shape: tuple[int, int]
     individuals: np.ndarray | None = field(repr=False)
 
 

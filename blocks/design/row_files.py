@@ -13,6 +13,7 @@ import numpy as np
 from blocks.corpus.uci import quoted
 from blocks.errors import RequestError
 from blocks.files import no_such_file
+from blocks.plain_numbers import plain_number
 from blocks.sources import Source, whole_line
 
 
@@ -91,10 +92,12 @@ def _of_text(path: str) -> np.ndarray:
     numbers = []
     for first, data in Source(path).chunks(whole_line):
         for line, text in enumerate(data.split(b"\n"), first):
-            try:
-                numbers += [float(text)] if text.strip() else []
-            except ValueError:
-                raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number") from None
+            if not text.strip():
+                continue
+            number = plain_number(text.strip().decode("utf-8", "replace"))
+            if number is None:
+                raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number")
+            numbers.append(number)
     return np.array(numbers)
 
 

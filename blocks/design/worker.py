@@ -142,7 +142,8 @@ class DesignWorker:
 def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
     """The columns of a block, in the form they are to have, and their offsets, float64 (W,) or (0,)."""
     if isinstance(message, FromBed):
-        return genotypes.read_variants(message.bed, message.first, message.last, message.individuals), np.empty(0)
+        variants = slice(message.first, message.last)
+        return genotypes.read_variants(message.bed, message.shape, variants, message.individuals), np.empty(0)
     assert isinstance(message, FromPanels | FromRuns)
     width = message.last - message.first
     if message.form in (GENOTYPES, ONES):
