@@ -65,8 +65,9 @@ print(all_three(5), all_three.stats.cache_path)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Runs a Python script beside the module `kernels`, with the cache below the directory `cache`."""
+    monkeypatch.delenv("OOC_CACHE_DIR", raising=False)  # as those may have set it who run the tests
     (tmp_path / "kernels.py").write_text(KERNELS)
 
     def run(text: str, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
