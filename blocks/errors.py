@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OocError(Exception):
     """A failure that is explained rather than traced.
@@ -35,6 +37,22 @@ class RequestError(OocError, ValueError):
 
 
 class Interrupted(OocError):
-    """Stopped on request, with everything committed (exit code 130)."""
+    """Stopped on request, with everything committed (exit code 130).
+
+    Attribute: `facts`, what `--json` tells of the run as it stands, if anything.
+    """
 
     exit_code = 130
+
+    def __init__(self, what: str, remedy: str = "", facts: dict[str, Any] | None = None) -> None:
+        super().__init__(what, remedy)
+        self.facts = facts
+
+
+class TimeOver(Interrupted):
+    """Stopped by --max-time, with everything committed (exit code 75: try again)."""
+
+    exit_code = 75
+
+
+STOPPED = (Interrupted.exit_code, TimeOver.exit_code)

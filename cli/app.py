@@ -5,6 +5,8 @@ Heavy modules, numpy among them, are imported inside the commands, so that `ooc 
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ from cli import (
     watch,
 )
 from cli.command import Command, Commands, Configured, Training
-from cli.console import explained, use_terminal, visible
+from cli.console import BrokenPipe, explained, use_terminal, visible
 
 app = typer.Typer(
     name="ooc",
@@ -131,15 +133,26 @@ def run() -> NoReturn:
         code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
             raise _Interrupt
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
-        sys.exit(1)
+        if sys.stdout:
+            sys.stdout.flush()
+    except (BrokenPipeError, BrokenPipe) as error:
+        if not _is_read_no_more(1):
+            _fail(*explained(error.__cause__ or error))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to be written, at the end
+        sys.exit(0)  # `head` has what it wanted
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error, file=sys.stderr)
             sys.exit(2)
         _fail(*explained(error))
     sys.exit(code or 0)
+
+
+def _is_read_no_more(descriptor: int) -> bool:
+    """Whether it is a pipe whose reader has gone."""
+    looks = select.poll()
+    looks.register(descriptor, select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
 
 
 class _Interrupt(KeyboardInterrupt):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Json, print_json
+from cli.console import Json, print_json, say
 
 
 def clean(
@@ -33,5 +33,5 @@ def clean(
         print_json({"path": str(path), "bytes": total, "removed": removed, "skipped": cleaned.skipped})
         return
     for gone in cleaned.removed:
-        print(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
-    print(f"{path}: {total / 1e6:,.1f} MB made free" if cleaned.removed else f"{path}: nothing is left over")
+        say(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
+    say(f"{path}: {total / 1e6:,.1f} MB made free" if cleaned.removed else f"{path}: nothing is left over")

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from blocks.errors import Interrupted
 from cli import console
 
 _NOT_NOTED = ("overwrite", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
@@ -36,6 +37,16 @@ class Command(TyperCommand):
             self.params += _parameters(_quiet)
 
     def invoke(self, ctx: Any) -> Any:
+        try:
+            return self._invoke(ctx)
+        except Interrupted as stopped:
+            if ctx.params.get("json") and stopped.facts:
+                console.print_json(stopped.facts)
+            raise
+        except BrokenPipeError as error:  # typer would exit with 1
+            raise console.BrokenPipe from error
+
+    def _invoke(self, ctx: Any) -> Any:
         words = (self.name if self.name and " " in self.name else ctx.command_path).split()  # "train lda", of a rank
         if "train" not in words:
             return super().invoke(ctx)
@@ -74,10 +85,12 @@ class Training(Configured):
         if ctx.params.get("transport"):
             raise RequestError("--watch is for one machine", "Look at a rank's run with: ooc watch RUN")
         ctx.params["quiet"] = True
-        with redirect_stdout(io.StringIO()) as result, watching(ctx.params["run"]):
-            done = super().invoke(ctx)
-        print(result.getvalue(), end="")  # once the picture stands still
-        return done
+        result = io.StringIO()
+        try:
+            with redirect_stdout(result), watching(ctx.params["run"]):
+                return super().invoke(ctx)
+        finally:
+            print(result.getvalue(), end="")  # once the picture stands still
 
 
 class Commands(TyperGroup):
@@ -106,10 +119,6 @@ def options_of(command: Any) -> dict[str, Any]:
     return {max(param.opts, key=len).lstrip("-"): param for param in options}
 
 
-def _be_quiet(value: bool) -> None:
-    console.quiet = value
-
-
 def _read_config(ctx: typer.Context, value: Path | None) -> None:
     if value is not None:
         from cli.config import read_config
@@ -119,7 +128,7 @@ def _read_config(ctx: typer.Context, value: Path | None) -> None:
 
 def _quiet(
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress.", callback=_be_quiet, expose_value=False)
+        bool, typer.Option("--quiet", help=console.QUIET, callback=console.be_quiet, expose_value=False)
     ] = False,
 ) -> None: ...
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from cli.console import Json, print_json
+from cli.console import Json, print_json, say
 from cli.train import Quiet
 
 # Commands on very little data, which call the same kernels as those on large data. One with {sampler} stands for one
@@ -99,7 +99,7 @@ def compile_(
     if json:
         print_json(facts)
     else:
-        print(f"{facts['kernels']:,} kernels are compiled, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
+        say(f"{facts['kernels']:,} kernels are compiled, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
 
 
 def _commands(model: str) -> Iterator[str]:

@@ -35,7 +35,27 @@ def one_of(names: str, help: str) -> Any:
     return typer.Option(metavar=names, help=help, autocompletion=complete)
 
 
-quiet = False  # whether progress is shown to nobody: `--quiet`
+QUIET = "Print nothing but what is asked for, warnings and errors."
+quiet = False  # whether nothing is told of what succeeds: `--quiet`
+
+
+def be_quiet(value: bool) -> bool:
+    """The callback of `--quiet`."""
+    global quiet  # noqa: PLW0603  (all of the command is)
+    quiet = value
+    return value
+
+
+def say(text: str) -> None:
+    """Tell on standard output what was done, unless `--quiet`; what was asked for is printed, and not said."""
+    if not quiet:
+        print(text)
+
+
+def note(text: str) -> None:
+    """Tell on standard error what a user should know of what was done, unless `--quiet`; `--json` has it, too."""
+    if not quiet:
+        print(text, file=sys.stderr)
 
 
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
@@ -76,6 +96,10 @@ def use_terminal() -> None:
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stream.isatty():
             setattr(sys, name, Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True))
+
+
+class BrokenPipe(Exception):
+    """A pipe, most likely standard output, has lost its reader."""
 
 
 class Explained(NamedTuple):

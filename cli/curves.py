@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Json, Overwrite, print_json
+from cli.console import Json, Overwrite, print_json, say
 
 
 def curves(
@@ -32,4 +32,4 @@ def curves(
     if json:
         print_json({"path": str(out), "value": name, "runs": list(map(str, runs))})
     else:
-        print(f"{out}: {name} of {', '.join(map(str, runs))}")
+        say(f"{out}: {name} of {', '.join(map(str, runs))}")

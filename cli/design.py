@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
 from blocks.errors import RequestError
-from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+from cli.console import Json, Memory, Overwrite, Workers, note, print_json, progress_bar, say
 
 Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
 Input = Annotated[str, typer.Argument(help="The file, plain or .gz, .xz, .zst; - is standard input.")]
@@ -157,12 +156,12 @@ def ingest(kind: str, options: dict[str, Any]) -> None:
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
     """What was made, since `started` on the monotonic clock."""
     if facts["made"].get("queries"):
-        print("note: qid, the query that a row belongs to, is passed over", file=sys.stderr)
+        note("note: qid, the query that a row belongs to, is passed over")
     seconds = round(time.monotonic() - started, 3)
     if as_json:
         print_json(facts | {"seconds": seconds})
     else:
-        print(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+        say(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size", "decimal")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from blocks.errors import RequestError
 from cli import design, shard
-from cli.console import Encoding, Json, Memory, Overwrite, Workers, one_of, print_json, progress_bar
+from cli.console import Encoding, Json, Memory, Overwrite, Workers, note, one_of, print_json, progress_bar, say
 from cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -313,12 +312,12 @@ def ingest_ratings(
     matrices = _make(make, out, shards, overwrite=overwrite, **common)
     made = matrices[0].manifest["made"]
     if made["skipped"]:
-        print(f"skipped {made['skipped']:,} bad records, the first: {made['first_skipped']}", file=sys.stderr)
+        note(f"skipped {made['skipped']:,} bad records, the first: {made['first_skipped']}")
     if made["duplicates"]:
-        print(f"{made['duplicates']:,} ratings were given again later, and do not count", file=sys.stderr)
+        note(f"{made['duplicates']:,} ratings were given again later, and do not count")
     if made["unknown"]:
         where = f"whose user or item is not in {names_from}" if names_from else f"whose item is not in {items_from}"
-        print(f"left out {made['unknown']:,} ratings {where}", file=sys.stderr)
+        note(f"left out {made['unknown']:,} ratings {where}")
     _tell(matrices, shards, started, as_json=json)
 
 
@@ -387,15 +386,15 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     made = datasets[0].manifest["made"]
     latest = made.get("appended", [made])[-1]
     for what, files in latest.get("left_out", {}).items():
-        print(f"left out {files:,} {what} in the directories", file=sys.stderr)
+        note(f"left out {files:,} {what} in the directories")
     if latest["skipped"]:
-        print(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}", file=sys.stderr)
+        note(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}")
     dropped = {why: latest["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}
     if dropped["unknown"]:
         besides = f", besides {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
-        print(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}", file=sys.stderr)
+        note(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}")
     for line in latest.get("advice", ()):
-        print(line, file=sys.stderr)
+        note(line)
     _tell(datasets, shards, started, as_json=as_json)
 
 
@@ -461,7 +460,7 @@ def _tell(made: Sequence[Dataset | Matrix], shards: int | None, started: float, 
             f"{facts['tokens']:,} tokens, vocabulary {facts['vocabulary']:,}"
         )
     grid = f"{dataset.block_count} blocks x {dataset.slice_count} slices"
-    print(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+    say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 def _documents(text: str | None, option: str) -> int | float | None:

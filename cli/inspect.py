@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from cli.console import Json, print_json, progress_bar
+from cli.console import Json, print_json, progress_bar, say
 
 DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
 
@@ -89,4 +89,4 @@ def verify(
         sys.exit(1 if report.problems else 0)
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
-    print(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, all as they were written")
+    say(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, all as they were written")

@@ -3,13 +3,12 @@ samples."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.console import Encoding, Json, Overwrite, print_json
+from cli.console import Encoding, Json, Overwrite, note, print_json, say
 from cli.ingest import FieldDelimiter, ItemColumn, Quote, UserColumn
 
 
@@ -80,15 +79,14 @@ def predict(
         written = FormatOptions(delimiter, quote, user=user_column, item=item_column, rating="none")
         pairs = predict_file(factors, data, file, written, encoding)
     if pairs.unknown:
-        print(
+        note(
             f"warning: {pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "
-            f"({pairs.of_unknown_items:,}) that the training did not have",
-            file=sys.stderr,
+            f"({pairs.of_unknown_items:,}) that the training did not have"
         )
     if json:
         print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
     else:
-        print(f"{out}: {pairs.all:,} predictions")
+        say(f"{out}: {pairs.all:,} predictions")
 
 
 def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
@@ -109,7 +107,7 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.level})
     else:
-        print(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
+        say(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
@@ -125,4 +123,4 @@ def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(out), "predictions": samples.rows})
     else:
-        print(f"{out}: {samples.rows:,} predictions")
+        say(f"{out}: {samples.rows:,} predictions")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Json, Overwrite, print_json
+from cli.console import Json, Overwrite, print_json, say
 
 
 def report(
@@ -31,6 +31,6 @@ def report(
     require_new(path, overwrite=overwrite)
     write_report(run, path)
     size = path.stat().st_size
-    print_json({"path": str(path), "bytes": size}) if json else print(
+    print_json({"path": str(path), "bytes": size}) if json else say(
         f"{path}: {size / 1e6:.1f} MB; open it in a browser"
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli import console
-from cli.console import Json, Overwrite, Workers, print_json
+from cli.console import Json, Overwrite, Workers, note, print_json, say
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
 
@@ -74,10 +73,9 @@ def infer(
         tokens = dataset.document_lengths()
         mixtures.write_mixtures(beside, out.suffix, result, tokens, dataset.document_names())
     if model.dataset == dataset.identity:
-        print(
+        note(
             f"{data} is what {run} was trained on: these are folded-in mixtures, not the trained ones\n"
-            f"Those are written by: ooc export {run} OUT --format mixtures",
-            file=sys.stderr,
+            f"Those are written by: ooc export {run} OUT --format mixtures"
         )
     facts = inference.facts(dataset, tokens)
     if json:
@@ -85,7 +83,7 @@ def infer(
         return
     left_out = {"tokens of unknown words": facts["unknown_tokens"], "stop words": facts["stop_words"]}
     counted = " and ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
-    print(
+    say(
         f"{out}: topic mixtures of {facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
         f"{facts['tokens']:,} tokens" + (f"; {counted} were left out" if counted else "")
     )
@@ -176,7 +174,7 @@ def export(
     from samplers.interchange import formats as interchange
 
     size = interchange.export(run, out, format, top=top, overwrite=overwrite)
-    print_json({"path": str(out), "bytes": size}) if json else print(f"{out}: {size / 1e6:,.1f} MB")
+    print_json({"path": str(out), "bytes": size}) if json else say(f"{out}: {size / 1e6:,.1f} MB")
 
 
 def import_(
@@ -203,5 +201,5 @@ def import_(
     if json:
         print_json({"path": str(out), **facts})
         return
-    print(f"{out}: {', '.join(f'{number:,} {what}' for what, number in facts.items())}")
-    print(f"Look at the topics with: ooc topics {out}")
+    say(f"{out}: {', '.join(f'{number:,} {what}' for what, number in facts.items())}")
+    say(f"Look at the topics with: ooc topics {out}")

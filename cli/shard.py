@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar
+from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar, say
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
@@ -62,5 +62,5 @@ def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, 
     for one in shards:
         size, entries = one.manifest[one.counted], one.manifest.get("entries", one.samples)
         grid = f"{one.block_count} blocks" + (f" x {one.slice_count} slices" if one.slice_count else "")
-        print(f"{one.path}: {size:,} {one.counted}, {entries:,} {one.unit}, {grid}")
-    print(f"{len(shards)} shards in {seconds:.1f} s")
+        say(f"{one.path}: {size:,} {one.counted}, {entries:,} {one.unit}, {grid}")
+    say(f"{len(shards)} shards in {seconds:.1f} s")

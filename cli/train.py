@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import Json, Overwrite, Workers, one_of, print_json
+from cli.console import QUIET, Json, Overwrite, Workers, be_quiet, one_of, print_json, say
 from cli.session import Transport, refuse_on_ring, session
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
@@ -24,7 +24,7 @@ Scratch = Annotated[
     Path | None,
     typer.Option(help="A directory on a faster disk, for the state of the run [default: in the run]."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help=QUIET, callback=be_quiet)]
 
 _VALUES = {  # of the last line of the metrics, as they are told
     "log_likelihood_per_token": "log-likelihood per token {:.4f}",
@@ -420,7 +420,7 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         return
     if "best" in last:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
-        print(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
+        say(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
     of = "values of lambda, the last with {nonzeros:,} columns," if "lambda" in last else "iterations"
     of = "passes of rounds, to {nonzeros:,} columns," if "schedule" in last else of
     told = [
@@ -429,13 +429,13 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         *(told.format(last[name]) for name, told in _VALUES.items() if name in last),
         f"{last['memory_bytes'] / 1e6:.0f} MB",
     ]
-    print(f"{run}: {', '.join(told)}")
+    say(f"{run}: {', '.join(told)}")
     if "log_likelihood_per_token" in last:
-        print(f"Look at the topics with: ooc topics {run}")
+        say(f"Look at the topics with: ooc topics {run}")
     elif "lambda" in last or "error" in last:
         if "chosen_lambda" in last:
             chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
-            print(chosen.format(**last))
-        print(f"Use it with: ooc predict {run} DATA OUT")
+            say(chosen.format(**last))
+        say(f"Use it with: ooc predict {run} DATA OUT")
     else:
-        print(f"Use it with: ooc recommend {run} --user NAME")
+        say(f"Use it with: ooc recommend {run} --user NAME")

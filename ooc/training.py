@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from blocks.errors import Diverged, Interrupted, WorkFailed
+from blocks.errors import Diverged, Interrupted, TimeOver, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.interpreters import ENDING
 from blocks.kinds import open_rows
@@ -40,6 +40,7 @@ _SHOWN = {  # values of a line that the progress bar shows
     "held_out_log_likelihood_per_token": "held-out {:.4f}",
     "held_out_rmse": "held-out RMSE {:.4f}",
 }
+MAX_TIME = "--max-time"  # a reason to stop
 
 
 @dataclass
@@ -57,7 +58,17 @@ class Stop:
     def reason(self) -> str | None:
         if self.signals:
             return signal.Signals(self.signals[0]).name
-        return "--max-time" if time.monotonic() > self.deadline else None
+        return MAX_TIME if time.monotonic() > self.deadline else None
+
+
+def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
+    """What to raise where a training stops for a reason. told: what is saved.
+
+    ring: of its machines the first has what `--json` tells.
+    """
+    kind = TimeOver if reason == MAX_TIME else Interrupted
+    facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
+    return kind(f"stopped by {reason} {told}", remedy, None if ring and ring.rank else facts)
 
 
 class Observer(Protocol):
@@ -108,7 +119,7 @@ def train(
     ring: of machines that train it together, each with a run of its own over its shard; the first writes the model.
     max_time: seconds after which to stop as if interrupted. callback: called after each iteration; what it returns, if
     true, makes this iteration the last. Returns the last line of the metrics.
-    Raises Interrupted, with everything committed, after SIGINT, SIGTERM, SIGHUP or max_time.
+    With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
     """
     stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
     dataset = run.dataset(open_rows)
@@ -119,10 +130,8 @@ def train(
         begins = dataset, run.spec, generations, plan
         with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
             if not _start(engine, stop, quiet=quiet):
-                raise Interrupted(
-                    f"stopped by {stop.reason()} before the first iteration: there was nothing to save yet",
-                    f"Begin again with: ooc resume {run.path}",
-                )
+                told = "before the first iteration: there was nothing to save yet"
+                raise interruption(run, stop.reason(), told, f"Begin again with: ooc resume {run.path}", ring)
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
@@ -135,10 +144,8 @@ def train(
                 run.set_finished()
     run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
     if reason:
-        raise Interrupted(
-            f"stopped by {reason} at iteration {engine.cursor.iteration}; everything is saved",
-            f"Go on with: ooc resume {run.path}",
-        )
+        told = f"at iteration {engine.cursor.iteration}; everything is saved"
+        raise interruption(run, reason, told, f"Go on with: ooc resume {run.path}", ring)
     return run.last_metrics()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
+from blocks.errors import STOPPED, Interrupted, OocError, RequestError, TimeOver, WorkFailed
 from blocks.interpreters import ENDING
 from ooc.launch.guard import ALIVE, END, STOP
 from ooc.launch.hosts import Host
@@ -30,7 +30,7 @@ GRACE = 10.0  # seconds for the others to end, once one has failed
 _END = 3.0  # seconds until those are gone that were told to end at once
 _BEAT = 2.0  # seconds between signs of life
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
-_ERRORS: dict[int, type[OocError]] = {1: WorkFailed, 2: RequestError, 130: Interrupted}
+_ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
 
 
 class Request(NamedTuple):
@@ -173,7 +173,7 @@ class Launcher:
         if self._ended:
             return
         self._failed.append((remote, report))
-        if self._joined and report and report.code == 130:
+        if self._joined and report and report.code in STOPPED:
             return
         self._stop()
         self._until = min(self._until, time.monotonic() + GRACE)
@@ -238,8 +238,8 @@ class Launcher:
             return WorkFailed(f"{remote.name} {remote.ending(remote.rank in self._hellos)}", self._go_on())
         if report.ring or report.code not in _ERRORS:
             return WorkFailed(report.what, self._go_on())
-        if report.code == 130:
-            return Interrupted(report.what, report.remedy)
+        if report.code in STOPPED:
+            return _ERRORS[report.code](report.what, report.remedy)
         remedy = report.remedy
         if report.code == 1 and self._request.resume not in remedy:
             remedy = "\n".join(filter(None, [remedy, self._go_on()]))
@@ -260,9 +260,9 @@ def cause(failed: Sequence[tuple[Remote, Report | None]], *, signalled: bool) ->
     What a rank says of itself counts most, or that it ended without a word; then whom most of the others blame.
     """
     for remote, report in failed:
-        if report is None or (report.code != 130 and not report.ring):
+        if report is None or (report.code not in STOPPED and not report.ring):
             return remote, report
-    asked = [(remote, report) for remote, report in failed if report and report.code == 130]
+    asked = [(remote, report) for remote, report in failed if report and report.code in STOPPED]
     if asked and (signalled or failed[0] == asked[0]):
         return max(asked, key=lambda each: bool(each[1].remedy))
     blamed = Counter(report.what for _, report in failed if report and report.ring)

@@ -113,7 +113,8 @@ def train_chains(
             try:
                 train(chain, config["iterations"], max(deadline - time.monotonic(), 1e-6) if deadline else None)
             except Interrupted as error:
-                raise Interrupted(f"{chain.name}: {error.what}", f"Go on with: ooc resume {path}") from error
+                facts = {**(error.facts or {}), "run": str(path), "chain": chain.name}
+                raise type(error)(f"{chain.name}: {error.what}", f"Go on with: ooc resume {path}", facts) from error
         found = compare(path)
         write_chains(path, config["chains"], config["iterations"], **found)
         drop_previous(path)

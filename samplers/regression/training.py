@@ -13,12 +13,12 @@ from typing import Any, NotRequired, TypedDict
 
 from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
-from blocks.errors import Interrupted, RequestError
+from blocks.errors import RequestError
 from blocks.files import disk_errors
 from ooc.dynamic.schedules import Rule, check
 from ooc.ring.ring import Ring
 from ooc.run import Run, Settings, create_run
-from ooc.training import Stop, noted_signals, resumable, together
+from ooc.training import Stop, interruption, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
@@ -254,7 +254,7 @@ def follow_path(
     """Solve for the values of lambda that are left, then write the model. Returns the last line of the metrics, and
     what a cross-validation has chosen.
 
-    Raises Interrupted, with everything committed, after SIGINT, SIGTERM or max_time.
+    With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
     """
     stop, go_on = Stop(time.monotonic() + max_time if max_time else math.inf), f"Go on with: ooc resume {run.path}"
     design = run.dataset(shard_or_whole if ring else Design)
@@ -272,13 +272,12 @@ def follow_path(
             path = stack.enter_context(closing(training))
             reason = path.follow()
         except Stopped:
-            raise Interrupted(f"stopped by {stop.reason()} before it began", go_on) from None
+            raise interruption(run, stop.reason(), "before it began", go_on, ring) from None
         if reason is None:
             path.publish()
             run.set_iterations(path.cursor.iteration)  # of rounds it was not known
             run.set_finished()
     run.log(f"{f'stopped by {reason}' if reason else 'done'} after {path.done}")
     if reason:
-        told = f"stopped by {reason} after {path.done}; everything is saved"
-        raise Interrupted(told, go_on)
+        raise interruption(run, reason, f"after {path.done}; everything is saved", go_on, ring)
     return run.last_metrics() | path.choice()
