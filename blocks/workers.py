@@ -29,6 +29,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from typing import Any, NoReturn
 
+import psutil
+
 from blocks import interpreters
 from blocks.errors import OocError, WorkFailed
 
@@ -205,10 +207,12 @@ class Workers:
         try:
             self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            for pid in self.pids[1:]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if self.pids:  # else it is still preparing
+            if not self.pids:  # it is preparing, or has forked some of them and not said so yet: it forks no more now
+                self._process.send_signal(signal.SIGSTOP)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for worker in psutil.Process(self._process.pid).children():
+                    worker.kill()
+            if self.pids:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_GRACE)  # it ends once all of them have
             self._process.kill()

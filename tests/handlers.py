@@ -44,6 +44,16 @@ def start_with_kernels(_: None) -> Callable[[str], bool]:
     return lambda module: module in sys.modules
 
 
+def stopping(_: None) -> Callable[[Any], Any]:
+    """Stops each worker as it is forked, and then the process that forks them."""
+
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    os.register_at_fork(after_in_child=stop, after_in_parent=stop)
+    return DEEDS["double"]
+
+
 def doze() -> None:
     time.sleep(600)
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from processes import PATIENCE, gone, until
 
@@ -206,6 +207,22 @@ def test_workers_go_when_their_caller_is_killed():
     caller.wait()
     caller.stdout.close()
     until(lambda: gone(pids))
+
+
+def test_workers_that_are_stopped_before_their_caller_knows_them_go_with_it():
+    """It has been interrupted while it waited for them."""
+    command = [sys.executable, "-c", "from blocks.workers import Workers; Workers('handlers:stopping', None, 1)"]
+    found: list[psutil.Process] = []
+
+    def are_stopped() -> bool:
+        found[:] = psutil.Process(caller.pid).children(recursive=True)
+        return len(found) == 2 and all(each.status() == psutil.STATUS_STOPPED for each in found)
+
+    with subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL) as caller:
+        until(are_stopped)
+        caller.send_signal(signal.SIGINT)
+        caller.wait(PATIENCE)
+    until(lambda: gone([each.pid for each in found]))
 
 
 def test_a_caller_with_threads_may_have_workers():
