@@ -29,8 +29,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from typing import Any, NoReturn
 
-import psutil
-
 from blocks import interpreters
 from blocks.errors import OocError, WorkFailed
 
@@ -209,9 +207,7 @@ class Workers:
         except subprocess.TimeoutExpired:
             if not self.pids:  # it is preparing, or has forked some of them and not said so yet: it forks no more now
                 self._process.send_signal(signal.SIGSTOP)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for worker in psutil.Process(self._process.pid).children():
-                    worker.kill()
+            _kill_children(self._process.pid)
             if self.pids:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_GRACE)  # it ends once all of them have
@@ -250,6 +246,15 @@ def start_ahead(target: str) -> None:
 def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
     """A fresh interpreter that will fork workers, and the connection that tells it which."""
     return interpreters.start("blocks.workers", inherit=inherit)
+
+
+def _kill_children(pid: int) -> None:
+    """Kill the processes that one has started."""
+    import psutil  # which takes a while, and is seldom needed
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            child.kill()
 
 
 def _hang_up(connection: Connection) -> None:
