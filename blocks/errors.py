@@ -55,4 +55,5 @@ class TimeOver(Interrupted):
     exit_code = 75
 
 
+# Exit codes of a run that `ooc resume` goes on with.
 STOPPED = (Interrupted.exit_code, TimeOver.exit_code)

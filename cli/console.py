@@ -36,7 +36,7 @@ def one_of(names: str, help: str) -> Any:
 
 
 QUIET = "Print nothing but what is asked for, warnings and errors."
-quiet = False  # whether nothing is told of what succeeds: `--quiet`
+quiet = False  # set by `--quiet`: progress, summaries and notes are not printed
 
 
 def be_quiet(value: bool) -> bool:

@@ -19,6 +19,7 @@ from blocks.corpus.uci import LARGEST, quoted
 from blocks.delimited import NO_QUOTE, character_of, require_decimal
 from blocks.errors import RequestError
 from blocks.fields import BLANK, COMMA, POINT, QUOTE
+from blocks.plain_numbers import plain_number
 from blocks.sources import Source, first_line
 
 NOTHING = -1
@@ -26,7 +27,6 @@ TWO_COLONS = 256  # no byte
 SIDES = ("user", "item", "rating")
 HEADER_REMEDY = "If it names columns, say which: --user-column, --item-column and --rating-column."
 OPEN_QUOTE = "has a quote that is not closed, or text after one"
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d*)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
 _GENERAL = [[kind, b"general"] for kind in (b"real", b"integer", b"pattern")]  # MatrixMarket banners
@@ -154,7 +154,7 @@ def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int
 
 
 def _is_rating(field: str, decimal: str) -> bool:
-    return bool((_NUMBER if decimal == "." else _COMMA_NUMBER).fullmatch(field))
+    return plain_number(field) is not None if decimal == "." else bool(_COMMA_NUMBER.fullmatch(field))
 
 
 def _split(line: str, separator: int, quote: int) -> list[str]:
