@@ -149,11 +149,12 @@ def test_who_does_not():
 # What the others failed by
 
 
-def test_the_cause():
+@pytest.mark.parametrize("code", [75, 130])
+def test_the_cause(code):
     """What a rank says of itself, or that it ended without a word; or whom most blame; or that all were asked to."""
     full = Report(1, "the disk is full")
     blamed, other = Report(1, "rank 1 is silent", ring=True), Report(1, "rank 0 is silent", ring=True)
-    stopped, bare = Report(130, "stopped", "go on"), Report(130, "interrupted")
+    stopped, bare = Report(code, "stopped", "go on"), Report(code, "interrupted")
 
     def found(*reports: Report | None, signalled: bool = False) -> Report | None:
         chosen = cause([(None, report) for report in reports], signalled=signalled)  # type: ignore[misc]
