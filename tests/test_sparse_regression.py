@@ -76,6 +76,14 @@ def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to
         assert gap(problem, model, level) <= min(max(tolerance * null_loss(problem), nearby), 1e-8 * null_loss(problem))
 
 
+def test_an_intercept_whose_last_digit_is_coarse_leaves_no_larger_gap():
+    """It is near 358, as the column is far from 0: the next number changes the sum of the residual by 4e-14."""
+    x = np.array([[100, 100, 99.0062027, 100]], np.float32).T.astype(np.float64)
+    problem = Problem(x, np.array([1.0, 0, 1, 0]), "logistic", {"intercept": True})
+    for level, model in zip(*solve(problem, tolerance=1e-13), strict=True):
+        assert gap(problem, model, level) <= 1e-12 * null_loss(problem)
+
+
 def test_columns_that_are_equally_good_but_for_rounding_do_not_stand_in_the_way():
     """Of two rows every column explains as much for its penalty, but for the last digits of what they are scaled by."""
     first = [6.19453967e-01, 1.23135102e00, 9.94210510e01, -1.44077778e00, -4.70427454e-01, 6.01045555e-03]

@@ -13,6 +13,7 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.columns import copy
 from samplers.regression.free_columns import FreeColumns, find_coefficients, orthonormalise, room_for_free
+from samplers.regression.vectors import inner
 
 _LEAST = 1e-18  # curvature of a row of weight 1
 _HALVINGS = 40  # of a step, at most
@@ -74,8 +75,8 @@ def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work
 
 @reordered_kernel
 def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work):
-    """Take a step of Newton's method, or the longest of its halves that does not raise the loss; returns the loss, and
-    whether the step was the last."""
+    """Take a step of Newton's method, or the longest of its halves that does not raise the loss; returns the loss,
+    whether the step was the last, and how many columns do not depend on others."""
     find_target(residual, roots, curvatures, work.factors, work.target)
     rank = orthonormalise(columns, work.factors, work.free)
     work.step[:] = 0.0
@@ -94,19 +95,33 @@ def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
     for k in range(free.size):
         stays &= work.tried[k] == free[k]
         free[k] = work.tried[k]
-    return new, stays or promise <= _ROUNDING * new
+    return new, stays or promise <= _ROUNDING * new, rank
+
+
+@reordered_kernel
+def make_orthogonal(residual, roots, rank, work):
+    """Take out of the residual what a step that is not rounded would, after the last one of `take_step`."""
+    for i in range(residual.size):
+        work.target[i] = residual[i] * roots[i] / work.factors[i] if work.factors[i] > 0.0 else 0.0
+    for r in range(rank):
+        axis = work.free.basis[r]
+        along = inner(axis, work.target)
+        for i in range(residual.size):
+            if roots[i] > 0.0:
+                residual[i] -= along * axis[i] * work.factors[i] / roots[i]
 
 
 @reordered_kernel
 def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
     """Find the best coefficients, (k,), of columns without a penalty, (k, n), from those that are given, by Newton's
-    method, to the last digit, as the residual has to be orthogonal to the columns; residual, (n,), and curvatures of
-    the rows, (n,). Returns the loss."""
-    loss, last = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0
+    method, to the last digit; residual, (n,), orthogonal to the columns even where that digit is too coarse for it, as
+    the duality gap needs it; and curvatures of the rows, (n,). Returns the loss."""
+    loss, last, rank = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0, 0
     for _ in range(_STEPS):
         if last:
             break
-        loss, last = take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
+        loss, last, rank = take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
+    make_orthogonal(residual, roots, rank, work)
     return loss
 
 
