@@ -156,6 +156,11 @@ def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
     yield f"y           {y['low']:g} to {y['high']:g}, mean {y['mean']:g}" if y else "y           none"
 
 
+def what_is_missing(made: dict[str, Any]) -> str:
+    """Of the rows of a design that were left out."""
+    return "y or covariates" if "covariates" in made.get("options", {}) else "y"
+
+
 def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
     inputs = ", ".join(entry["name"] for entry in made.get("inputs", []))
     version = f" by ooc {made['ooc']}" if "ooc" in made else ""
@@ -170,7 +175,9 @@ def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
         if made.get(why):
             yield f"            {made[why]:,} ratings left out: {_WHY[why]}"
     if made.get("without_y"):
-        yield f"            {made['without_y']:,} rows without y left out"
+        yield f"            {made['without_y']:,} rows without {what_is_missing(made)} left out"
+    if made.get("without_genotypes"):
+        yield f"            {made['without_genotypes']:,} individuals had covariates, but no genotypes"
     if made.get("queries"):
         yield "            qid, the query that a row belongs to, was passed over"
     if made.get("skipped"):

@@ -73,6 +73,18 @@ def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\n"
 
 
+def decoded(data: bytes, name: str, first: int = 1) -> str:
+    """UTF-8 as text. first: the number of its first line; RequestError names the line of a byte that is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = first + data.count(b"\n", 0, error.start)
+        raise RequestError(
+            f"{name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
+            "Give the encoding of the file with --encoding, or convert it with iconv.",
+        ) from None
+
+
 def likely_encoding(data: bytes) -> str:
     """The encoding of text that is not UTF-8, as far as its bytes show it.
 

@@ -111,8 +111,11 @@ def plink(
     input: Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")],
     out: Out,
     target: Target = None,
+    covariates: Annotated[
+        str | None, typer.Option(metavar="FILE", help="More columns: lines of FID IID value ..., in any order.")
+    ] = None,
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out individuals without a phenotype (in .npy: NaN).")
+        bool, typer.Option("--skip-missing", help="Leave out individuals without a phenotype or covariates.")
     ] = False,
     block_size: BlockSize = None,
     workers: Workers = None,
@@ -123,7 +126,9 @@ def plink(
     """A design matrix of PLINK genotypes.
 
     It holds how often individuals have allele A1 of each variant. A genotype that is missing counts as the mean of its
-    variant. y is the phenotype of the .fam file, unless --target is given. Needs bed-reader: pip install "ooc[plink]"
+    variant. y is the phenotype of the .fam file, unless --target is given. Covariates, a text file as plink --covar
+    takes it, are joined by the names of individuals and become the last columns; NA and -9 are missing. Needs
+    bed-reader: pip install "ooc[plink]"
 
     Example: ooc ingest plink mice.bed mice --target bmi.txt
     """
@@ -132,7 +137,7 @@ def plink(
 
 def ingest(kind: str, options: dict[str, Any]) -> None:
     """Make a design matrix as the options of a command say, and tell of it."""
-    from blocks.describe import describe
+    from blocks.describe import describe, what_is_missing
     from blocks.design.design import FORMS
     from blocks.design.ingestion import ingest_design
     from blocks.design.request import DesignRequest
@@ -148,8 +153,10 @@ def ingest(kind: str, options: dict[str, Any]) -> None:
     facts = describe(design)
     held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
     labels = "" if facts["y"] else ", no labels"
-    if without := design.manifest["made"].get("without_y"):
-        labels += f" ({without:,} rows without y left out)"
+    if without := facts["made"].get("without_y"):
+        labels += f" ({without:,} rows without {what_is_missing(facts['made'])} left out)"
+    if others := facts["made"].get("without_genotypes"):
+        labels += f" (covariates of {others:,} without genotypes are not used)"
     tell(facts, f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}", started, as_json)
 
 

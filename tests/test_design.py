@@ -318,9 +318,9 @@ PHENOTYPES = {
     "1 2": [1.0, 2.0],
     "0 2": "line 1: the phenotype 0 means that it is missing",
     "1.5 NA": "line 2: the phenotype NA means that it is missing",
-    **{
-        f"1.5 {bad}": f"line 2: the phenotype '{bad}' is not a number" for bad in ("tall", "inf", "NaN", "1_0", "1e999")
-    },
+    "1.5 NaN": "line 2: the phenotype NaN means that it is missing",
+    "-9.0 1.5": "line 1: the phenotype -9.0 means that it is missing",
+    **{f"1.5 {bad}": f"line 2: the phenotype '{bad}' is not a number" for bad in ("tall", "inf", "1_0", "1e999")},
 }
 
 

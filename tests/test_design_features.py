@@ -19,7 +19,7 @@ from samplers.regression.features import Piece
 from samplers.regression.read_ahead import ReadAhead
 
 ROWS = 30
-FORMS = {"sparse": 8, "ones": 4, "float32": 4, "int8": 1}  # bytes of an entry
+FORMS = {"sparse": [8], "ones": [4], "float32": [4], "int8": [1], "mixed": [1] * 30 + [4] * 10}  # bytes of entries
 _MANY = 1000  # times slower if they are few: they are read as if they were many
 
 
@@ -38,6 +38,11 @@ def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
     genotypes = random.choice([0.0, 1, 2, np.nan], (ROWS, 40))
     bed_reader.to_bed(path / "x.bed", genotypes, properties={"pheno": np.arange(ROWS).astype(str)})
     made["int8"] = ingested("plink", path / "x.bed", path / "int8.design", block_bytes=300)
+    bed_reader.to_bed(path / "y.bed", genotypes[:, :30].copy(), properties={"iid": [f"p{row}" for row in range(ROWS)]})
+    lines = [f"0 p{row} {' '.join(map(str, x[row, 30:]))}\n" for row in random.permutation(ROWS)]
+    (path / "y.cov").write_text("".join(lines))
+    more = {"covariates": str(path / "y.cov"), "block_bytes": 300}
+    made["mixed"] = ingested("plink", path / "y.bed", path / "mixed.design", **more)
     for form, design in made.items():
         assert (design.form, design.block_count > 1) == (form, True)
     return made
@@ -64,10 +69,10 @@ def check_features(design: Design, form: str, seed: int, count: int, threads: in
     np.testing.assert_allclose(features.several_correlations(chosen, vectors), vectors @ x[:, chosen], **close)
     if count:
         np.testing.assert_allclose(dense(features.gather(chosen), ROWS), x[:, chosen].T, **close)
-    entries = ROWS * count if design.dense else np.count_nonzero(x[:, chosen])
+    entries = np.full(count, ROWS) if design.dense else np.count_nonzero(x[:, chosen], axis=0)
     passes = 3 if count else 2
-    assert features.samples == passes * entries
-    assert features.bytes_read == passes * entries * FORMS[form]
+    assert features.samples == passes * entries.sum()
+    assert features.bytes_read == passes * (entries * np.resize(FORMS[form], 40)[chosen]).sum()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -111,7 +116,7 @@ def test_of_sparse_columns_those_that_were_gathered_last_are_not_read_again(desi
         chosen, before = np.sort(random.choice(40, count, replace=False)), features.bytes_read
         found = features.gather(chosen)
         np.testing.assert_array_equal(dense(found, ROWS), x[:, chosen].T)
-        assert features.bytes_read - before == np.count_nonzero(x[:, np.setdiff1d(chosen, last)]) * FORMS[form]
+        assert features.bytes_read - before == np.count_nonzero(x[:, np.setdiff1d(chosen, last)]) * FORMS[form][0]
         assert all(array.flags.writeable for array in found)
         last = chosen
 

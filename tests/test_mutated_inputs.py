@@ -291,13 +291,14 @@ def plink_in(data: bytes) -> Any:
         columns.append([mean if code == 1 else (2.0, None, 1.0, 0.0)[code] for code in codes])
     x = np.array(columns).T.astype(np.float32).astype(np.float64).tolist()
     phenotypes = [fields[5] for fields in people]
-    missing = {"-9", "NA", "nan"}
-    if set(phenotypes) <= {"-9", "0", "1", "2"} and "2" in phenotypes:
-        missing.add("0")
-    if missing.issuperset(phenotypes):
+    told = [None if text.lower() in ("na", "nan") else number(text) for text in phenotypes]
+    missing = {None, -9.0}
+    if set(told) <= {None, -9.0, 0.0, 1.0, 2.0} and 2.0 in told:
+        missing.add(0.0)
+    if missing.issuperset(told):
         return x
-    require(not missing.intersection(phenotypes))
-    return x, list(map(number, phenotypes))
+    require(not missing.intersection(told))
+    return x, told
 
 
 def parts_of(data: bytes) -> list[bytes]:

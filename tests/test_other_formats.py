@@ -10,9 +10,11 @@ from pathlib import Path
 
 import bed_reader
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import Ooc
 from designs import read_back
+from sklearn.linear_model import Lasso
 
 from blocks import Dataset, Design, RequestError
 from blocks.archives import members
@@ -218,3 +220,102 @@ def test_individuals_without_a_phenotype_are_left_out(where: str, tmp_path: Path
         read_back(design), np.where(np.isnan(x[kept]), np.nanmean(x[kept], axis=0), x[kept]), rtol=1e-15
     )
     assert "4 rows without y left out" in ooc("info", "out").stdout
+
+
+PEOPLE = [(f"f{number // 3}", f"p{number}") for number in range(60)]
+
+
+@pytest.fixture
+def genotyped(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """x.bed and what belongs to it: genotypes (60, 25), some missing, and phenotypes (60,), the seventh missing."""
+    random = np.random.default_rng(8)
+    x, y = random.choice([0.0, 1, 2, np.nan], (60, 25), p=[0.4, 0.3, 0.25, 0.05]), random.normal(size=60).round(3)
+    told = np.array(y.astype(str), object)
+    told[6] = "-9"
+    names = dict(zip(("fid", "iid"), map(list, zip(*PEOPLE, strict=True)), strict=True))
+    bed_reader.to_bed(tmp_path / "x.bed", x, properties={"pheno": told, **names})
+    return x, y
+
+
+@pytest.mark.parametrize("header", ["FID IID", "#FID IID", "#IID", ""])
+def test_covariates_are_joined_by_name_and_count_in_a_regression(
+    header: str, genotyped: tuple[np.ndarray, np.ndarray], tmp_path: Path, ooc: Ooc
+) -> None:
+    """Beside the table that pandas joins, and the Lasso of scikit-learn on it."""
+    x, y = genotyped
+    random = np.random.default_rng(9)
+    covariates = np.column_stack(
+        [random.normal(1960, 9, 60).round(1), random.integers(0, 2, 60), random.normal(size=60)]
+    )
+    names = ["birth", "sex", "score"] if header else ["COV1", "COV2", "COV3"]
+    values = pd.DataFrame(covariates, columns=names, index=pd.MultiIndex.from_tuples(PEOPLE))
+    values.loc[("f4", "p13"), names[2]] = np.nan
+    told = values.drop(("f7", "p22"))
+    told = pd.concat([told, pd.DataFrame([[1.0, 0, 0]], columns=names, index=[("f99", "p99")])]).sample(
+        frac=1, random_state=1
+    )
+    lines = [f"{header}\t{' '.join(names)}\n"] if header else []
+    for person, row in zip(told.index, told.to_numpy(), strict=True):
+        fields = [*person[header == "#IID" :], *("NA" if np.isnan(value) else repr(float(value)) for value in row)]
+        lines.append("  ".join(fields) + "\n")
+    with gzip.open(tmp_path / "x.cov.gz", "wt") as file:
+        file.writelines(lines)
+    np.save(tmp_path / "y.npy", y)
+    refused = ooc("ingest", "plink", "x.bed", "out", "--covariates", "x.cov.gz", "--target", "y.npy")
+    assert (refused.returncode, "2 of 60 individuals lack covariates, the first is f4 p13" in refused.stderr) == (
+        2,
+        True,
+    )
+    done = ooc("ingest", "plink", "x.bed", "out", "--covariates", "x.cov.gz", "--skip-missing", "--block-size", "100B")
+    assert done.returncode == 0, done.stderr
+    assert "57 rows, 28 columns" in done.stdout
+    assert "(3 rows without y or covariates left out) (covariates of 1 without genotypes are not used)" in done.stdout
+    kept = np.delete(np.arange(60), [6, 13, 22])
+    filled = np.where(np.isnan(x[kept]), np.nanmean(x[kept], axis=0), x[kept])
+    whole = np.column_stack([filled, values.to_numpy()[kept]])
+    design = Design(tmp_path / "out")
+    offsets = np.zeros(28) if design.offsets is None else design.offsets
+    np.testing.assert_allclose(read_back(design) + offsets, whole, rtol=1e-6)
+    assert design.column_names() == [*(f"sid{place}" for place in range(1, 26)), *names]
+    assert "1 individuals had covariates, but no genotypes" in ooc("info", "out").stdout
+    assert ooc("verify", "out").returncode == 0
+    trained = ooc("train", "lasso", "out", "run", "--lambda", 0.05 * 57, "--tolerance", 1e-9, "--no-standardize")
+    assert trained.returncode == 0, trained.stderr
+    assert ooc("predict", "run", "out", "y.csv").returncode == 0
+    expected = Lasso(alpha=0.05, tol=1e-12, max_iter=10**6).fit(whole, y[kept])
+    assert np.count_nonzero(expected.coef_[:25])
+    assert np.count_nonzero(expected.coef_[25:])
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "y.csv").iloc[:, 1], expected.predict(whole), rtol=1e-4, atol=1e-5
+    )
+    assert ooc("shard", "out", "shards", "--shards", 2).returncode == 0
+    parts = [read_back(Design(part)) for part in sorted((tmp_path / "shards").iterdir()) if part.is_dir()]
+    given = np.column_stack([~np.isnan(x[kept]), np.ones((57, 3), bool)])
+    np.testing.assert_allclose((np.concatenate(parts) + offsets)[given], whole[given], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "x.cov, line 1: there is no covariate"),
+        ("FID IID\nf0 p0\n", "x.cov, line 1: there is no covariate"),
+        ("FID IID a b a\n", "x.cov, line 1: two covariates are called 'a'"),
+        ("FID IID a b\n\nf0 p0 1\n", "x.cov, line 3: 3 fields, not 4"),
+        ("f0 p0 1\nf0 p1 many\n", "x.cov, line 2: COV1 is 'many', which is not a number"),
+        ("FID IID age\nf0 p0 inf\n", "x.cov, line 2: age is 'inf', which is not a number"),
+        ("FID IID age\nf0 p0 1e99\n", "x.cov, line 2, age: 1e99 is not a number that float32 can hold"),
+        ("IID age\np0 1\np1 2\np0 1\n", "x.cov, line 4: p0 is there twice"),
+        ("IID age\np7 1\n", "x.cov: 59 of 60 individuals lack covariates, the first is f0 p0"),
+        (b"IID age\np\xff 1\n", "x.cov, line 2: byte 0xff is not UTF-8"),
+    ],
+)
+def test_covariates_that_cannot_be_joined_are_named(
+    text: str | bytes, said: str, genotyped: object, tmp_path: Path, ooc: Ooc
+) -> None:
+    (tmp_path / "x.cov").write_bytes(text if isinstance(text, bytes) else text.encode())
+    np.save(tmp_path / "y.npy", np.zeros(60))
+    refused = ooc("ingest", "plink", "x.bed", "out", "--covariates", "x.cov", "--target", "y.npy")
+    assert (refused.returncode, said in refused.stderr, "Traceback" in refused.stderr) == (2, True, False), (
+        refused.stderr
+    )
+    assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from blocks.encodings import decoded
 from blocks.errors import RequestError
 from blocks.sources import Source, first_line, whole_line
 
@@ -77,15 +78,7 @@ def not_sorted(where: str, document: int) -> RequestError:
 def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
     """The words of a vocabulary file: word i on line i. Raises RequestError if a line is empty or repeated."""
     data = b"".join(data for _, data in Source(path, encoding=encoding).chunks(whole_line))
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(
-            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
-            "Give the encoding of the file with --encoding, or convert it with iconv.",
-        ) from None
-    words = text.removesuffix("\n").split("\n")
+    words = decoded(data, path).removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}
     for line, word in enumerate(words, 1):
         if not word.strip():

@@ -24,13 +24,15 @@ from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import Store, read_lines
 
 WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
-SPARSE, ONES, FLOATS, GENOTYPES = "sparse", "ones", "float32", "int8"
+SPARSE, ONES, FLOATS, GENOTYPES, MIXED = "sparse", "ones", "float32", "int8", "mixed"
 FORMS = {
     SPARSE: "sparse, float32",
     ONES: "sparse, all ones",
     FLOATS: "dense, float32",
     GENOTYPES: "dense, int8",
+    MIXED: "dense, int8 and float32",
 }
+_DENSE = {FLOATS: (FLOATS,), GENOTYPES: (GENOTYPES,), MIXED: (GENOTYPES, FLOATS)}  # and the forms of their blocks
 
 
 class SparseBlock(NamedTuple):
@@ -107,7 +109,7 @@ class DesignManifest(Manifest):
     columns: Count
     entries: Count
     missing: Count
-    form: Literal["sparse", "ones", "float32", "int8"]
+    form: Literal["sparse", "ones", "float32", "int8", "mixed"]
     labels: bool
     first_column: Count
     blocks: list[DesignBlock]
@@ -158,7 +160,12 @@ class Design(Store):
     @property
     def dense(self) -> bool:
         """Whether blocks are DenseBlock rather than SparseBlock."""
-        return self.form in (FLOATS, GENOTYPES)
+        return self.form in _DENSE
+
+    @property
+    def block_forms(self) -> tuple[str, ...]:
+        """The forms of its blocks, keys of `FORMS`: two of a mixed design, else one."""
+        return _DENSE.get(self.form, (self.form,))
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
         """Map the columns of a block, from `block_bounds[number]` on, to be read from end to end."""
@@ -180,7 +187,7 @@ class Design(Store):
                 path,
                 f"it has {dense.values.size} values; {width} columns of {rows} rows have {width * rows}",
             )
-            require(dense.values.dtype == self.form, path, f"its values are not {self.form}")
+            require(dense.values.dtype.name in self.block_forms, path, f"its values are not {self.form}")
             require_offsets(path, "missing_offsets", dense.missing_offsets, width, dense.missing_rows.size)
             require_below(path, "missing_rows", dense.missing_rows, rows)
             self.looked_through.add(entry["file"])

@@ -9,24 +9,23 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.corpus.uci import quoted
+from blocks.design.covariates import Name, number_or_missing
 from blocks.design.design import DenseBlock
 from blocks.errors import RequestError
-from blocks.plain_numbers import plain_number
 
 _MISSING = -127  # as bed-reader has it
-_UNKNOWN = ("-9", "NA", "nan")  # phenotypes
 _MAGIC = b"\x6c\x1b"
 _BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
-    """What .fam and .bim say: individuals, names of variants, phenotypes float64 (n,), NaN where one is missing.
+    """What .fam and .bim say: names of individuals and of variants, phenotypes float64 (n,), NaN where one is missing.
 
     y is None if all phenotypes are missing.
     """
 
-    rows: int
-    names: list[str]
+    individuals: list[Name]
+    variants: list[str]
     y: np.ndarray | None
 
 
@@ -52,7 +51,7 @@ def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> In
     should be.
     """
     bed, bim, fam = files_of(given)
-    names, phenotypes = _fields(bim, 1), _fields(fam, 5)
+    (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
         if not found_there:
             raise RequestError(f"{path}: there are no {what}", "Get it again.")
@@ -63,7 +62,8 @@ def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> In
             f"{bed}: {found} bytes, but {len(phenotypes)} individuals and {len(names)} variants take {expected}",
             "The three files must be of one data set, and the .bed file variant by variant.",
         )
-    return Individuals(len(phenotypes), names, _numbers(phenotypes, fam, missing) if labelled else None)
+    y = _numbers(phenotypes, fam, missing) if labelled else None
+    return Individuals(list(zip(families, individuals, strict=True)), names, y)
 
 
 def _require_by_variant(bed: str) -> None:
@@ -76,36 +76,39 @@ def _require_by_variant(bed: str) -> None:
         raise RequestError(f"{bed} holds the genotypes individual by individual", "Convert it: plink --make-bed")
 
 
-def _fields(path: str, place: int) -> list[str]:
-    """The field in that place of all lines, which must have six."""
-    found = []
+def _fields(path: str, *places: int) -> list[list[str]]:
+    """The fields in some places of all lines, which must have six."""
+    found: list[list[str]] = [[] for _ in places]
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             fields = line.split()
             if len(fields) != 6:
                 raise RequestError(f"{path}, line {number}: {len(fields)} fields, not 6", "Write it again by plink.")
-            found.append(fields[place])
+            for some, place in zip(found, places, strict=True):
+                some.append(fields[place])
     return found
 
 
 def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | None:
     """float64, or None if there is none at all; RequestError if one is no number, or is missing but may not be."""
-    found = set(phenotypes)
-    unknown = {*_UNKNOWN, *(["0"] if "2" in found and found <= {"-9", "0", "1", "2"} else [])}  # of cases and controls
-    if found <= unknown:
-        return None
-    for line, phenotype in enumerate(phenotypes, 1):
-        if phenotype in unknown and not missing:
-            raise RequestError(
-                f"{fam}, line {line}: the phenotype {phenotype} means that it is missing",
-                "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
-            )
-    numbers = [np.nan if phenotype in unknown else plain_number(phenotype) for phenotype in phenotypes]
-    if None in numbers:
-        line = numbers.index(None)
+    found = [number_or_missing(phenotype) for phenotype in phenotypes]
+    if None in found:
+        line = found.index(None)
         bad = quoted(phenotypes[line].encode())
         raise RequestError(f"{fam}, line {line + 1}: the phenotype {bad} is not a number")
-    return np.array(numbers, np.float64)
+    numbers = np.array(found, np.float64)
+    if (numbers == 2).any() and np.isin(numbers, (0, 1, 2)).sum() == np.count_nonzero(~np.isnan(numbers)):
+        numbers[numbers == 0] = np.nan  # of cases and controls
+    unknown = np.isnan(numbers)
+    if unknown.all():
+        return None
+    if unknown.any() and not missing:
+        line = int(np.argmax(unknown))
+        raise RequestError(
+            f"{fam}, line {line + 1}: the phenotype {phenotypes[line]} means that it is missing",
+            "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
+        )
+    return numbers
 
 
 def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None) -> DenseBlock:

@@ -4,8 +4,8 @@
     choose   the form of the blocks, dense or sparse, whichever is smaller; and which columns are in which block
     write    the columns of a block are gathered from all chunks, and written with their moments
 
-PLINK files have their columns together already: they are not read before they are written. Which worker does what, and
-how much there is in a chunk, has no influence on the result.
+PLINK files have their columns together already: they are not read before they are written, and covariates come after
+them in blocks of their own. Which worker does what, and how much there is in a chunk, has no influence on the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from blocks.arrow_tables import arrow_bytes
 from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.messages import Report
 from blocks.corpus.writer import write_lines
-from blocks.design.design import FLOATS, GENOTYPES, ONES, SPARSE, Design
+from blocks.design.design import FLOATS, GENOTYPES, MIXED, ONES, SPARSE, Design
 from blocks.design.messages import (
     BlockToWrite,
     DesignReading,
@@ -36,9 +36,9 @@ from blocks.design.messages import (
     moments_file,
     offsets_file,
 )
-from blocks.design.panels import Panel
+from blocks.design.panels import Panel, write_panel
 from blocks.design.request import DesignRequest, check
-from blocks.design.rows import MOST_ROWS, Facts, not_finite
+from blocks.design.rows import MOST_ROWS, Facts, narrowed, not_finite
 from blocks.design.runs import Run, segments
 from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
 from blocks.design.writer import finish_design, write_index
@@ -57,8 +57,9 @@ _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or o
 class Read(NamedTuple):
     """A design before its blocks are written. names: of its columns, if they have any. y: float64 (n,), if known.
 
-    counts: uint32 (p,), entries of each column, if these are in runs. kept: int64 (n,), which rows of the input these
-    are, None for all; left_out: how many are not.
+    counts: uint32 (p,), entries of each column, if these are in runs. covariates: the last columns, which follow
+    genotypes. kept: int64 (n,), which rows of the input these are, None for all; left_out: how many are not. strangers:
+    individuals who have covariates, but no genotypes.
     """
 
     rows: int
@@ -68,8 +69,10 @@ class Read(NamedTuple):
     form: str
     spilled: Sequence[Spilled] = ()
     counts: np.ndarray | None = None
+    covariates: Panel | None = None
     kept: np.ndarray | None = None
     left_out: int = 0
+    strangers: int = 0
 
 
 def ingest_design(
@@ -89,7 +92,11 @@ def ingest_design(
     room = budget.names_bytes(2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
-            read = _read_plink(pool, request) if request.kind == "plink" else _read(pool, request, room, bar)
+            read = (
+                _read_plink(pool, request, target.spill, room)
+                if request.kind == "plink"
+                else _read(pool, request, room, bar)
+            )
             _check_labels(request, read)
             bounds = _block_bounds(read, request.block_bytes)
             budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
@@ -122,19 +129,33 @@ def _read(pool: Workers, request: DesignRequest, room: int, bar: Bar) -> Read:
     return Read(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
 
 
-def _read_plink(pool: Workers, request: DesignRequest) -> Read:
+def _read_plink(pool: Workers, request: DesignRequest, spill: Path, room: int) -> Read:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()
     found = read_individuals(request.inputs[0], labelled=request.target is None, missing=request.skip_missing)
-    y = read_labels(pool, request.target) if request.target else found.y
-    read = Read(found.rows, len(found.names), found.names, y, GENOTYPES)
-    if not request.skip_missing or y is None or y.size != found.rows or not np.isnan(y).any():
+    rows, y = len(found.individuals), read_labels(pool, request.target) if request.target else found.y
+    read = Read(rows, len(found.variants), found.variants, y, GENOTYPES)
+    if y is not None and y.size != rows:
+        return read  # which is an error
+    complete = np.ones(rows, bool) if y is None or not request.skip_missing else ~np.isnan(y)
+    covariates = None
+    if request.covariates:
+        from blocks.design.covariates import read_covariates
+
+        covariates = read_covariates(request.covariates, found.individuals, room)
+        complete &= covariates.complete(request.skip_missing)
+    if not complete.any():
+        raise RequestError(f"{request.inputs[0]}: no individual has all of y and covariates", "Look at their names.")
+    kept = np.flatnonzero(complete)
+    if kept.size < rows:
+        left = None if y is None else y[kept]
+        read = read._replace(rows=kept.size, y=left, kept=kept, left_out=rows - kept.size)
+    if not covariates:
         return read
-    kept = np.flatnonzero(~np.isnan(y))
-    if not kept.size:
-        raise RequestError(f"{request.target or request.inputs[0]}: y is missing in all rows", "Give it with --target.")
-    return read._replace(rows=kept.size, y=y[kept], kept=kept, left_out=y.size - kept.size)
+    panel = write_panel(spill / "covariates", narrowed(covariates.values[kept]), len(found.variants))
+    names = [*found.variants, *covariates.names]
+    return read._replace(columns=len(names), names=names, form=MIXED, covariates=panel, strangers=covariates.strangers)
 
 
 def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
@@ -195,8 +216,16 @@ def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
         np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
         cost[1:] += 8  # an offset
         return parts(np.cumsum(cost, out=cost), block_bytes)
-    width = max(block_bytes // _column_bytes(read), 1)
-    return np.append(np.arange(0, read.columns, width), read.columns)
+    firsts = [np.arange(first, last, max(block_bytes // cells, 1)) for first, last, cells in _stretches(read)]
+    return np.append(np.concatenate(firsts), read.columns)
+
+
+def _stretches(read: Read) -> Iterator[tuple[int, int, int]]:
+    """Columns of one form, from the first to the last (exclusive), and the bytes of each while it is written."""
+    genotypes = read.covariates.first if read.covariates else read.columns
+    yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
+    if read.covariates:
+        yield genotypes, read.columns, read.rows * _ITEM[FLOATS]
 
 
 def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
@@ -205,14 +234,10 @@ def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
     if read.form in (SPARSE, ONES) and read.counts is not None:
         entries = np.add.reduceat(read.counts, bounds[:-1], dtype=np.int64)
         return int((2 * _ITEM[SPARSE] * entries + _BYTES_OF_COLUMN * widths).max())
-    return int(widths.max()) * (2 * _column_bytes(read) + _BYTES_OF_COLUMN)
-
-
-def _column_bytes(read: Read) -> int:
-    """Of the longest column while it is written."""
-    if read.form in (SPARSE, ONES) and read.counts is not None:
-        return _ITEM[SPARSE] * int(read.counts.max())
-    return read.rows * (_ITEM[GENOTYPES] if read.form == GENOTYPES else _ITEM[FLOATS])
+    cells = np.empty(widths.size, np.int64)
+    for first, _, each in _stretches(read):
+        cells[bounds[:-1] >= first] = each
+    return int((widths * (2 * cells + _BYTES_OF_COLUMN)).max())
 
 
 def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
@@ -225,8 +250,14 @@ def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.nda
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
         mine = None if given is None else given[first:last]
         block = (str(target.root), number, first, last, read.rows, read.form, mine)
-        if request.kind == "plink":
-            yield FromBed(*block, request.files()[0], (read.rows + read.left_out, read.columns), read.kept)
+        if read.covariates and first >= read.covariates.first:
+            yield FromPanels(*block[:5], FLOATS, mine, [read.covariates])
+        elif request.kind == "plink":
+            individuals, variants = (
+                read.rows + read.left_out,
+                read.covariates.first if read.covariates else read.columns,
+            )
+            yield FromBed(*block, request.files()[0], (individuals, variants), read.kept)
         elif panels:
             yield FromPanels(*block, panels)
         else:
@@ -281,5 +312,6 @@ def _made(request: DesignRequest, read: Read) -> dict[str, Any]:
         | {"block_bytes": request.block_bytes},
         "inputs": [input_facts(path) for path in request.files()],
         **({"without_y": read.left_out} if read.left_out else {}),
+        **({"without_genotypes": read.strangers} if read.strangers else {}),
         **({"queries": "passed over"} if any(piece.queries for piece in read.spilled) else {}),
     }

@@ -35,9 +35,8 @@ def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
     return np.dtype(np.float64 if any(panel.dtype == "float64" for panel in panels) else np.float32)
 
 
-def gather(panels: Sequence[Panel], first: int, last: int, dtype: Any) -> np.ndarray:
-    """The columns from `first` to `last` (exclusive), (last - first, n): those of all panels, one after the other."""
-    rows = sum(panel.rows for panel in panels if panel.first == 0)
+def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any) -> np.ndarray:
+    """The columns from `first` to `last` (exclusive), (last - first, rows), from all panels."""
     values = np.empty((last - first, rows), dtype)
     filled = np.zeros(last - first, np.int64)
     for panel in panels:

@@ -24,9 +24,10 @@ class DesignRequest:
     target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
     leave out. delimiter, quote: of its fields, see `dialect_of`. no_header: its columns are called by their numbers,
     from 1. decimal: `.` or `,`, in its numbers. encoding: of text, None for UTF-8. query: of a SQLite database.
-    zero_based: whether indices of svmlight count from 0. skip_missing: leave out rows of PLINK files whose y is missing
-    (NaN in a target of .npy). columns_from: a design whose columns these are to be. block_bytes: of the columns of a
-    block, about.
+    zero_based: whether indices of svmlight count from 0. covariates: a file of
+    them, joined to PLINK files by the names of individuals. skip_missing: leave out rows of PLINK files whose y (NaN in
+    a target of .npy) or a covariate is missing. columns_from: a design whose columns these are to be. block_bytes: of
+    the columns of a block, about.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class DesignRequest:
     quote: str | None = None
     no_header: bool = False
     zero_based: bool = False
+    covariates: str | None = None
     skip_missing: bool = False
     decimal: str = "."
     encoding: str | None = None
@@ -48,7 +50,9 @@ class DesignRequest:
 
     def files(self) -> list[str]:
         """All files that are read, but for that of y."""
-        return list(files_of(self.inputs[0])) if self.kind == "plink" else list(self.inputs)
+        if self.kind != "plink":
+            return list(self.inputs)
+        return [*files_of(self.inputs[0]), *([self.covariates] if self.covariates else [])]
 
 
 def check(request: DesignRequest) -> None:

@@ -160,7 +160,7 @@ def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -
     """Some columns of a block, (W, n), or a block of them if they are sparse, with values of a kind."""
     first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, FromPanels):
-        values = panels.gather(message.panels, first, last, kind)
+        values = panels.gather(message.panels, first, last, message.rows, kind)
         return values if dense else panels.sparse(values)
     counts = message.counts[mine]
     try:

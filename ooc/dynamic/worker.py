@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +76,8 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
     program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
-    prepare(lambda: try_rounds(spec, design.form, rule))
+    for form in design.block_forms:
+        prepare(partial(try_rounds, spec, form, rule))
     return RoundWorker(design, program, attachment, os.getppid())
 
 

@@ -26,7 +26,7 @@ from samplers.regression.columns import (
 )
 from samplers.regression.features import BlockFeatures, Piece, block_columns
 from samplers.regression.limit import Limit, Stopped
-from samplers.regression.read_ahead import ReadAhead
+from samplers.regression.read_ahead import ReadAhead, arrays_of
 from samplers.regression.sparse_regression import Moments
 from samplers.regression.team import Team
 
@@ -52,8 +52,8 @@ class DesignFeatures(BlockFeatures):
     ) -> None:
         self._limit = limit or Limit()
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-        self._bytes = 1 if design.form == "int8" else 4 if design.dense or design.form == "ones" else 8
-        self._read_ahead = ReadAhead(blocks, self._bytes * sum(map(entries, blocks)))
+        self._size = sum(_entry_bytes(block) * entries(block) for block in blocks)
+        self._read_ahead = ReadAhead(blocks, self._size)
         super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads), design.offsets)
         self._room, self._keeps = room, keeps and not design.dense
         self._backwards = True  # a design whose checksums were looked at has been read to its end
@@ -79,10 +79,10 @@ class DesignFeatures(BlockFeatures):
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
         team, pieces = self._shared_out(chosen)
-        sizes = self._bytes * self._counted(chosen, pieces)
+        sizes = self._counted(chosen, pieces)
         if self._backwards:
             pieces, sizes = pieces[::-1], sizes[::-1]
-        self._backwards ^= bool(sizes.sum() > _LONG * self._bytes * self.entries)
+        self._backwards ^= bool(sizes.sum() > _LONG * self._size)
         ask = self._read_ahead.begin(pieces, sizes)
 
         def work(number: int) -> None:
@@ -94,17 +94,23 @@ class DesignFeatures(BlockFeatures):
         team.each(range(len(pieces)), work)
 
     def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
-        """How many entries, or cells, the pieces have of some columns, which are about to be read."""
+        """Bytes of the pieces that some columns are in, which are about to be read."""
         if not pieces:
             return np.empty(0, np.int64)
         sizes = np.add.reduceat(self._sizes(chosen), [piece.place.start for piece in pieces])
         self.samples += int(sizes.sum())
-        self.bytes_read += int(sizes.sum()) * self._bytes
+        sizes *= [_entry_bytes(piece.block) for piece in pieces]
+        self.bytes_read += int(sizes.sum())
         return sizes
 
 
+def _entry_bytes(block: Columns) -> int:
+    """Bytes of an entry, or of a cell, of a block."""
+    return sum(array.itemsize for array in arrays_of(block))
+
+
 def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
-    """Blocks, all of one kind; where columns begin is held in memory, not mapped."""
+    """Blocks, all sparse or all dense; where columns begin is held in memory, not mapped."""
     sparse = [block for block in blocks if isinstance(block, SparseColumns)]
     for block in sparse:
         ask_for(block.offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -33,15 +34,15 @@ _SPREAD = 32  # times as many rows: what is done with columns that have values i
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
     """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
     of folds. shifted: numbers are added to columns, see `shifts_of`."""
-    form, missing = design.form, bool(design.missing)
-    prepare(lambda: _warm_up(form, missing, loss, weighted=weighted, shifted=shifted))
+    for form in design.block_forms:
+        prepare(partial(_warm_up, form, loss, weighted=weighted, shifted=shifted))
 
 
-def _warm_up(form: str, missing: bool, loss: str, *, weighted: bool, shifted: bool) -> None:
+def _warm_up(form: str, loss: str, *, weighted: bool, shifted: bool) -> None:
     block = _block(form)
     if isinstance(block, SparseBlock):
         columns: Columns = SparseColumns(*block)
-    elif form == FLOATS and not missing:
+    elif form == FLOATS:
         columns = DenseColumns(block.values)
     else:
         columns = IncompleteColumns(*block, np.ones(len(_VALUES)))

@@ -1,0 +1,137 @@
+"""Covariates of individuals, in a text file as PLINK has them: a line for each, joined to genotypes by their names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.corpus.uci import quoted
+from blocks.design.rows import LARGEST, not_finite
+from blocks.encodings import decoded
+from blocks.errors import RequestError
+from blocks.plain_numbers import plain_number
+from blocks.sources import Source, whole_line
+
+_HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # what the names of covariates follow
+Name = tuple[str, str]  # of an individual: family and individual
+Line = tuple[int, list[str]]  # its number and its fields
+
+
+def number_or_missing(text: str) -> float | None:
+    """A number as PLINK reads it: NaN for -9, NA and nan, which mean that it is missing. None if there is none."""
+    if text.casefold() in ("na", "nan"):
+        return np.nan
+    number = plain_number(text)
+    return np.nan if number == -9 else number
+
+
+class Covariates(NamedTuple):
+    """names: of the m columns. values: float64 (n, m), NaN where one is missing, and of individuals that are not in the
+    file. strangers: how many are in the file without genotypes. path: of the file. individuals: all n.
+    """
+
+    names: list[str]
+    values: np.ndarray
+    strangers: int
+    path: str
+    individuals: Sequence[Name]
+
+    def complete(self, missing: bool) -> np.ndarray:
+        """Which individuals have all values, bool (n,). missing: whether some may be missing; RequestError if not."""
+        found = ~np.isnan(self.values).any(axis=1)
+        if missing or found.all():
+            return found
+        first, count = self.individuals[int(np.argmin(found))], found.size - np.count_nonzero(found)
+        raise RequestError(
+            f"{self.path}: {count:,} of {found.size:,} individuals lack covariates, the first is {' '.join(first)}",
+            "Leave such individuals out with --skip-missing.",
+        )
+
+
+def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covariates:
+    """Read the covariates of individuals.
+
+    The first line has the names `FID IID` or `IID`, or with a `#` before them, and those of covariates. If it has not,
+    the first two fields of all lines are FID and IID, and covariates are called COV1, COV2, ... room: bytes for the
+    values. Raises RequestError for what cannot be read, and for an individual that is there twice.
+    """
+    lines = _lines(Source(path))
+    number, fields = next(lines, (1, []))
+    header = next((header for header in _HEADERS if fields[: len(header)] == header), None)
+    before = len(header) if header else 2
+    names = fields[before:] if header else [f"COV{place}" for place in range(1, len(fields) - 1)]
+    if not names:
+        raise RequestError(f"{path}, line {number}: there is no covariate", "It should be: FID IID name name ...")
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise RequestError(f"{path}, line {number}: two covariates are called {twice[0]!r}", "Rename one of them.")
+    if 8 * len(individuals) * len(names) > room:
+        raise RequestError(
+            f"{path}: --memory has no room for {len(names):,} covariates of {len(individuals):,} individuals",
+            "Raise --memory.",
+        )
+    values = np.full((len(individuals), len(names)), np.nan)
+    strangers = _fill(
+        values, _rows_of(individuals, before, path), lines if header else chain([(number, fields)], lines), path, names
+    )
+    return Covariates(names, values, strangers, path, individuals)
+
+
+def _fill(
+    values: np.ndarray, rows: dict[tuple[str, ...], int], lines: Iterator[Line], path: str, names: list[str]
+) -> int:
+    """Set the values of those who have a row; returns how many have none."""
+    before = len(next(iter(rows)))
+    seen, strangers = np.zeros(len(values), bool), 0
+    for line, fields in lines:
+        where = f"{path}, line {line}"
+        if len(fields) != before + len(names):
+            raise RequestError(
+                f"{where}: {len(fields)} fields, not {before + len(names)}", "Each line needs as many as the first."
+            )
+        row = rows.get(tuple(fields[:before]))
+        if row is None:
+            strangers += 1
+        elif seen[row]:
+            raise RequestError(f"{where}: {' '.join(fields[:before])} is there twice", "Keep one of the lines.")
+        else:
+            seen[row] = True
+            values[row] = _numbers(fields[before:], names, where)
+    return strangers
+
+
+def _lines(source: Source) -> Iterator[Line]:
+    """All lines that are not blank."""
+    for first, data in source.chunks(whole_line):
+        for number, line in enumerate(decoded(data, source.name, first).split("\n"), first):
+            if fields := line.split():
+                yield number, fields
+
+
+def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[str, ...], int]:
+    """Where each individual is, by the names that the file has: with or without the family."""
+    named = [name[2 - before :] for name in individuals]
+    if len(rows := dict(zip(named, range(len(named)), strict=True))) < len(named):
+        twice = next(name for name, times in Counter(named).items() if times > 1)
+        raise RequestError(
+            f"{path}: {' '.join(twice)} stands for two individuals of the .fam file",
+            "Name them apart, or give the families too: FID IID ..." if before == 1 else "Name them apart.",
+        )
+    return rows
+
+
+def _numbers(fields: list[str], names: list[str], where: str) -> list[float]:
+    found = []
+    for name, field in zip(names, fields, strict=True):
+        number = number_or_missing(field)
+        if number is None:
+            raise RequestError(
+                f"{where}: {name} is {quoted(field.encode())}, which is not a number", "Code categories as 0 and 1."
+            )
+        if abs(number) > LARGEST:
+            raise not_finite(f"{where}, {name}", field)
+        found.append(number)
+    return found
