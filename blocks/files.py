@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from blocks.errors import RequestError, WorkFailed
+from blocks.mount_points import is_mount_point, move_up, names_in, settle
 
 _CHUNK = 8 << 20  # bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
@@ -29,6 +31,8 @@ _MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
 _NO_ROOM = 1 << 20  # bytes: less than this is free on a disk that is full, whose last blocks some may not use
 REMEDY = "Restore it from a copy, or make it again."  # of what is damaged
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
+_UNLOCKED = ".unlocked"  # ends such a name for the moment before there is a lock
+_LONG_AGO = 60.0  # seconds: what has no lock yet after so long will get none
 
 
 def checksum(path: Path) -> str:
@@ -97,18 +101,35 @@ def publish(path: Path) -> Iterator[Path]:
     """Write beside `path`, then flush, rename and make the rename durable; nothing is left when it fails.
 
     Yields the temporary path to write to, an empty file whose lock is held, so that no other process takes it for a
-    leftover. What is at `path` when this begins is replaced; raises RequestError if something else is there at the end.
+    leftover. What is at `path` when this begins is replaced; raises RequestError if it is a directory, and if something
+    else is there at the end.
     """
+    if path.is_dir():
+        raise RequestError(f"{path} is a directory, but a file is to be made", "Choose another name.")
     beside, seen = temporary_name(path), inode(path)
     try:
-        with disk_errors(path), beside.open("xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with disk_errors(path), _locked_anew(beside, directory=False):
             yield beside
-            os.fsync(file.fileno())
+            _sync_file(beside)
             _put_in_place(beside, path, seen)
             _settle(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterator[None]:
+    """Make a file or directory under a temporary name, which it has once its lock is held: nobody takes it for a
+    leftover."""
+    unlocked = beside.with_name(beside.name + _UNLOCKED)
+    try:
+        unlocked.mkdir(mode) if directory else unlocked.touch(exist_ok=False)
+        with locked(unlocked):
+            unlocked.rename(beside)
+            yield
+    except BaseException:
+        remove(unlocked)
+        raise
 
 
 def inode(path: Path | int) -> tuple[int, int] | None:
@@ -138,7 +159,11 @@ def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> Non
         else:
             beside.replace(path)
             return
-    raise RequestError(
+    raise _made_meanwhile(path)
+
+
+def _made_meanwhile(path: Path) -> RequestError:
+    return RequestError(
         f"{path} was made by another program while this one worked, and is left as it is", "Choose another name."
     )
 
@@ -165,39 +190,60 @@ def _rename(old: Path, new: Path, flag: int) -> None:
 def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Fill a directory beside `path`, then rename it; nothing is left under `path` when it fails.
 
-    All files in it are made durable first. What killed attempts at it left is removed. Raises RequestError when `path`
-    exists and `overwrite` is not set or ooc has not made it, and when something else is there at the end.
+    All files in it are made durable first. What killed attempts at it left is removed. An empty directory is replaced,
+    too, and of a mount point what is in it. Raises RequestError when `path` exists and `overwrite` is not set or ooc
+    has not made it, and when something else is there at the end.
     """
-    require_new(path, overwrite=overwrite)
-    seen = inode(path)
-    if seen and not _is_ours(path):
-        raise RequestError(f"{path} was not made by ooc, so it is not replaced", "Choose another name, or remove it.")
+    path = path.resolve() if is_free(path) else path  # a symbolic link may lead to it
+    inside = is_mount_point(path)
+    place = path / path.name if inside else path
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent, path.name)
-        beside = temporary_name(path)
-        beside.mkdir()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(place.parent, path.name)
+    require_new(path, overwrite=overwrite, directory=True)
+    seen, free = inode(path), is_free(path)
+    if seen and not free and not _is_ours(path):
+        raise RequestError(f"{path} was not made by ooc, so it is not replaced", "Choose another name, or remove it.")
+    beside = temporary_name(place)
     try:
-        with disk_errors(path), locked(beside):
+        with disk_errors(path), _locked_anew(beside, directory=True):
             yield beside
             _sync_tree(beside)
-            _put_in_place(beside, path, seen)
+            if inside:
+                move_up(beside, _MARKS)
+            elif free:
+                _fill(path, beside)
+            else:
+                _put_in_place(beside, path, seen)
             _settle(path)
     finally:
+        if inside:
+            settle(beside, _MARKS)
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _fill(path: Path, beside: Path) -> None:
+    """Rename to a directory that was empty, whose mode and group stay; raises RequestError if it is not any more."""
+    shutil.copymode(path, beside)
+    with suppress(PermissionError):
+        os.chown(beside, -1, path.stat().st_gid)
+    try:
+        beside.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise _made_meanwhile(path) from None
 
 
 @contextmanager
 def scratch_directory(path: Path) -> Iterator[Path]:
     """A directory beside `path` for what it takes to make that, gone at the end; a killed process's is a leftover."""
     beside = temporary_name(path)
-    with disk_errors(path):
-        beside.mkdir(0o700)
-        try:
-            with locked(beside):
-                yield beside
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with disk_errors(path), _locked_anew(beside, directory=True, mode=0o700):
+            yield beside
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager
@@ -214,31 +260,46 @@ def _sync_tree(directory: Path) -> None:
     """Make all that is in a directory durable; what is already costs nothing."""
     for place, _, names in os.walk(directory):
         for name in names:
-            descriptor = os.open(Path(place, name), os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_file(Path(place, name))
         sync_directory(Path(place))
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 _MARKS = {"manifest.json": "kind", "model.json": "kind", "config.json": "program", "chains.json": "chains"}
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a directory may be replaced: a dataset, shards, a run, a model, what is in a run, or empty."""
+    """Whether a directory may be replaced: a dataset, shards, a run, a model, or what is in a run."""
     for place in (path, path / "shard-0", path.parent):
         for name, key in _MARKS.items():
             with suppress(OSError, ValueError, RecursionError):
                 content = json.loads(_read_small(place / name))
                 if isinstance(content, dict) and {"schema", key} <= content.keys():
                     return True
-    return path.is_dir() and not any(path.iterdir())
+    return False
 
 
-def require_new(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse to write over something that exists unless that was asked for."""
-    if os.path.lexists(path) and not overwrite:
+def is_free(path: Path) -> bool:
+    """Whether a path is that of an empty directory, which schedulers and containers make before a command runs.
+
+    What a killed command was about to move up in a mount point is moved first.
+    """
+    if is_mount_point(path):
+        remove_leftovers(path, path.name)
+    return path.is_dir() and os.access(path, os.R_OK) and not names_in(path)
+
+
+def require_new(path: Path, *, overwrite: bool = False, directory: bool = False) -> None:
+    """Refuse to write over something that exists unless that was asked for. directory: an empty one may be there, as
+    what is to be made is a directory, too."""
+    if os.path.lexists(path) and not overwrite and not (directory and is_free(path)):
         raise RequestError(f"{path} exists already", "Choose another name, or replace it with --overwrite.")
 
 
@@ -289,7 +350,9 @@ def remove_leftovers(directory: Path, name: str | None = None) -> list[Removed]:
     removed = []
     for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
         with suppress(FileNotFoundError), locked(leftover) as free:
-            if free:
+            if free and not (leftover.name.endswith(_UNLOCKED) and time.time() - leftover.stat().st_mtime < _LONG_AGO):
+                if is_mount_point(directory):
+                    settle(leftover, _MARKS)
                 removed.append(remove(leftover))
     return removed
 

@@ -33,6 +33,7 @@ from blocks.files import (
     Removed,
     disk_errors,
     inode,
+    is_free,
     publish,
     publish_directory,
     read_json,
@@ -375,7 +376,7 @@ def create_run(
     with (
         replacing(path, overwrite=overwrite),
         new_scratch(scratch, path, identity) as place,
-        publish_directory(path, overwrite=True) as directory,
+        publish_directory(path, overwrite=overwrite) as directory,
     ):
         length = {"iterations": iterations, "evaluate_every": evaluate_every}
         config = run_config(dataset, spec, identity, **length, settings=settings or {}, scratch=place)
@@ -417,7 +418,7 @@ def run_config(
 @contextmanager
 def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
     """Hold the lock of the run, if any, that a new one replaces; raises RequestError if none may be made here."""
-    if not path.exists():
+    if not path.exists() or is_free(path):
         yield
         return
     if not any((path / name).exists() for name in (CONFIG, CHAINS)):

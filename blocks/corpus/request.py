@@ -15,7 +15,7 @@ from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.files import require_new
+from blocks.files import is_free, require_new
 from blocks.shards.whole import shard_paths
 from blocks.sources import STANDARD_INPUT, input_facts, size_of
 from blocks.store import MANIFEST
@@ -96,10 +96,8 @@ def files_of(request: Request) -> Files:
 
 def require_replaceable(out: Path, overwrite: bool) -> None:
     """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
-    require_new(out, overwrite=overwrite)
-    if out.is_dir() and (next(out.iterdir(), None) is None or (out / MANIFEST).is_file() or shard_paths(out)):
-        return
-    if out.exists():
+    require_new(out, overwrite=overwrite, directory=True)
+    if out.exists() and not (is_free(out) or (out / MANIFEST).is_file() or shard_paths(out)):
         raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
-from blocks.files import disk_errors, publish, publish_directory, require_new
+from blocks.files import disk_errors, is_free, publish, publish_directory, require_new
 from ooc.run import CONFIG
 from samplers.factorization.model import Factorization
 from samplers.interchange.gensim_models import read_gensim, write_gensim
@@ -74,8 +74,8 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
     if not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
         raise RequestError(f"--format {name} is not for the model of {run}", f"Choose one of: {', '.join(of)}.")
-    require_new(out, overwrite=overwrite)
-    if form.directory and out.exists():
+    require_new(out, overwrite=overwrite, directory=form.directory)
+    if form.directory and out.exists() and not is_free(out):
         raise RequestError(f"{out} exists: --format {name} writes several files", "Choose another name, or remove it.")
     more: list[Any] = [_tokens(run)] if form.tokens else [out.suffix, top] if form.mixtures else []
     with disk_errors(out), publish_directory(out) if form.directory else publish(out) as beside:
@@ -96,7 +96,7 @@ def import_model(
     trust_pickle: read a pickle, as gensim's models are, which can run any code.
     """
     read = _named(IMPORTS, name)
-    if out.exists() and not (overwrite and (out / MANIFEST).exists()):
+    if out.exists() and not is_free(out) and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(
             f"{out} exists" if not overwrite else f"{out} is no model, so it is not replaced", "Choose another name."
         )

@@ -77,7 +77,7 @@ def create_chains(
         ids = [uuid.uuid4().hex for _ in range(chains)]
         names = [path / f"chain-{number + 1}" for number in range(chains)]
         places = [stack.enter_context(new_scratch(scratch, *each)) for each in zip(names, ids, strict=True)]
-        directory = stack.enter_context(publish_directory(path, overwrite=True))
+        directory = stack.enter_context(publish_directory(path, overwrite=overwrite))
         for number in range(chains):
             seeded = ProgramSpec(spec.target, {**spec.options, "seed": spec.options["seed"] + number})
             chain = directory / f"chain-{number + 1}"
