@@ -316,6 +316,8 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
                 "Make room, then run the same command again.",
             ) from error
+        if error.errno == errno.EACCES and Path(where).exists() and not os.access(where, os.R_OK):
+            raise RequestError(f"{where}: no permission to read it", "Ask its owner for it.") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise RequestError(
                 f"{where}: no permission to write here", "Choose a directory you may write to."

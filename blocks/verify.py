@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,13 +25,19 @@ from blocks.store import MANIFEST, check_file
 
 
 class Report(NamedTuple):
-    """What was found: a line for each problem, and what can still be done."""
+    """What was found: a line for each problem, and what can still be done; and for each thing that was not checked."""
 
     files: int
     bytes: int
     problems: list[str]
     remedies: list[str]
     damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
+    unchecked: Sequence[str] = ()
+
+
+def unreadable(files: Iterable[Path]) -> list[str]:
+    """A line for each of some files that this user may not read: that is no damage."""
+    return [f"{file}: no permission to read it" for file in files if file.exists() and not os.access(file, os.R_OK)]
 
 
 def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
@@ -39,17 +46,26 @@ def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
     damaged: set[str] = set()
-    problems = list(problems_of_generations(dataset.path))
+    problems, unchecked = list(problems_of_generations(dataset.path)), unreadable(path for path, _ in files)
     for path, entry in files:
-        if problem := check_file(path, entry):
+        if not unreadable([path]) and (problem := check_file(path, entry)):
             problems.append(problem)
             damaged.add(entry["file"])
         progress.update(entry["bytes"])
     progress.close()
-    if not damaged:
+    if not damaged and not unchecked:
         problems += _inside(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
-    return Report(len(files) + 1, total, problems, remedies, sorted(damaged))
+    return Report(len(files) + 1, total, problems, remedies, sorted(damaged), unchecked)
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """Several reports as one."""
+    problems, remedies, unchecked = (
+        [line for report in reports for line in getattr(report, name)] for name in ("problems", "remedies", "unchecked")
+    )
+    sizes = sum(report.files for report in reports), sum(report.bytes for report in reports)
+    return Report(*sizes, problems, remedies, unchecked=unchecked)
 
 
 def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -62,15 +78,13 @@ def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterat
 def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Report:
     """Read all files of all shards in a directory again, and see whether they belong together."""
     shards = [open_any(shard) for shard in shard_paths(path)]
-    reports = [verify_dataset(shard, bar) for shard in shards]
-    problems = [line for report in reports for line in report.problems]
-    remedies = [line for report in reports for line in report.remedies]
+    report = together([verify_dataset(shard, bar) for shard in shards])
     try:
         check_together({str(shard.path): shard.manifest.get("shard") for shard in shards})
     except RequestError as error:
-        problems.append(error.what)
-        remedies.append(error.remedy)
-    return Report(sum(report.files for report in reports), sum(report.bytes for report in reports), problems, remedies)
+        report.problems.append(error.what)
+        report.remedies.append(error.remedy)
+    return report
 
 
 def repair_dataset(path: Path, report: Report) -> bool:

@@ -87,6 +87,9 @@ def verify(
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)
+    for line in report.unchecked:
+        print(f"not checked: {line}", file=sys.stderr)
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
-    say(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, all as they were written")
+    whole = "what could be checked is as it was written" if report.unchecked else "all as they were written"
+    say(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, {whole}")

@@ -102,8 +102,8 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     data: Path | None = None
     state, needed = run, 0
     if chosen.name == "resume":
-        state = Run(run).scratch
-        data = Path(Run(run).config["dataset"]["path"])
+        state, moved = Run(run).scratch, chosen.parameters.get("data")
+        data = (moved and placed(moved, task["rank"])) or Run(run).dataset_path
     elif not chosen.ingests:
         state = placed(chosen.parameters.get("scratch") or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])

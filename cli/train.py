@@ -353,6 +353,10 @@ def resume(
         str | None,
         typer.Option(metavar="MODULE:CLASS", help="Your own program, if the run is one of it: its code is imported."),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the dataset of the run is now, if it was moved alone; the run notes it.")
+    ] = None,
+    held_out: Annotated[Path | None, typer.Option(help="Likewise what it evaluates on.")] = None,
     transport: Transport = None,
     workers: Workers = None,
     memory: Memory = None,
@@ -361,6 +365,8 @@ def resume(
     json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, or for longer.
+
+    A run and its dataset that were moved or copied together find each other.
 
     Example: ooc resume run --iterations 200
     """
@@ -376,6 +382,8 @@ def resume(
             quiet=quiet or here.quiet,
             ring=here.ring,
             program=program,
+            data=data and here.place(data),
+            held_out=held_out and here.place(held_out),
         )
     if here.is_first:
         tell(here.place(run), last, as_json=json)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import stat
 import sys
 import uuid
@@ -24,7 +23,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -42,31 +41,23 @@ from blocks.files import (
     require_fit,
     write_json,
 )
-from blocks.generations import generation_of, has_generation, refer
+from blocks.generations import has_generation, refer
 from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import MANIFEST, Store
 from ooc.beginning import OPTIONS, note_beginning
 from ooc.chains import CHAINS
 from ooc.metrics import metrics_line, values_of
 from ooc.previous import MODEL, PREVIOUS, drop_previous, keep_model
+from ooc.remembered import AnyStore, DatasetEntry, entries_of, entry_of, from_run, moved, open_remembered, place_of
 from ooc.scratch import STATE, new_scratch, note_place, owned, remove_scratch, require_owned
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
-
-AnyStore = TypeVar("AnyStore", bound=Store)
 
 SCHEMA = 1
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 _NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, LOCK)
-
-
-class DatasetEntry(TypedDict):
-    """What a run remembers of its dataset."""
-
-    path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
-    identity: str
 
 
 class Settings(TypedDict):
@@ -164,7 +155,31 @@ class Run:
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
         """The dataset of the run, `opened` as its kind; raises RequestError if another one lies in its place now."""
-        return remembered_dataset(self.config["dataset"], f"the dataset that {self.path} was started on", opened)
+        name = f"the dataset that {self.path} was started on"
+        return open_remembered(self.config["dataset"], self.path, "data", name, opened)
+
+    def held_out(self, what: str, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
+        """What is held out for evaluations, if anything is, `opened` as its kind. what: as messages call that."""
+        entry = self.config["settings"].get("held_out")
+        name = f"the {what} that {self.path} evaluates on"
+        return open_remembered(entry, self.path, "held-out", name, opened) if entry else None
+
+    @property
+    def dataset_path(self) -> Path:
+        """Where the dataset is, or was."""
+        return place_of(self.config["dataset"], self.path)
+
+    def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
+        """Note where the datasets are now, of which None are where they were; RequestError if they are not the same."""
+        config, settings = self.config, self.config["settings"]
+        if data:
+            config["dataset"] = moved(config["dataset"], self.path, data)
+        if held_out:
+            if not settings.get("held_out"):
+                raise RequestError(f"--held-out {held_out}: {self.path} evaluates on nothing else", "Leave it out.")
+            settings["held_out"] = moved(settings["held_out"], self.path, held_out)
+        if data or held_out:
+            write_json(self.path / CONFIG, config)
 
     def set_iterations(self, iterations: int) -> None:
         """Change how long to train; a convergence that ended the training does not end it again."""
@@ -198,8 +213,7 @@ class Run:
                 f"{self.path} was removed, moved or replaced while this command worked on it",
                 "Nothing of what is there now was changed. Look at it with `ooc info`, or train a new run.",
             )
-        entry = self.config["dataset"]
-        path = Path(entry["path"])
+        entry, path = self.config["dataset"], self.dataset_path
         found = _version(path / MANIFEST)
         if found and found == self._manifest:
             return
@@ -212,10 +226,9 @@ class Run:
 
     def refer_to_datasets(self) -> None:
         """Note in the dataset, and in the one that is held out, that this run needs the generation it began with."""
-        held_out = self.config["settings"].get("held_out")
-        for entry in filter(None, (self.config["dataset"], held_out)):
+        for entry in entries_of(self.config):
             if "id" in self.config and not self.config["state_removed"]:
-                refer(Path(entry["path"]), entry["identity"], self.path, self.config["id"])
+                refer(place_of(entry, self.path), entry["identity"], self.path, self.config["id"])
 
     def settings(self, holds: Any) -> dict[str, Any]:
         """The settings of the observer. holds: the TypedDict that they have to fit, else WorkFailed is raised."""
@@ -290,27 +303,6 @@ def file_sizes(path: Path) -> Iterator[int]:
                 yield found.st_size
 
 
-def dataset_entry(dataset: Store) -> dict[str, str]:
-    """What the configuration of a run remembers of a dataset."""
-    return {"path": str(dataset.path.resolve()), "identity": dataset.identity}
-
-
-def remembered_dataset(entry: dict[str, str], name: str, opened: Callable[[Path], AnyStore]) -> AnyStore:
-    """The dataset of an entry, called `name` where RequestError is raised because another, or none, is there now."""
-    if not Path(entry["path"]).exists():
-        raise RequestError(
-            f"{entry['path']}, {name}, is not there",
-            f"Put it back there, or a symbolic link to it: ln -s WHERE-IT-IS {shlex.quote(entry['path'])}",
-        )
-    dataset = opened(generation_of(Path(entry["path"]), entry["identity"]))
-    if dataset.identity != entry["identity"]:
-        raise RequestError(
-            f"{dataset.path} is not {name}: it was made again, or appended to",
-            "Restore that dataset, or train a new run.",
-        )
-    return dataset
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[list[Removed]]:
     """Hold the lock of a run directory; yields what others left in it that were killed, which is deleted.
@@ -379,7 +371,7 @@ def create_run(
         publish_directory(path, overwrite=overwrite) as directory,
     ):
         length = {"iterations": iterations, "evaluate_every": evaluate_every}
-        config = run_config(dataset, spec, identity, **length, settings=settings or {}, scratch=place)
+        config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=place)
         write_json(directory / CONFIG, config)
         note_beginning(directory)
         keep_model(path, directory)
@@ -387,6 +379,7 @@ def create_run(
 
 
 def run_config(
+    path: Path,
     dataset: Store,
     spec: ProgramSpec,
     identity: str,
@@ -396,7 +389,8 @@ def run_config(
     settings: dict[str, Any],
     scratch: str | None,
 ) -> dict[str, Any]:
-    """The configuration of a new run. identity: of this run and its copies, of no other."""
+    """The configuration of a new run, which will be at `path`. identity: of this run and its copies, of no other."""
+    held_out = settings.get("held_out")
     return {
         "schema": SCHEMA,
         "id": identity,
@@ -404,11 +398,11 @@ def run_config(
         "program": spec.target,
         "program_source": spec.source_checksum(),
         "options": spec.options,
-        "dataset": dataset_entry(dataset),
+        "dataset": from_run(entry_of(dataset), path),
         "iterations": iterations,
         "evaluate_every": evaluate_every,
         "extended_at": 0,
-        "settings": settings,
+        "settings": settings | ({"held_out": from_run(held_out, path)} if held_out else {}),
         "scratch": scratch,
         "finished": False,
         "state_removed": False,

@@ -28,6 +28,10 @@ OWNER = "owner.json"
 STATE = "state"
 
 
+class ScratchGone(WorkFailed):
+    """A scratch directory is not there: its disk may not be mounted."""
+
+
 class Owner(TypedDict):
     """Of a scratch directory: the run."""
 
@@ -61,7 +65,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
     A run that was moved takes its directory along: where it was there is nothing any more.
     """
     if not place.exists():
-        raise WorkFailed(
+        raise ScratchGone(
             f"{place}, the --scratch of {run}, is gone, and what was trained with it",
             "Mount it again, or train again with --overwrite.",
         )

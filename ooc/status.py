@@ -8,11 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from blocks.errors import OocError
+from blocks.errors import OocError, RequestError
 from blocks.kinds import open_any
 from blocks.store import Store
 from ooc.beginning import beginning_problem
 from ooc.run import METRICS, Run, file_sizes
+from ooc.scratch import ScratchGone
 from ooc.state import Generations, committed, committed_local_state, layout_of
 
 
@@ -26,7 +27,8 @@ def describe_run(run: Run) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "kind": "run",
-        **{name: run.config[name] for name in ("version", "program", "options", "dataset")},
+        **{name: run.config[name] for name in ("version", "program", "options")},
+        "dataset": {"path": str(run.dataset_path), "identity": run.config["dataset"]["identity"]},
         "iterations": {"planned": run.config["iterations"], "done": metrics[-1]["iteration"] if metrics else 0},
         "finished": (run.path / "model").exists(),
         "state_removed": state_removed,
@@ -51,8 +53,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def run_problems(run: Run) -> Iterator[tuple[str, str]]:
-    """What is wrong with the files of a run but its model, if anything, and what helps. Only reads; no program is
-    built."""
+    """What is wrong with the files of a run but its model, if anything, and what helps; nothing is said to help where
+    something cannot be checked. Only reads; no program is built."""
     goes_on = f"Go on from the newest generation that is whole, if there is one, with: ooc resume {run.path}"
     yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
     if problem := beginning_problem(run.path):
@@ -61,6 +63,13 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
         return
     try:
         dataset, state = run.dataset(open_any), run.scratch / "state"
+    except (RequestError, ScratchGone) as error:
+        yield f"the state of {run.path}: {error.what}", ""
+        return
+    except OocError as error:  # the dataset is damaged
+        yield error.what, error.remedy or goes_on
+        return
+    try:
         yield from ((problem, goes_on) for problem in _state_problems(run.path, state, dataset))
     except OocError as error:
         yield error.what, error.remedy or goes_on

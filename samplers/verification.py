@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blocks.verify import Report
+from blocks.verify import Report, together, unreadable
 from ooc.chains import chain_paths
 from ooc.previous import MODEL, PREVIOUS
 from ooc.run import Run, file_sizes
@@ -14,24 +14,22 @@ from samplers.models import open_any_model
 
 def verify_chains(path: Path) -> Report:
     """Verify the run of each chain."""
-    reports = [verify_run(Run(chain)) for chain in chain_paths(path)]
-    return Report(
-        sum(report.files for report in reports),
-        sum(report.bytes for report in reports),
-        [problem for report in reports for problem in report.problems],
-        [remedy for report in reports for remedy in report.remedies],
-    )
+    return together([verify_run(Run(chain)) for chain in chain_paths(path)])
 
 
 def verify_run(run: Run) -> Report:
     """Read the generations of a run and its model again, or the model that counts until it has one. Writes nothing."""
-    found = list(run_problems(run))
-    problems = [problem for problem, _ in found]
-    remedies = list(dict.fromkeys(remedy for _, remedy in found))
+    unchecked = unreadable(run.path.rglob("*"))
+    found = list(run_problems(run)) if not unchecked else []
+    problems = [problem for problem, remedy in found if remedy]
+    unchecked += [problem for problem, remedy in found if not remedy]
+    remedies = list(dict.fromkeys(remedy for _, remedy in found if remedy))
     models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
     for model in models[:1]:
+        if unreadable(model.rglob("*")):
+            continue
         of_model = list(open_any_model(model).problems())
         problems += of_model
         remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
     sizes = list(file_sizes(run.path))
-    return Report(len(sizes), sum(sizes), problems, remedies)
+    return Report(len(sizes), sum(sizes), problems, remedies, unchecked=unchecked)

@@ -14,8 +14,9 @@ from test_factorization import planted, written
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run, dataset_entry
+from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
@@ -79,7 +80,7 @@ def new_runs(
     root.mkdir(exist_ok=True)
     spec = ProgramSpec(target(f"ring-mf-{method}"), options_of(method) | options)
     length = {"iterations": iterations, "evaluate_every": 1}
-    entries = list(map(dataset_entry, held_out)) or [None] * len(datasets)
+    entries = list(map(entry_of, held_out)) or [None] * len(datasets)
     return [
         create_run(root / f"run-{i}", shard, spec, settings={"staleness": 0, "held_out": entry}, **length)
         for i, (shard, entry) in enumerate(zip(datasets, entries, strict=True))

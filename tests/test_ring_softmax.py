@@ -23,8 +23,9 @@ from blocks.samples.samples import Samples
 from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
 from cli.console import progress_bar
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run, dataset_entry
+from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.programs import target
@@ -94,7 +95,7 @@ def new_runs(
     root.mkdir()
     on_ring = {"on_ring": True} if len(datasets) > 1 else {}
     spec = ProgramSpec(target("softmax"), {"rate": 0.3, "seed": 3, **on_ring, **options})
-    entry = dataset_entry(Samples(held_out)) if held_out else None
+    entry = entry_of(Samples(held_out)) if held_out else None
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1}
     settings = {"staleness": 0, "held_out": entry} if on_ring else {"held_out": entry}
     return [create_run(root / f"{n}", each, spec, settings=settings, **length) for n, each in enumerate(datasets)]

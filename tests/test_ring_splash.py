@@ -25,8 +25,9 @@ from blocks.design.row_shards import row_bounds
 from blocks.ratings.matrix import Matrix
 from blocks.shards.dealing import Runs
 from blocks.shards.splitting import make_shards
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run, dataset_entry
+from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
@@ -121,7 +122,7 @@ def trained(
     """The runs of all machines."""
     root.mkdir()
     settings = {"staleness": 0, "stop_when_converged": False, "average": 1}
-    settings["held_out"] = held_out and dataset_entry(held_out)
+    settings["held_out"] = held_out and entry_of(held_out)
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1, "settings": settings}
     runs = [create_run(root / f"{rank}", shard, lda(**options), **length) for rank, shard in enumerate(shards)]
 

@@ -10,7 +10,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
-from ooc.run import HeldOut, Run, remembered_dataset
+from ooc.run import HeldOut, Run
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
 from samplers.factorization.program import SIDES, MatrixFactorization
@@ -39,10 +39,9 @@ class FactorizationObserver:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        entry = run.settings(HeldOut)["held_out"]
-        name = "the held-out ratings that the run was started with"
-        self._held_out = remembered_dataset(entry, name, Matrix) if entry else None
-        self._order = row_order(run.dataset(Matrix)) if entry else np.empty(0, np.int64)
+        run.settings(HeldOut)
+        self._held_out = run.held_out("ratings", Matrix)
+        self._order = row_order(run.dataset(Matrix)) if self._held_out else np.empty(0, np.int64)
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         if not self._held_out:

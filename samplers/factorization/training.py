@@ -9,8 +9,9 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.batch import node_directory
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import create_run, dataset_entry
+from ooc.run import create_run
 from ooc.state import GENERATIONS
 from ooc.training import Callback
 from ooc.worker import ProgramSpec
@@ -152,4 +153,4 @@ def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:
     held_out = Matrix(path)
     check_held_out_ratings(held_out, matrix)
     check_dataset(held_out)
-    return dataset_entry(held_out)
+    return entry_of(held_out)

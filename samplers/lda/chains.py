@@ -82,7 +82,7 @@ def create_chains(
             seeded = ProgramSpec(spec.target, {**spec.options, "seed": spec.options["seed"] + number})
             chain = directory / f"chain-{number + 1}"
             chain.mkdir()
-            config = run_config(dataset, seeded, ids[number], scratch=places[number], **configured)
+            config = run_config(names[number], dataset, seeded, ids[number], scratch=places[number], **configured)
             write_json(chain / CONFIG, config)
         write_chains(directory, chains, configured["iterations"])
         note_beginning(directory)

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
-from ooc.run import HeldOut, Run, remembered_dataset
+from ooc.run import HeldOut, Run
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged
@@ -30,9 +30,7 @@ class LdaObserver:
         self._run, self._workers = run, workers
         self._settings = run.settings(LdaSettings)
         self._every: int = run.config["evaluate_every"]
-        entry = self._settings["held_out"]
-        name = "the held-out dataset that the run was started with"
-        self._held_out = remembered_dataset(entry, name, Dataset) if entry and first else None
+        self._held_out = run.held_out("documents", Dataset) if first else None
         self._bounds_logged: set[str] = set()
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:

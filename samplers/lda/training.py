@@ -12,8 +12,9 @@ from blocks.kinds import open_rows
 from ooc.chains import chain_paths, is_chains
 from ooc.plan import Plan
 from ooc.program import Program
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run, dataset_entry
+from ooc.run import Run, create_run
 from ooc.state import committed
 from ooc.training import Callback, Observer
 from samplers.factorization.observer import FactorizationObserver
@@ -155,7 +156,7 @@ def remember_held_out(path: Path, dataset: Dataset) -> dict[str, str]:
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
-    return dataset_entry(held_out)
+    return entry_of(held_out)
 
 
 def resume(
@@ -169,14 +170,19 @@ def resume(
     callback: Callback | None = None,
     ring: Ring | None = None,
     program: str | None = None,
+    data: Path | None = None,
+    held_out: Path | None = None,
 ) -> dict[str, Any]:
     """Go on with a run of any program, also with other workers, another budget, or more iterations.
 
-    program: "module:Class" of a user's own program, see `Run`.
+    program: "module:Class" of a user's own program, see `Run`. data, held_out: where its datasets are now, if they were
+    moved; the run notes that.
     ring: of machines that go on together, each with its own run. Returns the last line of its metrics, as what began it
     does.
     """
     if is_chains(path):
+        for chain in chain_paths(path):
+            Run(chain).move_datasets(data, held_out)
         check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
         if iterations is not None:
             for chain in chain_paths(path):
@@ -190,6 +196,7 @@ def resume(
             max_time,
         )
     run = Run(path, program)
+    run.move_datasets(data, held_out)
     check_ring(run, ring)
     committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
     if is_regression(run):

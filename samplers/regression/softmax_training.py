@@ -12,8 +12,9 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
+from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import HeldOut, Run, create_run, dataset_entry, remembered_dataset
+from ooc.run import HeldOut, Run, create_run
 from ooc.state import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
@@ -93,7 +94,7 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
         unknown = np.setdiff1d(held_out.index.labels, samples.index.labels)[0]
         raise RequestError(f"--held-out {path} has the label {unknown:g}, which {samples.path} does not have")
     check_dataset(held_out)
-    return dataset_entry(held_out)
+    return entry_of(held_out)
 
 
 def disk_needed(data: Path) -> int:
@@ -107,10 +108,8 @@ class SoftmaxObserver:
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
-        entry = run.settings(HeldOut)["held_out"]
-        self._evaluates = bool(entry)
-        name = "the held-out samples that the run was started with"
-        self._held_out = remembered_dataset(entry, name, Samples) if entry and first else None
+        self._evaluates = bool(run.settings(HeldOut)["held_out"])
+        self._held_out = run.held_out("samples", Samples) if first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         return engine.gather(self._evaluated(engine))[0] if self._evaluates else {}
