@@ -46,7 +46,7 @@ CONTESTANTS = {
 }
 
 
-OF_RANK = "OOC_BENCHMARK_RANK"  # in the environment of a rank's processes
+OF_RANK = "BENCHMARK_RANK"  # in the environment of a rank's processes
 
 
 class Settings(NamedTuple):

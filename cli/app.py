@@ -33,12 +33,14 @@ from cli import (
     regression,
     report,
     results,
+    settings,
     shard,
     train,
     watch,
 )
-from cli.command import Command, Commands, Configured, Training
+from cli.command import Command, Commands, Training
 from cli.console import BrokenPipe, explained, use_terminal, visible
+from cli.variables import variable, warn_of_unknown
 
 app = typer.Typer(
     name="ooc",
@@ -58,6 +60,7 @@ app.add_typer(ingest.app, name="ingest")
 train.app.command("lasso")(regression.train_lasso)
 train.app.command("logistic")(regression.train_logistic)
 app.add_typer(train.app, name="train")
+app.add_typer(settings.app, name="config")
 for command in (
     train.resume,
     results.topics,
@@ -84,11 +87,8 @@ for command in (
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.command(hidden=True)(rank.rank)
 
-_KINDS: dict[str, type[Command]] = {"resume": Training, "plan": Configured, "launch": Configured}
-for registered in app.registered_commands:
-    registered.cls = _KINDS.get(getattr(registered.callback, "__name__", ""), Command)
-for registered in ingest.app.registered_commands:
-    registered.cls = Configured
+for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):
+    registered.cls = Training if registered.callback is train.resume else Command
 for registered in train.app.registered_commands:
     registered.cls = Training
 
@@ -192,10 +192,14 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _global(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of failures.")] = False,
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar=variable("debug"), show_envvar=False, help="Show tracebacks of failures.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603  (it must outlive the command, whose failure it explains)
     _debug = debug
+    warn_of_unknown(context.command)

@@ -1,14 +1,16 @@
 """What all commands can do besides their own work.
 
-Command     `--quiet`; a training notes its options in the run
-Configured  also `--config FILE.toml`, which holds options by their names
-Training    also `--watch`
-Commands    those that there are
+Command   `--quiet`, `--config FILE.toml`, options in variables; a training notes its options in the run
+Training  also `--watch`
+Commands  those that there are
+
+Of what gives an option a value the first counts: the command line, a variable OOC_..., the file, the default.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
@@ -19,10 +21,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from blocks.errors import Interrupted
+from blocks.errors import Interrupted, OocError
 from cli import console
+from cli.variables import variable
 
 _NOT_NOTED = ("overwrite", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
+TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
 
 
 class Command(TyperCommand):
@@ -33,8 +37,20 @@ class Command(TyperCommand):
         for param in self.params:
             if param.param_type_name == "argument" and param.metavar is None:
                 param.metavar = str(param.name).upper()
-        if all(param.name != "quiet" for param in self.params):
-            self.params += _parameters(_quiet)
+        names = {param.name for param in self.params}
+        self.params += [param for param in (*_parameters(_quiet), *_parameters(_config)) if param.name not in names]
+        _set_variables(self)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except OocError as error:
+            error.what = _with_variables(ctx, error.what)
+            raise
+        except Exception as error:
+            if (param := getattr(error, "param", None)) is not None:
+                error.param_hint = _hint(ctx, param) or error.param_hint  # type: ignore[attr-defined]
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -43,12 +59,15 @@ class Command(TyperCommand):
             if ctx.params.get("json") and stopped.facts:
                 console.print_json(stopped.facts)
             raise
+        except OocError as error:
+            error.what = _with_variables(ctx, error.what)
+            raise
         except BrokenPipeError as error:  # typer would exit with 1
             raise console.BrokenPipe from error
 
     def _invoke(self, ctx: Any) -> Any:
-        words = (self.name if self.name and " " in self.name else ctx.command_path).split()  # "train lda", of a rank
-        if "train" not in words:
+        words = words_of(ctx)
+        if words[0] != "train":
             return super().invoke(ctx)
         from ooc.beginning import begun_by
 
@@ -57,19 +76,11 @@ class Command(TyperCommand):
             for name, param in options_of(self).items()
             if name not in _NOT_NOTED and param.name in ctx.params
         }
-        with begun_by(" ".join(words[words.index("train") :]), noted):
+        with begun_by(" ".join(words), noted):
             return super().invoke(ctx)
 
 
-class Configured(Command):
-    """A command whose options can come from a file; those of the command line count before them."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.params += _parameters(_config)
-
-
-class Training(Configured):
+class Training(Command):
     """A command that trains a run."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -105,12 +116,27 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+CONFIG = "Options in a file, as lines topics = 100, or in a table for each command; those given here count before them."
+
+
 @cache
 def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
     """Those that a function declares, but for --help."""
     app = typer.Typer(add_completion=False)
     app.command()(function)
-    return tuple(get_command(app).params)
+    command = get_command(app)
+    _set_variables(command)
+    return tuple(command.params)
+
+
+def _set_variables(command: Any) -> None:
+    """Let all options of a command have a variable each; help would be twice as long if it named them."""
+    for name, param in parameters_of(command).items():
+        param.show_envvar = False
+        if param.param_type_name == "option":
+            param.envvar = None if name in TYPED_ONLY else variable(name)
+        elif param.nargs == -1:
+            param.envvar = []  # of no variable; before click 8.3 an argument that has None is not looked for in a file
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -119,11 +145,47 @@ def options_of(command: Any) -> dict[str, Any]:
     return {max(param.opts, key=len).lstrip("-"): param for param in options}
 
 
-def _read_config(ctx: typer.Context, value: Path | None) -> None:
+def parameters_of(command: Any) -> dict[str, Any]:
+    """The arguments of a command, and its options, by the names that they have in a file."""
+    arguments = (param for param in command.params if param.param_type_name == "argument")
+    return {param.name.replace("_", "-"): param for param in arguments} | options_of(command)
+
+
+def words_of(ctx: Any) -> tuple[str, ...]:
+    """The words that call a command, as ("train", "lda")."""
+    above = words_of(ctx.parent) if ctx.parent and ctx.parent.parent else ()
+    return (*above, *ctx.command.name.split())  # a rank's command has a name of two words
+
+
+def source_of(ctx: Any, name: str) -> str:
+    """What gave a parameter its value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the file) or DEFAULT."""
+    source = ctx.get_parameter_source(name)
+    return source.name if source else "DEFAULT"
+
+
+def _hint(ctx: Any, param: Any) -> str | None:
+    """What to name where a value is wrong; None: what is named anyway."""
+    if (source := source_of(ctx, param.name)) == "ENVIRONMENT":
+        return str(param.envvar)
+    return f"'{max(param.opts, key=len)}' in {ctx.obj[param.name].where}" if source == "DEFAULT_MAP" else None
+
+
+def _with_variables(ctx: Any, text: str) -> str:
+    """A text that names the variables of options that have their values from these."""
+    for name, option in options_of(ctx.command).items():
+        if source_of(ctx, option.name) == "ENVIRONMENT":
+            text = re.sub(rf"--{name}(?![\w-])", option.envvar, text)
+    return text
+
+
+def _read_config(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     if value is not None:
         from cli.config import read_config
 
-        ctx.default_map = read_config(value, options_of(ctx.command))
+        shared = source_of(ctx, param.name) == "ENVIRONMENT"
+        ctx.obj = read_config(value, words_of(ctx), parameters_of(ctx.command), shared=shared)
+        ctx.default_map = {name: found.value for name, found in ctx.obj.items()}
+    return value
 
 
 def _quiet(
@@ -138,7 +200,7 @@ def _config(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Options in a file, as lines topics = 100; those given here count before them.",
+            help=CONFIG,
             callback=_read_config,
             is_eager=True,
             expose_value=False,

@@ -1,69 +1,158 @@
-"""Options in a file: TOML, with the names that they have on the command line."""
+"""Options in a file: TOML, with the names that they have on the command line.
+
+A file without tables holds the options of one command. With tables it holds those of many:
+
+    memory = "2GB"       # of every command that has the option
+
+    [train]
+    seed = 3             # of all trainings that have the option
+
+    [train.lda]
+    topics = 100         # of this command only
+
+Arguments stand there by their names, too: data = "corpus".
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from blocks.files import no_such_file
+from cli.command import TYPED_ONLY, parameters_of
+
+Table = dict[str, Any]
 
 
-def read_config(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a file by the names of parameters, as the command line would give them.
+class Found(NamedTuple):
+    """A value in a file, as the command line would give it. where: the file, and the table in it."""
 
-    options: those that there are, by their names. Raises RequestError if one is not known, or the file cannot be read.
+    value: Any
+    where: str
+
+
+def read_config(
+    path: Path, words: Sequence[str], parameters: Mapping[str, Any], *, shared: bool = False
+) -> dict[str, Found]:
+    """Return the values that a file has for a command, by the names of parameters.
+
+    words: that call the command, as ("train", "lda"). parameters: of the command, by the names that a user knows.
+    shared: whether a file without tables is for many commands, too. Raises RequestError if the file cannot be read, or
+    has a name that no command has.
     """
+    content = _read(path)
+    if shared or any(isinstance(value, dict) for value in content.values()):
+        from cli.app import commands
+
+        _check(path, content, commands(), "")
+    else:
+        for name in content:
+            _check_option(f"{path}", name, parameters)
+    found: dict[str, Found] = {}
+    for name, table in _tables(content, words):
+        where = _where(path, name)
+        for key in table.keys() & parameters.keys():
+            if not isinstance(table[key], dict):
+                found[parameters[key].name] = Found(_value(table[key], parameters[key]), where)
+    return found
+
+
+def _read(path: Path) -> Table:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _dashed(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise no_such_file(path) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"--config {path}: {error}", "Write lines as topics = 100 or memory = '2GB'.") from None
-    given = {key.replace("_", "-"): value for key, value in content.items()}
-    for name in given:
-        if name not in options or name == "config":
-            close = get_close_matches(name, options, 1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            raise RequestError(f"--config {path}: there is no option --{name}{meant}")
-    return {options[name].name: _value(path, name, value, options[name]) for name, value in given.items()}
 
 
-def spelled_out(words: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """The words after a command, with what a file has that `--config` names in its place: for those who have no such
-    file. It comes first, as later words count before earlier ones."""
-    file, rest = _parted(words)
-    named = {option.name: option for option in options.values()}
-    found = read_config(file, options) if file else {}
-    return [word for name, value in found.items() for word in _words(named[name], value)] + rest
+def _dashed(table: Table) -> Table:
+    """The same with names as on the command line: evaluate-every for evaluate_every."""
+    return {key.replace("_", "-"): _dashed(value) if isinstance(value, dict) else value for key, value in table.items()}
 
 
-def _parted(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The value of `--config`, if there is one, and the other words."""
-    for place, word in enumerate(words):
-        name, given, value = word.partition("=")
-        if name == "--config" and (given or place + 1 < len(words)):
-            after = place + (1 if given else 2)
-            return Path(value if given else words[place + 1]), [*words[:place], *words[after:]]
-    return None, list(words)
+def _tables(content: Table, words: Sequence[str]) -> Iterator[tuple[str, Table]]:
+    """The tables that count for a command, from the top level down to its own, each with its name."""
+    yield "", content
+    for depth, word in enumerate(words, 1):
+        content = content.get(word, {})
+        if not isinstance(content, dict):  # an option that is called as a command is
+            return
+        yield ".".join(words[:depth]), content
 
 
-def _words(option: Any, value: Any) -> Iterator[str]:
-    """An option with its value, as in the command line."""
-    if isinstance(value, bool):
-        yield from option.opts[:1] if value else option.secondary_opts[:1]
-        return
-    for each in value if isinstance(value, list) else [value]:
-        yield f"{max(option.opts, key=len)}={each}"
+def _where(path: Path, table: str) -> str:
+    return f"{path} [{table}]" if table else f"{path}"
 
 
-def _value(path: Path, key: str, value: Any, option: Any) -> Any:
+def _check(path: Path, table: Table, command: Any, name: str) -> None:
+    """Raise RequestError for an option or a table of a name that no command has.
+
+    command: what the table is for, a group of commands or a single one. name: of the table, as train.lda.
+    """
+    below = _below(command)
+    known = dict.fromkeys(option for each in _singles(command) for option in parameters_of(each))
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            _check_option(_where(path, name), key, known)
+            continue
+        inner = f"{name}.{key}" if name else key
+        if key not in below:
+            raise RequestError(
+                f"--config {path}: there is no command for the table [{inner}]{_meant(inner)}",
+                "A table has the name of a command, as [train.lda], and each option a line of its own.",
+            )
+        _check(path, value, below[key], inner)
+
+
+def _below(command: Any) -> dict[str, Any]:
+    """The commands of a group; none of a single command."""
+    return {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
+
+
+def _singles(command: Any) -> Iterator[Any]:
+    """All commands of a group and of those in it; a single command itself."""
+    below = _below(command)
+    if not below:
+        yield command
+    for each in below.values():
+        yield from _singles(each)
+
+
+def _check_option(where: str, name: str, known: Collection[str]) -> None:
+    if name in TYPED_ONLY:
+        raise RequestError(
+            f"--config {where}: --{name} cannot stand in a file, as it lets other code run", "Give it to the command."
+        )
+    if name not in known or name == "config":
+        close = get_close_matches(name, known, 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise RequestError(f"--config {where}: there is no option --{name}{meant}")
+
+
+def _meant(table: str) -> str:
+    """What to add where a table has no command's name; [lda] was meant as [train.lda]."""
+    from cli.app import commands
+
+    names = list(_names(commands(), ""))
+    close = [name for name in names if name.endswith(f".{table}")] or get_close_matches(table, names, 1)
+    return f"; did you mean [{close[0]}]?" if close else ""
+
+
+def _names(command: Any, name: str) -> Iterator[str]:
+    for key, each in _below(command).items():
+        inner = f"{name}.{key}" if name else key
+        yield inner
+        yield from _names(each, inner)
+
+
+def _value(value: Any, parameter: Any) -> Any:
     """Numbers as text, so that they are read as those of the command line are."""
-    if isinstance(value, dict):
-        raise RequestError(f"--config {path}: {key} is a table", "Write each option on a line of its own.")
-    if isinstance(value, bool) or (isinstance(value, list) and option.multiple):
+    if isinstance(value, bool):
         return value
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    several = [str(each) for each in (value if isinstance(value, list) else [value])]
+    return several if getattr(parameter, "multiple", False) or parameter.nargs != 1 else ",".join(several)

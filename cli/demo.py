@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
+from cli.variables import without_options
 
 _MARK = "ooc-demo"  # the file that says that a directory is ours to replace
 
@@ -46,5 +47,6 @@ def demo(
     ]
     for step in steps:
         print(f"\n$ ooc {shlex.join(step)}", flush=True)
-        if (code := subprocess.run([sys.executable, "-P", "-m", "cli", *step], check=False).returncode) != 0:
-            raise WorkFailed(f"the demo's step `ooc {step[0]}` ended with exit code {code}")
+        done = subprocess.run([sys.executable, "-P", "-m", "cli", *step], env=without_options(), check=False)
+        if done.returncode != 0:
+            raise WorkFailed(f"the demo's step `ooc {step[0]}` ended with exit code {done.returncode}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.console import explained
 from cli.session import Chosen, Session, choose, launched, placed
+from cli.variables import forget_options
 
 if TYPE_CHECKING:
     from ooc.launch.launched import Launcher
@@ -29,6 +30,7 @@ def rank() -> None:
     become_ward()
     from ooc.launch.launched import Launcher
 
+    forget_options()  # those that count are in what the launcher asks for, and the same for all ranks
     launcher = Launcher()
     sys.exit(_work(launcher, launcher.receive()))
 

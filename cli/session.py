@@ -120,7 +120,7 @@ def refuse_on_ring(command: str, parameters: Mapping[str, Any]) -> None:
 
 class Chosen(NamedTuple):
     """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments, with
-    those of a file of `--config`."""
+    those of variables and of a file of `--config`."""
 
     name: str
     command: Any
@@ -147,8 +147,8 @@ def choose(arguments: Sequence[str]) -> Chosen:
     from typer.main import get_command
 
     from cli import ingest, regression, train
-    from cli.command import Configured, Training, options_of
-    from cli.config import spelled_out
+    from cli.command import Command, Training
+    from cli.settings import settings, spelled_out
 
     words, app = list(arguments), typer.Typer()
     app.command("train lda", cls=Training)(train.train_lda)
@@ -158,11 +158,11 @@ def choose(arguments: Sequence[str]) -> Chosen:
     app.command("train softmax", cls=Training)(train.train_softmax)
     app.command("resume", cls=Training)(train.resume)
     for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
-        app.command(kind.__name__.replace("_", " "), cls=Configured)(kind)
+        app.command(kind.__name__.replace("_", " "), cls=Command)(kind)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         if words[: len(name.split())] == name.split():
-            rest = spelled_out(words[len(name.split()) :], options_of(command))
+            rest = spelled_out(settings(command, f"ooc launch -- {name}", words[len(name.split()) :]))
             parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
             if name in _REFUSED:
                 refuse_on_ring(name, parameters)

@@ -23,7 +23,7 @@ _begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS 
 @contextmanager
 def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
     """New runs note meanwhile which command began them, with all its options that have a value."""
-    lines = [f"{name} = {_toml(value)}\n" for name, value in options.items() if value not in (None, [])]
+    lines = [f"{name} = {toml(value)}\n" for name, value in options.items() if value not in (None, [])]
     token = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}")
     try:
         yield
@@ -31,10 +31,10 @@ def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
         _begun_by.reset(token)
 
 
-def _toml(value: Any) -> str:
-    """A flag, a number, text, a path, or several of them."""
+def toml(value: Any) -> str:
+    """A flag, a number, text, a path, or several of them, as a value of TOML."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, (bool, str)):
         return json.dumps(value, ensure_ascii=False)
     return str(value) if isinstance(value, (int, float)) else json.dumps(str(value.absolute()), ensure_ascii=False)

@@ -143,13 +143,14 @@ def test_other_machines_need_not_have_the_file(tmp_path: Path) -> None:
         told = choose(chosen.arguments)
         assert told == chosen._replace(command=told.command)
         assert not any("config" in word or "mine.toml" in word for word in chosen.arguments)
+        assert chosen.arguments[-3:] == ["--", "data", "run"]
     assert {"topics": 2, "alpha": "0.5,0.25", "stop_when_converged": True}.items() <= chosen.parameters.items()
 
 
 def test_a_file_can_say_what_several_machines_ingest(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("lower = false\nngrams = 2\n")
     chosen = choose(["ingest", "text", "a", "out", "--config", str(tmp_path / "mine.toml")])
-    assert chosen.arguments == ["ingest", "text", "--no-lower", "--ngrams=2", "a", "out"]
+    assert chosen.arguments == ["ingest", "text", "--no-lower", "--ngrams=2", "--", "a", "out"]
 
 
 @pytest.mark.parametrize(
@@ -158,13 +159,22 @@ def test_a_file_can_say_what_several_machines_ingest(tmp_path: Path) -> None:
         ("topcs = 2", "there is no option --topcs; did you mean topics?"),
         ("no-such-thing = 2", "there is no option --no-such-thing"),
         ("config = 'x.toml'", "there is no option --config"),
-        ("[lda]\ntopics = 2", "there is no option --lda"),
-        ("topics.many = 2", "topics is a table"),
+        ("[lda]\ntopics = 2", "there is no command for the table [lda]; did you mean [train.lda]?"),
+        ("[train.lda]\ntopcs = 2", "mine.toml [train.lda]: there is no option --topcs; did you mean topics?"),
+        ("[report]\nouput = 'x.html'", "mine.toml [report]: there is no option --ouput; did you mean output?"),
+        ("[train.lad]\ntopics = 2", "there is no command for the table [train.lad]; did you mean [train.lda]?"),
+        ("[train.lda.topics]\nmany = 2", "there is no command for the table [train.lda.topics]"),
+        ("wrokers = 2\n[train.lda]\ntopics = 2", "there is no option --wrokers; did you mean workers?"),
+        ("[train]\nouput = 'x'", "mine.toml [train]: there is no option --ouput"),
+        ("topics.many = 2", "mine.toml [topics]: there is no option --many"),
+        ("[import]\ntrust-pickle = true", "--trust-pickle cannot stand in a file"),
+        ("program = 'mine:Own'", "--program cannot stand in a file"),
         ("topics = ", "mine.toml"),
         ("topics = 2\ntopics = 3", "mine.toml"),
         ("topics = 2.5", "--topics"),
         ("topics = 'many'", "--topics"),
         ("topics = 2\nworkers = 0", "--workers"),
+        ("[train.lda]\ntopics = 0.5", "'--topics' in mine.toml [train.lda]"),
     ],
 )
 def test_a_wrong_file_of_options_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc, text: str, said: str) -> None:
@@ -178,10 +188,12 @@ def test_a_wrong_file_of_options_is_refused(corpus: Path, tmp_path: Path, ooc: O
 
 def test_lists_are_for_options_that_are_given_several_times(tmp_path: Path) -> None:
     options = {param.opts[0].lstrip("-"): param for param in COMMANDS["ingest csv"].params}
-    (tmp_path / "x.toml").write_text("drop = ['a', 'b']\nshards = 2\nlower = false\n")
-    assert read_config(tmp_path / "x.toml", options) == {"drop": ["a", "b"], "shards": "2", "lower": False}
+    (tmp_path / "x.toml").write_text("drop = ['a', 'b']\nshards = 2\nlower = false\nexclude-seen = true\n[topics]\n")
+    found = read_config(tmp_path / "x.toml", ["ingest", "csv"], options)
+    values = {name: value.value for name, value in found.items()}
+    assert values == {"drop": ["a", "b"], "shards": "2", "lower": False}
     with pytest.raises(RequestError, match=r"y\.toml: there is no such file"):
-        read_config(tmp_path / "y.toml", options)
+        read_config(tmp_path / "y.toml", ["ingest", "csv"], options)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The options that count for a command, and where each comes from: `ooc config show`, and what a rank is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from blocks.errors import RequestError
+from cli.command import CONFIG, parameters_of, source_of
+from cli.console import Json, print_json
+
+app = typer.Typer(help="Show the options of a command that count.", no_args_is_help=True, rich_markup_mode=None)
+
+_SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
+
+
+class Setting(NamedTuple):
+    """A parameter of a command with the value that counts, or None.
+
+    name: in a file of options. source: command line, environment, file or default. where: the variable, or the file and
+    the table in it; else "".
+    """
+
+    name: str
+    parameter: Any
+    value: Any
+    source: str
+    where: str
+
+
+def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[Setting]:
+    """All parameters of a command that is called with some words; none has to be given.
+
+    name: of the command in messages. parent: the context of its group.
+    """
+    asked = copy(command)
+    asked.params = [copy(param) for param in command.params]
+    for param in asked.params:
+        param.required, param.expose_value = False, True
+    context = asked.make_context(name, [*words], parent=parent)
+    given = {known: param for known, param in parameters_of(asked).items() if known != "config"}
+    return [_setting(context, known, param) for known, param in given.items()]
+
+
+def _setting(context: Any, name: str, param: Any) -> Setting:
+    value = context.params[param.name]
+    source = source_of(context, param.name)
+    where = {"ENVIRONMENT": param.envvar, "DEFAULT_MAP": (context.obj or {}).get(param.name, ("", ""))[1]}
+    return Setting(
+        name,
+        param,
+        value=None if value in ([], ()) else value,
+        source=_SOURCES.get(source, "default"),
+        where=where.get(source, ""),
+    )
+
+
+def spelled_out(settings: Iterable[Setting]) -> list[str]:
+    """The words after a command that say the same where there are neither its variables nor its file."""
+    given = [setting for setting in settings if setting.source != "default" and setting.value is not None]
+    options = [setting for setting in given if setting.parameter.param_type_name == "option"]
+    arguments = [str(each) for setting in given if setting not in options for each in _each(setting.value)]
+    return [*(word for option in options for word in _words(option)), "--", *arguments]
+
+
+def _words(option: Setting) -> Iterator[str]:
+    if isinstance(option.value, bool):
+        yield from (option.parameter.opts if option.value else option.parameter.secondary_opts)[:1]
+        return
+    for each in _each(option.value):
+        yield f"--{option.name}={each}"
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def show(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="A command with its options, as train lda --topics 100.")
+    ],
+    config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help=CONFIG)] = None,
+    json: Json = False,
+) -> None:
+    """Show the value of each option of a command that counts, and where it comes from.
+
+    The command itself is not run and needs no data. What is printed is a file for --config.
+
+    Example: ooc config show train lda --config pipeline.toml
+    """
+    words = [word for word in command if word != "--json"]
+    options = [f"--config={config}"] if source_of(context, "config") == "COMMANDLINE" else []
+    called, found = _asked(words, options)
+    if json or len(words) < len(command):
+        print_json({"command": " ".join(called), "options": {setting.name: _facts(setting) for setting in found}})
+        return
+    lines = [(_assignment(setting), _remark(setting)) for setting in found]
+    width = min(max(len(text) for text, _ in lines), 40)
+    print(f"[{'.'.join(called)}]")
+    for text, remark in lines:
+        print(f"{text:<{width}}  # {remark}")
+
+
+def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Setting]]:
+    """The names of a command, and its settings. words: as after `ooc`. options: more of the command."""
+    from cli.app import commands
+
+    command, context, called = commands(*words[:2]), None, ["ooc"]
+    while hasattr(command, "commands"):
+        context = command.context_class(command, info_name=called[-1], parent=context)
+        if not words:
+            raise RequestError(
+                f"{context.command_path}: a command is missing", f"There are: {', '.join(command.commands)}."
+            )
+        name, command, words = command.resolve_command(context, words)
+        called.append(name)
+    return called[1:], settings(command, called[-1], [*options, *words], context)
+
+
+def _facts(setting: Setting) -> dict[str, Any]:
+    return {"value": _plain(setting.value), "source": setting.source, "where": setting.where or None}
+
+
+def _assignment(setting: Setting) -> str:
+    """A line of TOML; a comment if there is no value."""
+    from ooc.beginning import toml
+
+    return f"# {setting.name} =" if setting.value is None else f"{setting.name} = {toml(_plain(setting.value))}"
+
+
+def _remark(setting: Setting) -> str:
+    """Where a value comes from, or what holds where there is none."""
+    if setting.value is not None or setting.source != "default":
+        return setting.where or setting.source
+    told = re.search(r"\[default: (.+)\]", getattr(setting.parameter, "help", None) or "")
+    return f"default: {told[1]}" if told else "not given"
+
+
+def _plain(value: Any) -> Any:
+    """Paths as text."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,49 @@
+"""Options in the environment: OOC_MEMORY is --memory of every command that has it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from difflib import get_close_matches
+from typing import Any
+
+PREFIX = "OOC_"
+_CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option: importing it here would take time
+
+
+def variable(option: str) -> str:
+    """The name of the variable of an option, as OOC_MAX_TIME of max-time."""
+    return PREFIX + option.upper().replace("-", "_")
+
+
+def without_options() -> dict[str, str]:
+    """The environment for commands that are run with the options that they are given, and no others."""
+    return {name: value for name, value in os.environ.items() if name == _CACHE or not name.startswith(PREFIX)}
+
+
+def forget_options() -> None:
+    """Remove them from the environment of this process."""
+    for name in os.environ.keys() - without_options():
+        del os.environ[name]
+
+
+def warn_of_unknown(command: Any) -> None:
+    """Tell of variables that no command knows. command: the group of those that are to be asked first."""
+    unknown = {name for name in os.environ if name.startswith(PREFIX)} - _known(command)
+    if not unknown:
+        return
+    from cli.app import commands
+
+    known = _known(commands())
+    options = [name.removeprefix(PREFIX) for name in known]
+    for name in sorted(unknown - known):
+        close = get_close_matches(name.removeprefix(PREFIX), options, 1)
+        meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
+        print(f"warning: the variable {name} means nothing to ooc{meant}", file=sys.stderr)
+
+
+def _known(command: Any) -> set[str]:
+    """The variables of a command, or of all commands of a group."""
+    below = getattr(command, "commands", {}).values()
+    own = {param.envvar for param in command.params if isinstance(param.envvar, str)}
+    return own.union({_CACHE}, *map(_known, below))
