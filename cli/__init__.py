@@ -14,6 +14,7 @@ _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` asks for."""
+    _use_utf8()
     _open_standard_streams()
     interpreters.ours = True
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv):
@@ -21,6 +22,16 @@ def main() -> NoReturn:
     from cli.app import run
 
     run()
+
+
+def _use_utf8() -> None:
+    """Start again in Python's UTF-8 mode if the locale is C and PYTHONUTF8=0 keeps Python from it.
+
+    Names of files would be ASCII there, in workers, too, and words could not be printed.
+    """
+    if sys.getfilesystemencoding() == "ascii" and "utf8" not in sys._xoptions:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _open_standard_streams() -> None:

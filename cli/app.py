@@ -39,7 +39,7 @@ from cli import (
     watch,
 )
 from cli.command import Command, Commands, Training
-from cli.console import BrokenPipe, explained, use_terminal, visible
+from cli.console import BrokenPipe, explained, prepare_output, visible
 from cli.variables import variable, warn_of_unknown
 
 app = typer.Typer(
@@ -128,7 +128,7 @@ def run() -> NoReturn:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
-    use_terminal()
+    prepare_output()
     try:
         code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:

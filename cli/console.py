@@ -90,10 +90,15 @@ class Terminal(io.TextIOWrapper):
         return super().write(start + visible(text[len(start) :]))
 
 
-def use_terminal() -> None:
-    """Make standard output and standard error a `Terminal` if they are one; `sys.__stdout__` is still what it was."""
+def prepare_output() -> None:
+    """Let standard output and standard error print any text: what they cannot encode is escaped.
+
+    If they are a terminal they become a `Terminal`; `sys.__stdout__` is still what it was.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
         if isinstance(stream, io.TextIOWrapper) and stream.isatty():
             setattr(sys, name, Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True))
 

@@ -1,8 +1,11 @@
-"""What scripts and schedulers need of commands: exit codes, JSON, silence, and pipes whose reader has enough."""
+"""What scripts and schedulers need of commands: exit codes, JSON, silence, and pipes whose reader has enough;
+words and names in any language, whatever the locale."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +92,77 @@ def test_a_reader_that_has_enough_is_no_failure(command: str, made: Path) -> Non
         ["bash", "-o", "pipefail", "-c", script], cwd=made, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def foreign(made_once, ooc_in) -> Path:
+    """A corpus and a run whose words and names are not ASCII."""
+
+    def make(directory: Path) -> None:
+        (directory / "täxte.txt").write_text("größe café 日本 мир\nêtre größe naïve\n" * 9, encoding="utf-8")
+        train = "train lda übung lauf-é --topics 2 --iterations 2 --workers 1"
+        for command in ("ingest text --lines täxte.txt übung --workers 1 --stop-words none", train):
+            done = ooc_in(directory)(*command.split())
+            assert done.returncode == 0, done.stderr
+
+    return made_once("foreign", make)
+
+
+LOCALES = {
+    "POSIX": {"LC_ALL": "POSIX", "PYTHONUTF8": "0"},
+    "C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+}
+PRINTED = {
+    "--help": "",
+    "train lda --help": "",
+    "config show topics lauf-é": "lauf-é",
+    "topics lauf-é": "größe",
+    "topics läuf-é": "läuf-é: there is no such file or directory",
+    "info übung": "übung",
+    "verify lauf-é": "lauf-é",
+    "train lda übung lauf-é --topics 2": "lauf-é is a run already",
+    "report lauf-é -o bericht-é.html --overwrite": "bericht-é.html",
+    "infer lauf-é übung mischung-é.csv --overwrite --workers 1": "mischung-é.csv",
+    "ingest text --lines täxte.txt übung --workers 1 --overwrite --quiet --nonsense-é": "nonsense-é",
+}
+
+
+def printed(command: str, directory: Path, **environment: str) -> tuple[int, list[str]]:
+    """The exit code of a command, and what it printed, but that kernels are compiled, as they are once."""
+    usual = {name: os.environ[name] for name in os.environ if not name.startswith(("LC_", "PYTHONUTF8", "PYTHONIO"))}
+    words = [sys.executable, "-m", "cli", *command.split()]
+    done = subprocess.run(words, cwd=directory, env=usual | environment, capture_output=True, check=False)
+    lines = ([*text.decode().splitlines(keepends=True)] for text in (done.stdout, done.stderr))
+    return done.returncode, ["".join(line for line in each if "compiling kernels" not in line) for each in lines]
+
+
+@pytest.fixture(scope="module")
+def expected(foreign: Path) -> dict[str, tuple[int, list[str]]]:
+    """The same of each command where the locale is UTF-8."""
+    found = {command: printed(command, foreign, LC_ALL="C.UTF-8") for command in PRINTED}
+    for command, said in PRINTED.items():
+        assert said in "".join(found[command][1]), command
+    return found
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_any_word_is_printed_in_any_locale(
+    locale: str, foreign: Path, expected: dict[str, tuple[int, list[str]]]
+) -> None:
+    """As it is where the locale says no encoding; escaped where there is one that has not its letters."""
+    for command, (code, texts) in expected.items():
+        escaped = [text.encode("ascii", "backslashreplace").decode() for text in texts]
+        assert printed(command, foreign, **LOCALES[locale]) == (code, escaped if locale == "ascii" else texts), command
+
+
+@pytest.mark.parametrize("locale", ["POSIX", "C"])
+def test_files_are_found_in_any_locale(locale: str, foreign: Path, tmp_path: Path) -> None:
+    """By workers, too, and those that a run names."""
+    shutil.copytree(foreign, tmp_path / "kopie-ü")
+    resume = "resume lauf-é --iterations 3 --workers 2 --json"
+    code, told = printed(resume, tmp_path / "kopie-ü", **LOCALES[locale])
+    assert (code, json.loads(told[0])["iteration"]) == (0, 3), told
+    ingest = "ingest text --lines täxte.txt neu-é --vocab-from übung --workers 2 --json"
+    code, told = printed(ingest, tmp_path / "kopie-ü", **LOCALES[locale])
+    assert (code, json.loads(told[0])["documents"]) == (0, 18), told
