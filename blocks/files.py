@@ -308,6 +308,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's errors about `path` into ones that say what to do."""
     try:
         yield
+    except BrokenPipeError:  # standard output's
+        raise
     except OSError as error:
         where, free = error.filename or path, shutil.disk_usage(_existing_parent(path)).free
         # A library that wrote less than it should have may not say why, as numpy's `tofile`.

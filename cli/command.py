@@ -21,11 +21,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from blocks.errors import Interrupted, OocError
+from blocks.errors import Interrupted, OocError, RequestError
 from cli import console
 from cli.variables import variable
 
-_NOT_NOTED = ("overwrite", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
+_NOT_NOTED = ("overwrite", "resume", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
 
 
@@ -37,6 +37,8 @@ class Command(TyperCommand):
         for param in self.params:
             if param.param_type_name == "argument" and param.metavar is None:
                 param.metavar = str(param.name).upper()
+        if _makes_out(self.params):
+            self.params += _parameters(_skip_existing)
         names = {param.name for param in self.params}
         self.params += [param for param in (*_parameters(_quiet), *_parameters(_config)) if param.name not in names]
         _set_variables(self)
@@ -66,7 +68,15 @@ class Command(TyperCommand):
             raise console.BrokenPipe from error
 
     def _invoke(self, ctx: Any) -> Any:
-        words = words_of(ctx)
+        words, out = words_of(ctx), ctx.params.get("out")
+        if ctx.params.pop("skip_existing", False) and _is_there(ctx):
+            told = f"{out} is there already, and is left as it is"
+            console.print_json({"path": str(out), "skipped": True}) if ctx.params["json"] else console.say(told)
+            return None
+        if out is not None and _is_stream(Path(out)):
+            if ctx.params["json"] and str(out) == "-":
+                raise RequestError("--json and OUT - both mean standard output", "Leave one of them out.")
+            console.keep_standard_output()
         if words[0] != "train":
             return super().invoke(ctx)
         from ooc.beginning import begun_by
@@ -76,7 +86,10 @@ class Command(TyperCommand):
             for name, param in options_of(self).items()
             if name not in _NOT_NOTED and param.name in ctx.params
         }
-        with begun_by(" ".join(words), noted):
+        resumes = ctx.params.pop("resume", False)
+        if resumes and ctx.params["overwrite"]:
+            raise RequestError("--resume goes on with a run, and --overwrite replaces it", "Choose one of the two.")
+        with begun_by(" ".join(words), noted, resumes=resumes):
             return super().invoke(ctx)
 
 
@@ -86,11 +99,12 @@ class Training(Command):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.params += _parameters(_watch)
+        if any(param.name == "overwrite" for param in self.params):  # the command begins runs
+            self.params += _parameters(_resume)
 
     def invoke(self, ctx: Any) -> Any:
         if not ctx.params.pop("watch"):
             return super().invoke(ctx)
-        from blocks.errors import RequestError
         from cli.watch import watching
 
         if ctx.params.get("transport"):
@@ -102,6 +116,32 @@ class Training(Command):
                 return super().invoke(ctx)
         finally:
             print(result.getvalue(), end="")  # once the picture stands still
+
+
+def _makes_out(params: list[Any]) -> bool:
+    """Whether a command with these parameters makes something new, which it is told the name of."""
+    kinds = {param.name: param.param_type_name for param in params}
+    return kinds.get("out") == "argument" and "overwrite" in kinds
+
+
+def _is_there(ctx: Any) -> bool:
+    """Whether what a command is to make, and not to go on with or replace, has been made: it appears when complete."""
+    from blocks.files import is_free
+
+    for name in ("append", "overwrite"):
+        if ctx.params.get(name):
+            raise RequestError(f"--skip-existing is not for --{name}", "Leave one of them out.")
+    out = Path(ctx.params["out"])
+    return (out.is_file() or out.is_dir()) and not is_free(out)
+
+
+def _is_stream(out: Path) -> bool:
+    """Whether what is made goes to standard output or a pipe."""
+    if str(out) != "-" and (not out.exists() or out.is_file() or out.is_dir()):
+        return False
+    from blocks.outputs import is_passed_on
+
+    return is_passed_on(out)
 
 
 class Commands(TyperGroup):
@@ -206,6 +246,20 @@ def _config(
             expose_value=False,
         ),
     ] = None,
+) -> None: ...
+
+
+def _resume(
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run if it is there, begun with the same options.")
+    ] = False,
+) -> None: ...
+
+
+def _skip_existing(
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Do nothing if OUT is there: it appears when it is complete.")
+    ] = False,
 ) -> None: ...
 
 

@@ -37,6 +37,7 @@ def one_of(names: str, help: str) -> Any:
 
 QUIET = "Print nothing but what is asked for, warnings and errors."
 quiet = False  # set by `--quiet`: progress, summaries and notes are not printed
+_told_on_error = False  # set where standard output is what the command makes
 
 
 def be_quiet(value: bool) -> bool:
@@ -47,9 +48,18 @@ def be_quiet(value: bool) -> bool:
 
 
 def say(text: str) -> None:
-    """Tell on standard output what was done, unless `--quiet`; what was asked for is printed, and not said."""
+    """Tell on standard output what was done, unless `--quiet`; what was asked for is printed, and not said.
+
+    Where standard output is what the command makes, it is told on standard error.
+    """
     if not quiet:
-        print(text)
+        print(text, file=sys.stderr if _told_on_error else sys.stdout)
+
+
+def keep_standard_output() -> None:
+    """Have standard output for what the command makes, OUT being `-` or a pipe."""
+    global _told_on_error  # noqa: PLW0603  (all of the command is)
+    _told_on_error = True
 
 
 def note(text: str) -> None:

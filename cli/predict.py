@@ -51,12 +51,12 @@ def predict(
     """
     from blocks.encodings import require_encoding
     from blocks.errors import RequestError
-    from blocks.files import publish, require_new
+    from blocks.outputs import output, require_free
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
     from samplers.regression.softmax_model import SoftmaxModel
 
-    require_new(out, overwrite=overwrite)
+    require_free(out, overwrite=overwrite)
     require_encoding(encoding)
     model = open_any_model(run)
     of_pairs = {"user_column": user_column, "item_column": item_column, "delimiter": delimiter, "quote": quote}
@@ -76,7 +76,7 @@ def predict(
     from samplers.models import open_factors
 
     factors = open_factors(run)
-    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         written = FormatOptions(delimiter, quote, user=user_column, item=item_column, rating="none")
         pairs = predict_file(factors, data, file, written, encoding)
     if pairs.unknown:
@@ -94,7 +94,7 @@ def predict(
 def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
     from blocks.design.design import Design
     from blocks.errors import RequestError
-    from blocks.files import publish
+    from blocks.outputs import output
     from samplers.regression.model import RegressionModel
     from samplers.regression.predictions import check_columns, write_predictions
 
@@ -104,7 +104,7 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
     design = Design(data)
     check_columns(model, design)
     coefficients = model.coefficients(level)
-    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_predictions(model, coefficients, design, file)
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.level})
@@ -113,15 +113,15 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
-    from blocks.files import publish
+    from blocks.outputs import output, scratch_for
     from blocks.samples.samples import Samples
     from samplers.regression.softmax_model import SoftmaxModel
     from samplers.regression.softmax_predictions import write_classes
 
     assert isinstance(model, SoftmaxModel)
     samples = Samples(data)
-    with publish(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        write_classes(model, samples, file, out.absolute().parent)
+    with scratch_for(out) as scratch, output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        write_classes(model, samples, file, scratch)
     if as_json:
         print_json({"path": str(out), "predictions": samples.rows})
     else:

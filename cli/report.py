@@ -24,13 +24,12 @@ def report(
 
     Example: ooc report run -o report.html
     """
-    from blocks.files import require_new
+    from blocks.outputs import require_free
     from samplers.report.page import write_report
 
     path = out or Path(f"{run.resolve().name}.html")
-    require_new(path, overwrite=overwrite)
-    write_report(run, path)
-    size = path.stat().st_size
+    require_free(path, overwrite=overwrite)
+    size = write_report(run, path)
     print_json({"path": str(path), "bytes": size}) if json else say(
         f"{path}: {size / 1e6:.1f} MB; open it in a browser"
     )

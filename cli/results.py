@@ -60,18 +60,18 @@ def infer(
     Example: ooc infer run new mixtures.csv --top 3
     """
     from blocks.corpus.dataset import Dataset
-    from blocks.files import publish, require_new, scratch_directory
+    from blocks.outputs import output, require_free, scratch_for
     from blocks.workers import cores
     from samplers.models import open_model
     from samplers.topics import inference, mixtures
 
     mixtures.check_format(out)
-    require_new(out, overwrite=overwrite)
+    require_free(out, overwrite=overwrite)
     dataset, model = Dataset(data), open_model(run)
-    with scratch_directory(out) as scratch, publish(out) as beside:
+    with scratch_for(out) as scratch, output(out) as beside:
         result = inference.infer(model, dataset, scratch, workers=workers or cores(), top=top, quiet=console.quiet)
         tokens = dataset.document_lengths()
-        mixtures.write_mixtures(beside, out.suffix, result, tokens, dataset.document_names())
+        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, dataset.document_names())
     if model.dataset == dataset.identity:
         note(
             f"{data} is what {run} was trained on: these are folded-in mixtures, not the trained ones\n"

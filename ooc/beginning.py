@@ -18,17 +18,27 @@ _SEAL = "# checksum of the lines below: "
 _UNSEALED = b"# ooc "  # how files of earlier versions begin, which have none
 
 _begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
+_resumes: ContextVar[bool] = ContextVar("resumes", default=False)
 
 
 @contextmanager
-def begun_by(command: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """New runs note meanwhile which command began them, with all its options that have a value."""
+def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iterator[None]:
+    """New runs note meanwhile which command began them, with all its options that have a value.
+
+    resumes: what is begun goes on with the run that is there already, if it is the same.
+    """
     lines = [f"{name} = {toml(value)}\n" for name, value in options.items() if value not in (None, [])]
-    token = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}")
+    tokens = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}"), _resumes.set(resumes)
     try:
         yield
     finally:
-        _begun_by.reset(token)
+        _begun_by.reset(tokens[0])
+        _resumes.reset(tokens[1])
+
+
+def resumes() -> bool:
+    """Whether what is begun now may be a run that is there already."""
+    return _resumes.get()
 
 
 def toml(value: Any) -> str:

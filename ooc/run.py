@@ -44,11 +44,12 @@ from blocks.files import (
 from blocks.generations import has_generation, refer
 from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import MANIFEST, Store
-from ooc.beginning import OPTIONS, note_beginning
+from ooc.beginning import OPTIONS, note_beginning, resumes
 from ooc.chains import CHAINS
 from ooc.metrics import metrics_line, values_of
 from ooc.previous import MODEL, PREVIOUS, drop_previous, keep_model
 from ooc.remembered import AnyStore, DatasetEntry, entries_of, entry_of, from_run, moved, open_remembered, place_of
+from ooc.resumption import require_same
 from ooc.scratch import STATE, new_scratch, note_place, owned, remove_scratch, require_owned
 from ooc.slices import SLICES
 from ooc.worker import ProgramSpec
@@ -171,15 +172,16 @@ class Run:
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
         """Note where the datasets are now, of which None are where they were; RequestError if they are not the same."""
-        config, settings = self.config, self.config["settings"]
+        settings = self.config["settings"]
+        before = list(entries_of(self.config))
         if data:
-            config["dataset"] = moved(config["dataset"], self.path, data)
+            self.config["dataset"] = moved(self.config["dataset"], self.path, data)
         if held_out:
             if not settings.get("held_out"):
                 raise RequestError(f"--held-out {held_out}: {self.path} evaluates on nothing else", "Leave it out.")
             settings["held_out"] = moved(settings["held_out"], self.path, held_out)
-        if data or held_out:
-            write_json(self.path / CONFIG, config)
+        if before != entries_of(self.config):
+            write_json(self.path / CONFIG, self.config)
 
     def set_iterations(self, iterations: int) -> None:
         """Change how long to train; a convergence that ended the training does not end it again."""
@@ -361,21 +363,33 @@ def create_run(
 ) -> Run:
     """Make a run directory with its configuration; raises RequestError if something is there already.
 
-    settings: JSON values that the observer of the training needs to go on. scratch: a directory, of another disk, in
-    which the state of the run gets a directory of its own; None keeps it in the run.
+    With `--resume` of the command it is the run that is there, if it was begun in the same way. settings: JSON values
+    that the observer of the training needs to go on. scratch: a directory, of another disk, in which the state of the
+    run gets a directory of its own; None keeps it in the run.
     """
     path, identity = Path(path), uuid.uuid4().hex
+    length = {"iterations": iterations, "evaluate_every": evaluate_every}
+    config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
+    if resumes() and (path / CONFIG).exists():
+        return resumed_run(path, dataset, spec, config)
     with (
         replacing(path, overwrite=overwrite),
         new_scratch(scratch, path, identity) as place,
         publish_directory(path, overwrite=overwrite) as directory,
     ):
-        length = {"iterations": iterations, "evaluate_every": evaluate_every}
-        config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=place)
-        write_json(directory / CONFIG, config)
+        write_json(directory / CONFIG, config | {"scratch": place})
         note_beginning(directory)
         keep_model(path, directory)
     return Run(path, spec.target)
+
+
+def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
+    """The run that is there; RequestError says what differs if it was not begun as a new one would be."""
+    run = Run(path, spec.target)
+    require_same(path, run.config, config, dataset)
+    held_out = config["settings"].get("held_out")
+    run.move_datasets(dataset.path, held_out and Path(held_out["path"]))
+    return run
 
 
 def run_config(
@@ -420,7 +434,7 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
     if not overwrite:
         raise RequestError(
             f"{path} is a run already",
-            f"Go on with `ooc resume {path}`, choose another name, or replace it with --overwrite.",
+            f"Go on with --resume or `ooc resume {path}`, choose another name, or replace it with --overwrite.",
         )
     with locked(path):
         old = _scratches(path)

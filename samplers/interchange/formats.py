@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
-from blocks.files import disk_errors, is_free, publish, publish_directory, require_new
+from blocks.files import disk_errors, is_free, publish_directory, require_new
+from blocks.outputs import output, require_free
 from ooc.run import CONFIG
 from samplers.factorization.model import Factorization
 from samplers.interchange.gensim_models import read_gensim, write_gensim
@@ -22,7 +23,7 @@ from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax_model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
-from samplers.topics.mixtures import check_format, write_trained
+from samplers.topics.mixtures import check_format, suffix_of, write_trained
 from samplers.topics.model import TopicModel, write_topic_model
 from samplers.topics.results import export_npz
 
@@ -74,13 +75,16 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
     if not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
         raise RequestError(f"--format {name} is not for the model of {run}", f"Choose one of: {', '.join(of)}.")
-    require_new(out, overwrite=overwrite, directory=form.directory)
+    if form.directory:
+        require_new(out, overwrite=overwrite, directory=True)
+    else:
+        require_free(out, overwrite=overwrite)
     if form.directory and out.exists() and not is_free(out):
         raise RequestError(f"{out} exists: --format {name} writes several files", "Choose another name, or remove it.")
-    more: list[Any] = [_tokens(run)] if form.tokens else [out.suffix, top] if form.mixtures else []
-    with disk_errors(out), publish_directory(out) if form.directory else publish(out) as beside:
+    more: list[Any] = [_tokens(run)] if form.tokens else [suffix_of(out), top] if form.mixtures else []
+    with disk_errors(out), publish_directory(out) if form.directory else output(out) as beside:
         form.write(model, beside, *more)
-    return sum(file.stat().st_size for file in (out.iterdir() if form.directory else [out]))
+        return sum(file.stat().st_size for file in (beside.iterdir() if form.directory else [beside]))
 
 
 def _tokens(run: Path) -> Assignments | None:

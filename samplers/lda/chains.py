@@ -23,9 +23,10 @@ import numpy as np
 from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError, WorkFailed
 from blocks.files import publish_directory, write_json
-from ooc.beginning import note_beginning
-from ooc.chains import chain_paths, read_chains, write_chains
+from ooc.beginning import note_beginning, resumes
+from ooc.chains import CHAINS, chain_paths, read_chains, write_chains
 from ooc.previous import drop_previous, keep_model
+from ooc.resumption import require_same
 from ooc.run import CONFIG, METRICS, Run, locked, replacing, run_config
 from ooc.scratch import new_scratch
 from ooc.worker import ProgramSpec
@@ -72,10 +73,13 @@ def create_chains(
     **configured: Any,
 ) -> None:
     """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `ooc.run`."""
+    ids = [uuid.uuid4().hex for _ in range(chains)]
+    names = [path / f"chain-{number + 1}" for number in range(chains)]
+    if resumes() and (path / CHAINS).exists():
+        _require_same_chains(path, dataset, spec, chains, configured)
+        return
     with ExitStack() as stack:
         stack.enter_context(replacing(path, overwrite=overwrite))
-        ids = [uuid.uuid4().hex for _ in range(chains)]
-        names = [path / f"chain-{number + 1}" for number in range(chains)]
         places = [stack.enter_context(new_scratch(scratch, *each)) for each in zip(names, ids, strict=True)]
         directory = stack.enter_context(publish_directory(path, overwrite=overwrite))
         for number in range(chains):
@@ -87,6 +91,21 @@ def create_chains(
         write_chains(directory, chains, configured["iterations"])
         note_beginning(directory)
         keep_model(path, directory)
+
+
+def _require_same_chains(
+    path: Path, dataset: Dataset, spec: ProgramSpec, chains: int, configured: dict[str, Any]
+) -> None:
+    """Raise RequestError unless the chains that are there were begun as those that are asked for."""
+    paths = chain_paths(path)
+    if len(paths) != chains:
+        raise RequestError(
+            f"{path} has {len(paths)} chains, not {chains}", "Give the same number, or choose another name."
+        )
+    config = run_config(path, dataset, spec, "", scratch=None, **configured)
+    require_same(path, Run(paths[0]).config, config, dataset)
+    for chain in paths:
+        Run(chain).move_datasets(dataset.path, None)
 
 
 def extend_chains(path: Path, iterations: int) -> None:

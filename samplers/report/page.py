@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from blocks.errors import RequestError
-from blocks.files import publish
+from blocks.outputs import output
 from ooc.chains import chain_paths, is_chains, read_chains
 from ooc.run import Run
 from samplers.factorization import model as factor_model
@@ -31,8 +31,8 @@ _MOST_VALUES = 8
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(path: Path, out: Path) -> None:
-    """Publish the report of a run, or of several chains; of one that is not done the curves so far.
+def write_report(path: Path, out: Path) -> int:
+    """Publish the report of a run, or of several chains; of one that is not done the curves so far. Returns its bytes.
 
     Raises RequestError if there is nothing to show yet, or a library is missing.
     """
@@ -50,8 +50,9 @@ def write_report(path: Path, out: Path) -> None:
         library=script,
         config_of_charts=CONFIG,
     )
-    with publish(out) as beside:
+    with output(out) as beside:
         beside.write_text(page, encoding="utf-8")
+        return beside.stat().st_size
 
 
 def _told(value: Any) -> str:

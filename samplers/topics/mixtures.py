@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.files import allocate, disk_errors, publish, scratch_directory
+from blocks.files import allocate, disk_errors, scratch_directory
 from blocks.npz import write_npz
+from blocks.outputs import is_passed_on, output
 from samplers.interchange.parquet import require_arrow, write_table
 from samplers.topics import fold_in
 from samplers.topics.model import TopicModel, read_only
@@ -73,13 +74,18 @@ def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = 
 def publish_trained(model: TopicModel, path: Path, top: int | None = None) -> None:
     """Publish a file of the trained mixtures of a model in the format that its ending stands for."""
     check_format(path)
-    with disk_errors(path), publish(path) as beside:
-        write_trained(model, beside, path.suffix, top)
+    with disk_errors(path), output(path) as beside:
+        write_trained(model, beside, suffix_of(path), top)
+
+
+def suffix_of(path: Path) -> str:
+    """The ending that stands for the format of a file: of standard output, and of pipes without one, that of CSV."""
+    return path.suffix or (".csv" if is_passed_on(path) else "")
 
 
 def check_format(path: Path) -> None:
     """Raise RequestError unless the ending of a file's name says how to write it, and what that needs is installed."""
-    if path.suffix not in FORMATS:
+    if suffix_of(path) not in FORMATS:
         raise RequestError(f"{path}: its ending does not say how to write it", f"Use one of {', '.join(FORMATS)}.")
     if path.suffix == ".parquet":
         require_arrow()

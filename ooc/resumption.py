@@ -1,0 +1,61 @@
+"""`--resume` of a training: a run that is there already goes on, if it was begun as the one that is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.generations import has_generation
+from blocks.store import Store
+
+
+def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
+    """Raise RequestError, which says what differs, unless two configurations are of the same training.
+
+    path: of the run. old: its configuration. new: the one that was asked for, of a dataset.
+    """
+    began = old["dataset"]["identity"]
+    if began != dataset.identity:
+        grew = has_generation(dataset.path, began)
+        raise RequestError(
+            f"{dataset.path} was appended to since {path} was begun"
+            if grew
+            else f"{path} was begun on another dataset, {old['dataset']['path']}",
+            f"Go on with what it was begun on: ooc resume {path}. Or train anew with --overwrite.",
+        )
+    if different := list(_differences(old, new)):
+        raise RequestError(
+            f"{path} was begun with other options: {'; '.join(different)}",
+            f"Give the same, go on with it as it is by `ooc resume {path}`, or replace it with --overwrite.",
+        )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    if old["program"] != new["program"]:
+        yield f"it is of {_name(old['program'])}, not {_name(new['program'])}"
+        return
+    before, now = (json.loads(json.dumps(_told(config))) for config in (old, new))
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield f"{name.replace('_', '-')} is {_value(before.get(name))}, not {_value(now.get(name))}"
+
+
+def _told(config: dict[str, Any]) -> dict[str, Any]:
+    """What two trainings have to have in common, by name. Datasets count by what they hold."""
+    lengths = {"evaluate_every": config["evaluate_every"]}
+    if "rounds" not in config["settings"]:  # how many of these it takes is known at the end
+        lengths["iterations"] = config["iterations"]
+    held_out = config["settings"].get("held_out")
+    settings = config["settings"] | {"held_out": held_out and held_out["identity"]}
+    return {**config["options"], **lengths, **settings}
+
+
+def _name(program: str) -> str:
+    return program.rpartition(":")[2]
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
