@@ -28,18 +28,20 @@ _PREFIX = "kernels-"
 _INSTALLATION = "installation"  # the file that says which installation a directory belongs to
 
 
-def open_directory(version: str) -> Path | None:
+def open_directory(version: str, *, writable: bool = False) -> Path | None:
     """Return the directory for the kernels of this installation, and create it if needed.
 
-    version: of the compiler. Creating it deletes the kernels of earlier versions of the sources. Where no directory is
-    safe, the result is a temporary one for this process alone, or None if that cannot be created either.
+    version: of the compiler. writable: pass over a directory that can be read and not written to, as one that was
+    filled for the image of a container. Creating it deletes the kernels of earlier versions of the sources. Where no
+    directory is safe, the result is a temporary one for this process alone, or None if that cannot be created either.
     """
     name = f"{_PREFIX}{_digest(version)}"
     for parent in _candidates():
         with suppress(OSError):
-            if (directory := _opened(parent, name)) is not None:
+            directory = _opened(parent, name)
+            if directory and os.access(directory, os.R_OK | os.X_OK | (os.W_OK if writable else 0)):
                 return directory
-    return _temporary()
+    return _temporary(name)
 
 
 def is_private(path: Path) -> bool:
@@ -68,7 +70,7 @@ def _candidates() -> Iterator[Path]:
     chosen, home = os.environ.get(CHOSEN, ""), os.environ.get("XDG_CACHE_HOME", "")
     if Path(chosen).is_absolute():
         yield Path(chosen)
-    elif Path(home).is_absolute():
+    if Path(home).is_absolute():
         yield Path(home) / "ooc"
     else:
         with suppress(RuntimeError):  # this user has no home
@@ -83,7 +85,7 @@ def _temporary_places() -> list[Path]:
 
 
 def _opened(parent: Path, name: str) -> Path | None:
-    """The directory of that name, if it is private and can be written to; one that the user chose may be read-only."""
+    """The directory of that name, if it is private."""
     directory = parent / name
     if not directory.exists():
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,8 +93,7 @@ def _opened(parent: Path, name: str) -> Path | None:
             return None
         _make(directory)
         _remove_earlier(directory)
-    usable = os.access(directory, os.W_OK) or CHOSEN in os.environ
-    return directory if usable and is_private(parent) and is_private(directory) else None
+    return directory if is_private(parent) and is_private(directory) else None
 
 
 def _make(directory: Path) -> None:
@@ -126,17 +127,18 @@ def _installation(directory: Path) -> Path | None:
         return None
 
 
-def _temporary() -> Path | None:
-    """A fresh directory, which is removed when this process ends."""
+def _temporary(name: str) -> Path | None:
+    """A directory of that name in a fresh one, which is removed when this process ends."""
     print(
         "Kernels are compiled anew by every process, as no directory for them can be written to or is private. "
         f"Set {CHOSEN} to a directory that only you can write to.",
         file=sys.stderr,
     )
     for place in _temporary_places():
-        directory = Path(tempfile.mkdtemp(prefix="ooc-", dir=place))
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        return directory
+        fresh = Path(tempfile.mkdtemp(prefix="ooc-", dir=place))
+        atexit.register(shutil.rmtree, fresh, ignore_errors=True)
+        (fresh / name).mkdir()
+        return fresh / name
     return None
 
 

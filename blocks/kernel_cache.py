@@ -7,9 +7,11 @@ process, which would apply to the functions of users, too.
 from __future__ import annotations
 
 import fcntl
+import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +28,29 @@ import numba  # noqa: E402
 from numba.core import caching, serialize  # noqa: E402
 
 _DIGEST = 16  # bytes, at the end of each file
-CACHE = open_directory(f"{numba.__version__} {llvmlite.__version__}")  # None: nothing is kept
+_VERSION = f"{numba.__version__} {llvmlite.__version__}"
+CACHE = open_directory(_VERSION)  # None: nothing is kept
+
+
+@cache
+def additions() -> Path | None:
+    """Where kernels are kept that `CACHE` lacks: there, or elsewhere if it is read-only; None: nowhere."""
+    return CACHE if is_writable() else open_directory(_VERSION, writable=True)
+
+
+def is_writable() -> bool:
+    """Whether `CACHE` is there, and can be added to."""
+    return CACHE is not None and os.access(CACHE, os.W_OK)
 
 
 def kept() -> dict[str, Any]:
-    """The directory (None if nothing is kept), how many kernels it has, and how many bytes."""
+    """The directory (None if nothing is kept), how many kernels it has, how many bytes, and if more can be added."""
     files = list(CACHE.rglob("*.nbc")) if CACHE else []
     return {
         "path": CACHE and str(CACHE),
         "kernels": len(files),
         "bytes": sum(file.stat().st_size for file in files),
+        "writable": is_writable(),
     }
 
 
@@ -54,13 +69,26 @@ class _Damaged(OSError):
 
 class _Locator(caching.UserProvidedCacheLocator):
     def __init__(self, py_func: Any, py_file: str) -> None:
-        assert CACHE is not None
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
-        self._cache_path = str(CACHE / self.get_suitable_cache_subpath(py_file))
+        self._cache_path = self.get_suitable_cache_subpath(py_file)
+
+    def keep_below(self, directory: Path) -> Path:
+        """Where the kernels of the file are, given the directory of all."""
+        self._cache_path = str(directory / self._cache_path)
+        return Path(self._cache_path)
+
+    def get_source_stamp(self) -> str:
+        """By the content: the images of containers keep the times of files by the second only."""
+        return _digest_of(self._py_file)
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
         return cls(py_func, py_file) if Path(py_file).exists() else None
+
+
+@cache
+def _digest_of(file: str) -> str:
+    return xxhash.xxh3_128_hexdigest(Path(file).read_bytes())
 
 
 class _Implementation(caching.CompileResultCacheImpl):
@@ -98,29 +126,40 @@ def _unpacked(data: bytes) -> Any:
 
 
 class KernelCache(caching.FunctionCache):
-    """What has been compiled of one function. directory: `CACHE`. form: of those that it is compiled in."""
+    """What has been compiled of one function. directory: of all kernels. form: of those that it is compiled in."""
 
     _impl_class = _Implementation
 
     def __init__(self, function: Any, directory: Path, form: str = "") -> None:
         super().__init__(function)
-        self._directory = directory
+        self._directory, self._form = directory, form
         locator, base = self._impl.locator, f"{self._impl.filename_base}{form}"
-        self._cache_file = _Files(locator.get_cache_path(), base, locator.get_source_stamp())
-        self._lock = Path(locator.get_cache_path()) / f"{base}.lock"
+        place = locator.keep_below(directory)
+        self._cache_path = str(place)
+        self._cache_file = _Files(self._cache_path, base, locator.get_source_stamp())
+        self._lock = place / f"{base}.lock"
         name = f"{function.__module__}.{function.__qualname__}"
         self._can_be_found = function.__module__ != "__main__" and "<locals>" not in name
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What is kept for a signature. If there is nothing, another process compiles it first."""
         found = super().load_overload(sig, target_context)
+        if found is None and self._elsewhere:
+            return self._elsewhere.load_overload(sig, target_context)
         if found is not None or Compiler.is_here or not self._can_be_found:
             return found
+        assert CACHE is not None
         with suppress(OSError), self._locked(), compiler() as other:
             found = super().load_overload(sig, target_context)  # another process may have been sooner
-            if found is None and other.compile(self._request(sig), str(self._directory.parent)):
+            if found is None and other.compile(self._request(sig), str(CACHE.parent)):
                 found = super().load_overload(sig, target_context)
         return found
+
+    @cached_property
+    def _elsewhere(self) -> KernelCache | None:
+        """Where what is lacking here is kept, if this is read-only."""
+        other = additions()
+        return KernelCache(self._py_func, other, self._form) if other and self._directory == CACHE != other else None
 
     def _request(self, sig: Any) -> Request:
         return Request(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
@@ -134,5 +173,8 @@ class KernelCache(caching.FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled, if that can be. One process at a time: two would read the same index, and give what
         they have for different types the same name; one of them is lost, or called for the types of the other."""
+        if self._elsewhere:
+            self._elsewhere.save_overload(sig, data)
+            return
         with suppress(OSError), alone(self._directory / "index.lock"):
             super().save_overload(sig, data)

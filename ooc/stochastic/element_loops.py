@@ -20,7 +20,7 @@ import xxhash
 
 from blocks.errors import WorkFailed
 from blocks.files import publish
-from blocks.kernel_cache import CACHE, alone
+from blocks.kernel_cache import CACHE, additions, alone
 from ooc.stochastic import generated
 
 
@@ -142,19 +142,28 @@ def _written(kind: str, text: str, digest: Any) -> str:
     """
     stem = f"{kind}_{digest.hexdigest()}"
     name = f"{generated.__name__}.{stem}"
-    if CACHE is None:
+    if name not in sys.modules:
+        if CACHE is None or not (CACHE / f"{stem}.py").exists():
+            _write(f"{stem}.py", text)
+        importlib.invalidate_caches()  # whoever wrote it
+    return name
+
+
+def _write(file: str, text: str) -> None:
+    """Write a module where kernels are kept, and have it be found there."""
+    directory = additions()
+    if directory is None:
         raise WorkFailed(
             "there is no directory that the compiled loops can be written to",
             "Set OOC_CACHE_DIR to one that only you can write to.",
         )
-    if name not in sys.modules:
-        path = CACHE / f"{stem}.py"
-        with alone(CACHE / "modules.lock"):
-            if not path.exists():
-                with publish(path) as beside:
-                    beside.write_text(text, encoding="utf-8")
-        importlib.invalidate_caches()  # whoever wrote it
-    return name
+    path = directory / file
+    with alone(directory / "modules.lock"):
+        if not path.exists():
+            with publish(path) as beside:
+                beside.write_text(text, encoding="utf-8")
+    if str(directory) not in generated.__path__:
+        generated.__path__.append(str(directory))
 
 
 def source(program: type, names: Names, types: str) -> str:

@@ -1,5 +1,6 @@
 """The modules that `ooc.stochastic.element_loops` writes: they lie in the directory of the compiled kernels."""
 
-from blocks.kernel_cache import CACHE
+from blocks.kernel_cache import CACHE, Compiler, additions
 
-__path__ = [str(CACHE)] if CACHE else []
+_PLACES = {CACHE, additions()} if Compiler.is_here else {CACHE}  # a compiler gets names of modules of either
+__path__ = [str(place) for place in _PLACES if place]
