@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from blocks.control_groups import memory_limit
 from blocks.errors import RequestError
 
 _REST = 50  # times as long as a look takes, until the next
@@ -39,27 +38,10 @@ def parse_rate(text: str, option: str) -> float:
 
 
 def available() -> int:
-    """Bytes that this process could have: the machine's available memory, or what its control groups allow if less."""
-    return min([psutil.virtual_memory().available, *_limits()])
-
-
-def _limits(processes: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """Those of the control groups, of version 1 and 2, that this process is in, and of those around them."""
-    try:
-        lines = processes.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        root, name = (mounted / controllers, "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
-        group = root / path.lstrip("/")  # seen from inside a container, its own is often the root
-        for directory in (group, *group.parents):
-            with suppress(OSError, ValueError):
-                yield int((directory / name).read_text())
-            if directory == root:
-                break
+    """Bytes that this process could have: the machine's available memory, or what its control groups leave if less."""
+    limit = memory_limit()
+    free = psutil.virtual_memory().available
+    return min(free, limit.left) if limit else free
 
 
 def held(pids: list[int]) -> int:

@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import math
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from typing import Any, NoReturn
 
 from blocks import interpreters
+from blocks.control_groups import cpu_limit
 from blocks.errors import OocError, WorkFailed
 
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
@@ -222,7 +224,13 @@ class Workers:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use, and that its control groups have the time of, rounded up."""
+    limit = cpu_limit()
+    return min(usable_cores(), math.ceil(limit.amount)) if limit else usable_cores()
+
+
+def usable_cores() -> int:
+    """Cores that this process may be on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -55,14 +55,17 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"system      {facts['system']}"
     instructions = ", ".join(processor["instructions"]) or "no vector instructions known"
     yield f"processor   {processor['name']} ({instructions}), {processor['usable']} cores, load {processor['load']:.1f}"
-    limit = f", limited to {memory['limit'] / 1e9:.1f} GB" if memory["limit"] else ""
+    quota = f", as {processor['quota_source']} limits them to {processor['quota']:.2g}" if processor["quota"] else ""
+    yield f"workers     {processor['workers']} unless --workers says otherwise{quota}"
+    limit = f", limited to {memory['limit'] / 1e9:.1f} GB by {memory['limit_source']}" if memory["limit"] else ""
     yield f"memory      {memory['available'] / 1e9:.1f} of {memory['total'] / 1e9:.1f} GB available{limit}"
     yield f"huge pages  {pages['enabled'] or 'none'}; for shared memory {pages['shmem_enabled'] or 'none'}"
     yield f"files       {facts['open_files']:,} may be open at a time"
     cache = facts["kernel_cache"]
     if cache["path"]:
         size = f"{cache['bytes'] / 1e6:,.1f} MB"
-        yield f"kernels     {cache['kernels']:,} are compiled, {size} in {cache['path']}"
+        only = "" if cache["writable"] else ", which can only be read"
+        yield f"kernels     {cache['kernels']:,} are compiled, {size} in {cache['path']}{only}"
     else:
         yield "kernels     none are kept, as no directory is safe: every process compiles its own"
     if "error" in disk:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from blocks.control_groups import cpu_limit, memory_limit
 from blocks.errors import OocError
 from blocks.kernel_cache import kept
 from blocks.memory import available
-from blocks.workers import cores
+from blocks.workers import cores, usable_cores
 from ooc.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")
@@ -86,8 +87,8 @@ def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
         _if(
             processor["quota"] is not None and processor["quota"] < processor["usable"],
             f"the control group has the time of {processor['quota'] or 0:.1f} of {processor['usable']} cores",
-            "workers stand still whenever it is used up",
-            f"Train with --workers {max(int(processor['quota'] or 1), 1)}, or have the limit raised.",
+            "workers are as many as those, and stand still whenever the time is used up",
+            f"Have the limit raised, which is in {processor['quota_source']}",
         ),
         _if(
             processor["usable"] < processor["logical"],
@@ -154,30 +155,33 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, Any]:
-    """logical: cores of the machine. usable: of this process. quota: cores whose time its control group has. load: that
-    processes used in the last minute."""
+    """logical: cores of the machine. usable: that this process may be on. quota: whose time its control groups have.
+    workers: how many there are by default. load: cores that processes used in the last minute."""
     lines = _read(Path("/proc/cpuinfo")).splitlines()
     told = dict(line.partition(":")[::2] for line in lines if ":" in line)
     told = {name.strip(): value.strip() for name, value in told.items()}
     flags = told.get("flags", told.get("Features", "")).split()
-    quota, _, period = _read(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
+    limit = cpu_limit()
     return {
         "name": told.get("model name", platform.processor() or platform.machine()),
         "instructions": [flag for flag in _FLAGS if flag in flags],
         "logical": os.cpu_count() or 1,
-        "usable": cores(),
-        "quota": int(quota) / int(period) if quota.isdigit() else None,
+        "usable": usable_cores(),
+        "quota": limit and limit.amount,
+        "quota_source": limit and str(limit.source),
+        "workers": cores(),
         "load": round(os.getloadavg()[0], 2),
     }
 
 
 def _memory() -> dict[str, Any]:
-    """Bytes. limit: of the control group."""
-    limit = _read(Path("/sys/fs/cgroup/memory.max")).strip()
+    """Bytes. limit: of the control groups, that of which the least is left."""
+    limit = memory_limit()
     return {
         "total": psutil.virtual_memory().total,
         "available": available(),
-        "limit": int(limit) if limit.isdigit() else None,
+        "limit": limit and limit.limit,
+        "limit_source": limit and str(limit.source),
         "swap_used": psutil.swap_memory().used,
         "process_limit": None if (most := resource.getrlimit(resource.RLIMIT_AS)[0]) < 0 else most,
     }

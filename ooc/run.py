@@ -312,7 +312,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
     Raises RequestError if another process works on the run. A killed process holds no lock.
     """
     with disk_errors(path):
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -144,7 +144,7 @@ class CellFile:
         table_bytes = 8 * layout.tile_rows.size
         with disk_errors(path):
             if header is not None:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(self._file, 0, self._table_at + table_bytes)
                 os.pwrite(self._file, self._padded(header), 0)

@@ -1,0 +1,93 @@
+"""What the control groups of Linux allow: the least of a process's own group and of all groups around it counts.
+
+Of version 1, which has a hierarchy for each controller, of version 2, and of both beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_HERE = Path("/")
+_UNLIMITED = 1 << 60  # bytes: the root group of version 1 has a limit that is larger
+
+
+class Cores(NamedTuple):
+    """Time of processors. amount: seconds of a processor in a second. source: the file that limits it."""
+
+    amount: float
+    source: Path
+
+
+class Memory(NamedTuple):
+    """Memory in bytes. left: of the limit, less what the group holds. source: the file that has the limit."""
+
+    left: int
+    limit: int
+    source: Path
+
+
+def cpu_limit(root: Path = _HERE) -> Cores | None:
+    """The least time of processors that a group has, if any is limited. root: that `proc` and `sys` are in."""
+    return min(_cpu_limits(root), default=None)
+
+
+def memory_limit(root: Path = _HERE) -> Memory | None:
+    """The limit of which the least is left, if there is any. root: that `proc` and `sys` are in."""
+    return min(_memory_limits(root), default=None)
+
+
+def _cpu_limits(root: Path) -> Iterator[Cores]:
+    for group, version in _groups("cpu", root):
+        with suppress(OSError, ValueError):  # "max", or a group that is not seen from inside a container
+            if version == 1:
+                source = group / "cpu.cfs_quota_us"
+                quota, period = int(source.read_text()), int((group / "cpu.cfs_period_us").read_text())
+            else:
+                source = group / "cpu.max"
+                quota, period = map(int, source.read_text().split())
+            if quota > 0:  # -1: as much as there is
+                yield Cores(quota / period, source)
+
+
+def _memory_limits(root: Path) -> Iterator[Memory]:
+    for group, version in _groups("memory", root):
+        for name in ("memory.limit_in_bytes",) if version == 1 else ("memory.max", "memory.high"):
+            with suppress(OSError, ValueError):
+                limit = int((group / name).read_text())
+                if limit < _UNLIMITED:
+                    yield Memory(max(limit - _held(group, version), 0), limit, group / name)
+
+
+def _held(group: Path, version: int) -> int:
+    """Bytes that a group holds, but for pages of files, which can be dropped: the machine's `MemAvailable` does not
+    count them either."""
+    usage, total = ("memory.usage_in_bytes", "total_") if version == 1 else ("memory.current", "")
+    try:
+        held = int((group / usage).read_text())
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return max(held - sum(int(counts.get(f"{total}{kind}_file", 0)) for kind in ("active", "inactive")), 0)
+
+
+def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
+    """Directories of the groups that this process is in, each followed by those around it, and their version."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mounted = root / "sys/fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        # Version 2 has a directory of its own where version 1 is mounted, too.
+        for top in {mounted / controllers, mounted / (controller if controllers else "unified")}:
+            group = top / path.lstrip("/")  # seen from inside a container, its own is often the top
+            for directory in (group, *group.parents):
+                yield directory, 1 if controllers else 2
+                if directory == top:
+                    break
