@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from typing import Any
 
 
@@ -55,5 +57,19 @@ class TimeOver(Interrupted):
     exit_code = 75
 
 
+RAISE_LIMIT = "Raise that limit, as with: ulimit -v unlimited"
+
 # Exit codes of a run that `ooc resume` goes on with.
 STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
+
+
+def out_of_memory(error: BaseException) -> WorkFailed | None:
+    """What to tell of an error if it is that memory ran out, with the limit of a process if it has one."""
+    if not isinstance(error, MemoryError) and getattr(error, "errno", None) != errno.ENOMEM:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        remedy = "Give a smaller --memory or fewer --workers, or run it where more memory is free."
+        return WorkFailed(f"memory ran out{f': {error}' if str(error) else ''}", remedy)
+    what = f"memory ran out: a process may have {limit / 1e6:,.0f} MB of address space (ulimit -v)"
+    return WorkFailed(what, RAISE_LIMIT)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from blocks.errors import RequestError, WorkFailed
+from blocks.errors import RequestError, WorkFailed, out_of_memory
 from blocks.mount_points import is_mount_point, move_up, names_in, settle
 
 _CHUNK = 8 << 20  # bytes hashed at a time
@@ -329,6 +329,8 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
                 "Choose a directory on a local one, such as ext4, XFS or APFS.",
             ) from error
+        if lack := out_of_memory(error):
+            raise lack from error
         if error.errno is None:
             raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error

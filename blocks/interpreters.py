@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -12,9 +13,12 @@ from contextlib import contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from blocks.errors import RAISE_LIMIT, RequestError
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end; SIGHUP: no terminal
 _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
+_LEAST_SPACE = 400 << 20  # bytes: numba with its libraries, and the stacks of some threads
 ours = False  # whether this process is one of this project, not that of a user who has imported it
 
 
@@ -24,8 +28,10 @@ def start(
     """A fresh interpreter that runs a module with one thread, and a connection to it.
 
     The module gets the file descriptor of its end of the connection as its only argument. inherit: further descriptors
-    to pass on. environment: variables to set besides the environment of this process.
+    to pass on. environment: variables to set besides the environment of this process. Raises RequestError if processes
+    may have less than an interpreter needs.
     """
+    _require_address_space()
     near, far = socket.socketpair()
     # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -54,8 +60,17 @@ def import_numba() -> None:
     It asks scipy for its version, and whether it has a BLAS, for `np.correlate`. For users who import this project
     scipy stays as it is.
     """
+    _require_address_space()
     with _hidden("scipy") if ours else nullcontext():
         import numba.np.arraymath  # noqa: F401
+
+
+def _require_address_space() -> None:
+    """Raise RequestError if a process may have less than the libraries need, which fail in various ways without."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_SPACE:
+        there, needed = f"{limit / 1e6:,.0f} MB", f"{_LEAST_SPACE / 1e6:,.0f} MB"
+        raise RequestError(f"a process may have {there} of address space (ulimit -v), and needs {needed}", RAISE_LIMIT)
 
 
 @contextmanager

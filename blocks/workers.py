@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 
 from blocks import interpreters
 from blocks.control_groups import cpu_limit
-from blocks.errors import OocError, WorkFailed
+from blocks.errors import OocError, WorkFailed, out_of_memory
 
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
 _GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
@@ -364,7 +364,8 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
 def _told(error: BaseException) -> OocError:
     if isinstance(error, OocError):
         return error
-    failed = WorkFailed(f"a worker failed: {error!r}", "This is a mistake in ooc; --debug shows where.")
+    mistake = WorkFailed(f"a worker failed: {error!r}", "This is a mistake in ooc; --debug shows where.")
+    failed = out_of_memory(error) or mistake
     failed.add_note("".join(traceback.format_exception(error)))
     return failed
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from blocks import interpreters
+from blocks.errors import RequestError
 from blocks.workers import start_ahead
 
 _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
@@ -18,7 +20,8 @@ def main() -> NoReturn:
     _open_standard_streams()
     interpreters.ours = True
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv):
-        start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
+        with suppress(RequestError):  # which is told once workers are wanted
+            start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from cli.app import run
 
     run()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from blocks.errors import OocError
+from blocks.errors import OocError, out_of_memory
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes [default: all cores].")]
 Memory = Annotated[
@@ -132,6 +132,8 @@ def explained(error: BaseException) -> Explained:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "standard output or a temporary file"
         return Explained(f"{where}: the disk is full", "Make room, then run the same command again.", 1)
+    if lack := out_of_memory(error):
+        return Explained(lack.what, lack.remedy, lack.exit_code)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return Explained("interrupted", "", 130)
     if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like

@@ -6,6 +6,7 @@ product is what a user waits for (Xing and others, "STRADS", figure 8: OvD and D
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def check_plot(out: Path) -> None:
     except ImportError:
         raise RequestError("matplotlib is not installed", "Install it with: pip install 'ooc[plot]'") from None
     mpl.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where there is no home for its cache
 
 
 def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from blocks.errors import WorkFailed
 from ooc.pages import MappedFile
 
 _ALIGN = 4096
+_SHM = "/dev/shm"
 
 
 class ArraySpec(NamedTuple):
@@ -72,11 +75,7 @@ def _aligned(size: int) -> int:
 
 
 def _allocate(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ooc")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+    descriptor, remedy = _nameless_file(size)
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
@@ -85,7 +84,20 @@ def _allocate(size: int) -> int:
     except OSError as error:
         os.close(descriptor)
         raise WorkFailed(
-            f"{size / 1e6:.0f} MB of shared memory could not be had: {os.strerror(error.errno or 0)}",
-            "Give a smaller --memory, so that the state is streamed from disk.",
+            f"{size / 1e6:.0f} MB of shared memory could not be had: {os.strerror(error.errno or 0)}", remedy
         ) from error
     return descriptor
+
+
+def _nameless_file(size: int) -> tuple[int, str]:
+    """A file without a name in memory, and what to do if it has no room; where the system denies such files, in
+    /dev/shm if it has so many bytes free, else where temporary files are."""
+    with suppress(AttributeError, OSError):  # not Linux, or not allowed in a container
+        return os.memfd_create("ooc"), "Give a smaller --memory, so that the state is streamed from disk."
+    remedy = f"Allow memfd_create, or make {_SHM} larger and writable: docker run --shm-size 2g"
+    try:
+        roomy = os.access(_SHM, os.W_OK | os.X_OK) and shutil.disk_usage(_SHM).free >= size
+        with tempfile.TemporaryFile(dir=_SHM if roomy else None) as file:
+            return os.dup(file.fileno()), remedy
+    except OSError as error:
+        raise WorkFailed(f"no memory can be shared by processes: {error.strerror}", remedy) from error

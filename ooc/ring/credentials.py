@@ -82,8 +82,12 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
 
 def _nameless_file(data: bytes) -> int:
     """A descriptor of memory that can be opened by a path while it is open, as the ssl module wants it."""
-    if not hasattr(os, "memfd_create"):
-        raise RequestError("encrypted rings need Linux", "In a network that is closed, start all ranks insecure.")
-    file = os.memfd_create("credentials")
+    try:
+        file = os.memfd_create("credentials")
+    except (AttributeError, OSError):
+        raise RequestError(
+            "encrypted rings need Linux, and memfd_create allowed",
+            "In a network that is closed, start all ranks insecure.",
+        ) from None
     os.write(file, data)
     return file
