@@ -13,9 +13,11 @@ import shutil
 import stat
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import xxhash
 
@@ -42,6 +44,18 @@ def open_directory(version: str, *, writable: bool = False) -> Path | None:
             if directory and os.access(directory, os.R_OK | os.X_OK | (os.W_OK if writable else 0)):
                 return directory
     return _temporary(name)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file beside `path`, then rename it; whatever the umask, nobody but its owner can write to it."""
+    beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
+    try:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
+            yield file
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def is_private(path: Path) -> bool:
@@ -88,17 +102,19 @@ def _opened(parent: Path, name: str) -> Path | None:
     """The directory of that name, if it is private."""
     directory = parent / name
     if not directory.exists():
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = 0o755 if parent == Path(os.environ.get(CHOSEN, "")) else 0o700  # that of an image is for all to read
+        parent.mkdir(mode, parents=True, exist_ok=True)
         if not is_private(parent):
             return None
-        _make(directory)
+        _make(directory, mode)
         _remove_earlier(directory)
     return directory if is_private(parent) and is_private(directory) else None
 
 
-def _make(directory: Path) -> None:
+def _make(directory: Path, mode: int) -> None:
     """Create the directory in one step with the file that names its installation, which `_remove_earlier` reads."""
-    beside = Path(tempfile.mkdtemp(prefix=".new-", dir=directory.parent))
+    beside = directory.with_name(f".new-{uuid.uuid4().hex}")
+    beside.mkdir(mode)
     (beside / _INSTALLATION).write_text(str(_ROOT), encoding="utf-8")
     try:
         beside.rename(directory)

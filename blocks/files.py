@@ -114,7 +114,8 @@ def publish(path: Path) -> Iterator[Path]:
             _put_in_place(beside, path, seen)
             _settle(path)
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # as on a file system that is read-only, and has nothing of that name
+            beside.unlink()
 
 
 @contextmanager
@@ -128,7 +129,8 @@ def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterato
             unlocked.rename(beside)
             yield
     except BaseException:
-        remove(unlocked)
+        with suppress(OSError):  # of a file system that is read-only
+            remove(unlocked)
         raise
 
 
@@ -250,9 +252,15 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
     """A directory that is gone at the end, in `parent` or where temporary files are ($TMPDIR, /tmp).
 
-    A killed process leaves it there, where `ooc clean` finds it.
+    A killed process leaves it there, where `ooc clean` finds it. Raises RequestError if there is no such place.
     """
-    with scratch_directory((parent or Path(tempfile.gettempdir())) / "ooc") as directory:
+    try:
+        place = parent or Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise RequestError(
+            "there is no directory for temporary files that can be written to", "Set TMPDIR to one that can."
+        ) from None
+    with scratch_directory(place / "ooc") as directory:
         yield directory
 
 
@@ -320,7 +328,11 @@ def disk_errors(path: Path) -> Iterator[None]:
             ) from error
         if error.errno == errno.EACCES and Path(where).exists() and not os.access(where, os.R_OK):
             raise RequestError(f"{where}: no permission to read it", "Ask its owner for it.") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno == errno.EROFS:
+            raise RequestError(
+                f"{where}: this file system is read-only", "Choose a directory on another, or mount it writable."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM):
             raise RequestError(
                 f"{where}: no permission to write here", "Choose a directory you may write to."
             ) from error

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from blocks import interpreters
-from blocks.cache_directory import open_directory
+from blocks.cache_directory import CHOSEN, open_directory, written
 from blocks.compiler import Compiler, Request, compiler
 
 interpreters.import_numba()
@@ -44,10 +44,12 @@ def is_writable() -> bool:
 
 
 def kept() -> dict[str, Any]:
-    """The directory (None if nothing is kept), how many kernels it has, how many bytes, and if more can be added."""
+    """The directory (None if nothing is kept), that which the user chose to keep it in, how many kernels it has, how
+    many bytes, and if more can be added."""
     files = list(CACHE.rglob("*.nbc")) if CACHE else []
     return {
         "path": CACHE and str(CACHE),
+        "chosen": os.environ.get(CHOSEN) or None,
         "kernels": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "writable": is_writable(),
@@ -77,6 +79,10 @@ class _Locator(caching.UserProvidedCacheLocator):
         self._cache_path = str(directory / self._cache_path)
         return Path(self._cache_path)
 
+    def ensure_cache_path(self) -> None:
+        """Make the directory, which nobody else may write to, whatever the umask."""
+        Path(self._cache_path).mkdir(0o755, exist_ok=True)
+
     def get_source_stamp(self) -> str:
         """By the content: the images of containers keep the times of files by the second only."""
         return _digest_of(self._py_file)
@@ -97,6 +103,11 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 class _Files(caching.IndexDataCacheFile):
     """Each ends with a checksum: one that is damaged is as if it were not there."""
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        with written(Path(filepath)) as file:
+            yield file
 
     def _dump(self, obj: Any) -> bytes:
         packed = super()._dump(obj)
@@ -166,7 +177,7 @@ class KernelCache(caching.FunctionCache):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._lock.parent.mkdir(exist_ok=True)
+        self._impl.locator.ensure_cache_path()
         with alone(self._lock):
             yield
 

@@ -86,9 +86,12 @@ def compile_(
 
     from blocks.kernel_cache import kept
 
-    if kept()["path"] is None:
-        remedy = "Set OOC_CACHE_DIR to one that only you can write to."
+    before = kept()
+    remedy = "Set OOC_CACHE_DIR to one that only you can write to."
+    if before["path"] is None:
         raise WorkFailed("there is no directory to keep kernels in", remedy)
+    if before["chosen"] and not (before["writable"] and Path(before["path"]).is_relative_to(before["chosen"])):
+        raise RequestError(f"{before['chosen']} cannot be written to, or others can write there", remedy)
     steps = [(model, command) for model in dict.fromkeys(chosen) for command in _commands(model)]
     with tempfile.TemporaryDirectory() as directory, tqdm(steps, unit="step", disable=quiet or None) as bar:
         for model in set(chosen):

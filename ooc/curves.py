@@ -34,12 +34,12 @@ def check_plot(out: Path) -> None:
     """Raise RequestError unless a file's name says how to draw it, and there is what draws."""
     if out.suffix not in FORMATS:
         raise RequestError(f"{out}: its ending does not say how to draw it", f"Use one of {', '.join(FORMATS)}.")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where there is no home for its cache
     try:
         import matplotlib as mpl
     except ImportError:
         raise RequestError("matplotlib is not installed", "Install it with: pip install 'ooc[plot]'") from None
     mpl.use("Agg")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where there is no home for its cache
 
 
 def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:

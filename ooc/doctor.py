@@ -78,6 +78,7 @@ def advice(facts: dict[str, Any]) -> list[Advice]:
             "Raise it with: ulimit -n 4096",
         ),
         *_of_disk(facts["disk"]),
+        _of_kernels(facts["kernel_cache"]),
     ]
     return [one for one in found if one]
 
@@ -141,6 +142,16 @@ def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
             "Make room: ooc clean finds what killed commands left.",
         ),
     ]
+
+
+def _of_kernels(cache: dict[str, Any]) -> Advice | None:
+    chosen = cache["chosen"]
+    return _if(
+        chosen is not None and not (cache["path"] and Path(cache["path"]).is_relative_to(chosen)),
+        f"OOC_CACHE_DIR is {chosen}, but kernels are not kept there",
+        "it cannot be read, or it or a directory above it belongs to others or can be written to by them",
+        f"See whose it is: namei -l {chosen}",
+    )
 
 
 def _if(found: bool, what: str, why: str, remedy: str) -> Advice | None:

@@ -306,6 +306,47 @@ def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: 
     assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
+def test_what_a_directory_lacks_that_is_read_only_is_compiled_once_elsewhere(script: Script, tmp_path: Path) -> None:
+    chosen = tmp_path / "filled"
+    script("from kernels import one\none(5)", OOC_CACHE_DIR=str(chosen))
+    before = {path: path.read_bytes() for path in chosen.rglob("*") if path.is_file()}
+    words = mounting(ONE, chosen)
+    first = script(USING, *words, OOC_CACHE_DIR=str(chosen))
+    assert first.stdout.startswith("9 "), first.stderr
+    assert "compiled here" not in first.stdout
+    assert first.stderr == "compiling kernels; this takes up to half a minute, once\n"
+    assert list(only_kernels(tmp_path / "cache").rglob("*.nbc"))
+    again = script(USING, *words, OOC_CACHE_DIR=str(chosen))
+    assert (again.stdout, again.stderr) == (first.stdout, "")
+    assert {path: path.read_bytes() for path in chosen.rglob("*") if path.is_file()} == before
+
+
+def test_a_kernel_is_known_by_the_content_of_its_file(script: Script, tmp_path: Path) -> None:
+    """Not by its time, of which the images of containers keep the seconds; nor is a file of the same time the same."""
+    script(USING)
+    module = tmp_path / "kernels.py"
+    os.utime(module, (1e9, 1e9))
+    assert script(USING).stderr == ""
+    module.write_text(KERNELS.replace("x - 3", "x - 4"))
+    os.utime(module, (1e9, 1e9))
+    assert script(USING).stdout.startswith("8 ")
+
+
+def test_others_can_read_a_directory_that_was_chosen_and_not_write_to_it(script: Script, tmp_path: Path) -> None:
+    """Whatever the umask; a directory that was not chosen is closed to them."""
+    for mask, chosen in (("002", "chosen"), ("000", "open"), ("077", "closed")):
+        umask = ["sh", "-c", f'umask {mask} && exec "$@"', "sh"]
+        done = script(USING, *umask, OOC_CACHE_DIR=str(tmp_path / chosen))
+        assert done.returncode == 0, done.stderr
+        kept = [path for path in (tmp_path / chosen).rglob("*") if path.is_dir() or path.suffix in (".nbi", ".nbc")]
+        assert len(kept) > 4
+        for path in (tmp_path / chosen, *kept):
+            expected = 0o755 if path.is_dir() else 0o644
+            assert path.stat().st_mode & 0o777 == (expected if mask != "077" else expected & 0o700), path
+    script(USING)
+    assert only_kernels(tmp_path / "cache").parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) -> None:
     """Kernels of other installations stay while these exist; a directory without the name of an installation stays."""
     used, _ = kept_at(script)

@@ -19,10 +19,19 @@ Ooc = Callable[..., subprocess.CompletedProcess[str]]
 HEALTHY: dict[str, Any] = {
     "versions": {"python": "3.13.0"},
     "extras": {"matplotlib": "3.9"},
-    "processor": {"name": "x", "instructions": [], "logical": 8, "usable": 8, "quota": None, "load": 0.1},
+    "processor": {
+        "name": "x",
+        "instructions": [],
+        "logical": 8,
+        "usable": 8,
+        "quota": None,
+        "quota_source": None,
+        "load": 0.1,
+    },
     "memory": {"total": 64e9, "available": 50e9, "limit": None, "swap_used": 0, "process_limit": None},
     "huge_pages": {"enabled": "madvise", "shmem_enabled": "always"},
     "open_files": 1024,
+    "kernel_cache": {"path": "/home/x/.cache/ooc/kernels-1", "chosen": None, "writable": True},
     "disk": {"path": "/data", "kind": "ext4", "total": 1e12, "free": 5e11, "reading": 1e9, "writing": 5e8},
 }
 
@@ -34,8 +43,7 @@ def test_there_is_nothing_to_say_of_a_healthy_machine() -> None:
 @pytest.mark.parametrize(
     ("part", "changed", "said", "remedy"),
     [
-        ("processor", {"quota": 3.5}, "3.5 of 8 cores", "--workers 3"),
-        ("processor", {"quota": 0.5}, "0.5 of 8 cores", "--workers 1"),
+        ("processor", {"quota": 3.5, "quota_source": "/sys/cpu.max"}, "3.5 of 8 cores", "/sys/cpu.max"),
         ("processor", {"usable": 2}, "2 of 8 cores", "taskset"),
         ("processor", {"load": 7.25}, "7.2 cores busy", "--workers"),
         ("memory", {"available": 1.5e9}, "1.5 GB of memory", "--memory"),
@@ -44,6 +52,7 @@ def test_there_is_nothing_to_say_of_a_healthy_machine() -> None:
         ("open_files", 256, "256 files", "ulimit -n"),
         ("disk", {"reading": 4e7, "writing": 5e7}, "90 MB/s", "--scratch"),
         ("disk", {"free": 1e10}, "10.0 GB of 1000 are free", "ooc clean"),
+        ("kernel_cache", {"chosen": "/opt/kernels"}, "OOC_CACHE_DIR is /opt/kernels", "namei -l /opt/kernels"),
         ("disk", {"error": "the disk is full"}, "the disk is full", "ooc doctor DIR"),
     ],
 )

@@ -235,5 +235,5 @@ def test_a_disk_that_is_too_small_for_a_run_or_read_only(prepared, tmp_path, siz
     assert "Traceback" not in told
     assert (tmp_path / "leftovers").read_text() == ""
     assert int((tmp_path / "code-read-only").read_text()) == 2
-    assert "no permission to write here" in read_only
+    assert "this file system is read-only" in read_only
     assert tree(tmp_path / "model") == tree(prepared / "done" / "model")

@@ -27,6 +27,20 @@ READING = [
     "export run ../model.npz --format npz",
     "watch run",
 ]
+WRITING = [
+    "resume run --iterations 8",
+    "train lda corpus new --topics 2 --iterations 2",
+    "train lda corpus run --topics 2 --iterations 2 --overwrite",
+    "ingest text texts.txt new --lines",
+    "ingest text texts.txt corpus --lines --append",
+    "ingest text texts.txt corpus --lines --overwrite",
+    "export run model.npz --format npz",
+    "infer run corpus mixtures.csv",
+    "report run -o page.html",
+    "curves run -o curves.svg",
+    "shard corpus shards --shards 2",
+    "clean run --state",
+]
 ONLY_READ = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && shift 0 && cd "$0" && exec "$@"'
 
 
@@ -67,6 +81,21 @@ def test_they_work_where_nothing_can_be_written(
     for command in READING:
         done = read_only(f"{sys.executable} -m cli {command}")
         assert done.returncode == 0, (command, done.stderr)
+    assert tree(place) == before
+
+
+def test_what_writes_says_in_a_line_that_it_cannot(
+    place: Path, read_only: Callable[[str], subprocess.CompletedProcess[str]]
+) -> None:
+    before = tree(place)
+    for command in WRITING:
+        done = read_only(f"{sys.executable} -m cli {command}")
+        assert done.returncode == 2, (command, done.stderr)
+        what, remedy = done.stderr.splitlines()[-2:]
+        assert what.startswith("ooc: "), (command, done.stderr)
+        assert what.endswith(": this file system is read-only"), (command, done.stderr)
+        assert remedy == "Choose a directory on another, or mount it writable."
+        assert "Traceback" not in done.stderr
     assert tree(place) == before
 
 

@@ -1,7 +1,8 @@
-"""Estimators where /dev/shm is read-only, or as small as in containers: they fit the same models."""
+"""Where /dev/shm is read-only, or as small as in containers, and where memory has no name: the same models come out."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from corpora import tree
 
 MOUNTED = 'mount -t tmpfs -o "$0" tmpfs /dev/shm && exec "$@"'
 FIT = """
@@ -28,6 +30,14 @@ print([hashlib.sha256(np.ascontiguousarray(model).tobytes()).hexdigest() for mod
 """
 
 
+def mounting(options: str) -> list[str]:
+    """What has a command run with another /dev/shm."""
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTED]
+    if not shutil.which("unshare") or subprocess.run([*words, "ro", "true"], check=False).returncode:
+        pytest.skip("NOTHING IS MOUNTED AT /dev/shm: this user may not mount here")
+    return [*words, options]
+
+
 def fitted(*prefix: str, directory: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(directory)}
     words = [*prefix, sys.executable, "-c", FIT]
@@ -35,13 +45,34 @@ def fitted(*prefix: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_estimators_need_no_room_in_shared_memory(tmp_path: Path) -> None:
-    mounting = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTED]
-    if not shutil.which("unshare") or subprocess.run([*mounting, "ro", "true"], check=False).returncode:
-        pytest.skip("NOTHING IS MOUNTED AT /dev/shm: this user may not mount here")
     expected = fitted(directory=tmp_path)
     assert expected.returncode == 0, expected.stderr
     for options in ("ro", "size=4k"):
-        found = fitted(*mounting, options, directory=tmp_path)
+        found = fitted(*mounting(options), directory=tmp_path)
         assert found.returncode == 0, (options, found.stderr)
         assert found.stdout == expected.stdout, options
     assert list(tmp_path.iterdir()) == []
+
+
+TRAIN = ["train", "lda", "corpus", "--topics", "3", "--iterations", "2", "--workers", "2"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, ooc) -> Path:  # type: ignore[no-untyped-def]
+    (tmp_path / "texts.txt").write_text("apple pear plum apple pear plum\nball goal team ball goal team\n" * 20)
+    assert ooc("ingest", "text", "texts.txt", "corpus", "--lines").returncode == 0
+    return tmp_path / "corpus"
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+def test_workers_share_memory_where_memfd_create_is_denied(corpus: Path, ooc, preloaded, error: int) -> None:  # type: ignore[no-untyped-def]
+    """In /dev/shm; where that is too small, where temporary files are."""
+    library = preloaded("denied_memfd")
+    denied = {**os.environ, "LD_PRELOAD": str(library), "DENIED_ERROR": str(error), "PYTHONPATH": ":".join(sys.path)}
+    assert ooc(*TRAIN[:3], "expected", *TRAIN[3:]).returncode == 0
+    expected = tree(corpus.parent / "expected" / "model")
+    for name, prefix in {"usual": [], "small": mounting("size=4k")}.items():
+        words = [*prefix, sys.executable, "-m", "cli", *TRAIN[:3], name, *TRAIN[3:]]
+        done = subprocess.run(words, cwd=corpus.parent, env=denied, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert tree(corpus.parent / name / "model") == expected

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from blocks.cache_directory import written
 from blocks.errors import WorkFailed
-from blocks.files import publish
 from blocks.kernel_cache import CACHE, additions, alone
 from ooc.stochastic import generated
 
@@ -149,7 +150,7 @@ def _written(kind: str, text: str, digest: Any) -> str:
     return name
 
 
-def _write(file: str, text: str) -> None:
+def _write(name: str, text: str) -> None:
     """Write a module where kernels are kept, and have it be found there."""
     directory = additions()
     if directory is None:
@@ -157,11 +158,13 @@ def _write(file: str, text: str) -> None:
             "there is no directory that the compiled loops can be written to",
             "Set OOC_CACHE_DIR to one that only you can write to.",
         )
-    path = directory / file
+    path = directory / name
     with alone(directory / "modules.lock"):
         if not path.exists():
-            with publish(path) as beside:
-                beside.write_text(text, encoding="utf-8")
+            with written(path) as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
     if str(directory) not in generated.__path__:
         generated.__path__.append(str(directory))
 
