@@ -21,6 +21,8 @@ from typing import IO
 
 import xxhash
 
+from blocks import stderr
+
 CHOSEN = "OOC_CACHE_DIR"
 _UNKNOWN = 65534  # whom root of the machine appears as in a user namespace without it
 _ROOT = Path(__file__).resolve().parent.parent
@@ -145,10 +147,9 @@ def _installation(directory: Path) -> Path | None:
 
 def _temporary(name: str) -> Path | None:
     """A directory of that name in a fresh one, which is removed when this process ends."""
-    print(
+    stderr.note(
         "Kernels are compiled anew by every process, as no directory for them can be written to or is private. "
-        f"Set {CHOSEN} to a directory that only you can write to.",
-        file=sys.stderr,
+        f"Set {CHOSEN} to a directory that only you can write to."
     )
     for place in _temporary_places():
         fresh = Path(tempfile.mkdtemp(prefix="ooc-", dir=place))

@@ -17,7 +17,7 @@ from functools import reduce
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from blocks import interpreters
+from blocks import interpreters, stderr
 from blocks.cache_directory import CHOSEN
 from blocks.memory import held
 
@@ -87,7 +87,7 @@ def compiler() -> Iterator[Compiler]:
 
 def _tell() -> None:
     if not Compiler.told:
-        print("compiling kernels; this takes up to half a minute, once", file=sys.stderr)
+        stderr.note("compiling kernels; this takes up to half a minute, once")
         Compiler.told = True
 
 

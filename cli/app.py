@@ -12,11 +12,13 @@ import sys
 from collections.abc import Sequence
 from copy import copy
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.models import CommandInfo
 
+from blocks import stderr
 from cli import (
     clean,
     compile,
@@ -129,6 +131,8 @@ def run() -> NoReturn:
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
     prepare_output()
+    if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
+        stderr.use_format("json")  # so that wrong options are told of in it, too
     try:
         code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
@@ -142,7 +146,7 @@ def run() -> NoReturn:
         sys.exit(0)  # `head` has what it wanted
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error, file=sys.stderr)
+            stderr.note(str(error))
             sys.exit(2)
         _fail(*explained(error))
     sys.exit(code or 0)
@@ -172,13 +176,12 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _fail(what: str, remedy: str, code: int) -> NoReturn:
+    trace = ""
     if _debug and sys.exc_info()[0] is not None:
         import traceback
 
-        traceback.print_exc()
-    print(f"ooc: {visible(what)}", file=sys.stderr)
-    if remedy:
-        print(visible(remedy), file=sys.stderr)
+        trace = traceback.format_exc()
+    stderr.fail(visible(what), visible(remedy), exit_code=code, traceback=trace)
     sys.exit(code)
 
 

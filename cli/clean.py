@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from blocks import stderr
 from cli.console import Json, print_json, say
 
 
@@ -27,7 +27,7 @@ def clean(
     cleaned = clean(path, state=state)
     total = sum(gone.bytes for gone in cleaned.removed)
     for problem in cleaned.skipped:
-        print(f"skipped: {problem}", file=sys.stderr)
+        stderr.warn(f"skipped: {problem}")
     if json:
         removed = [{"path": str(gone.path), "bytes": gone.bytes} for gone in cleaned.removed]
         print_json({"path": str(path), "bytes": total, "removed": removed, "skipped": cleaned.skipped})

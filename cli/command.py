@@ -1,7 +1,8 @@
 """What all commands can do besides their own work.
 
-Command   `--quiet`, `--config FILE.toml`, options in variables; a training notes its options in the run
-Training  also `--watch`
+Command   `--quiet`, `--log-format`, `--config FILE.toml`, options in variables, and `--skip-existing` of what makes
+          something; a training notes its options in the run
+Training  also `--watch`, `--metrics-file` and `--resume`
 Commands  those that there are
 
 Of what gives an option a value the first counts: the command line, a variable OOC_..., the file, the default.
@@ -40,7 +41,11 @@ class Command(TyperCommand):
         if _makes_out(self.params):
             self.params += _parameters(_skip_existing)
         names = {param.name for param in self.params}
-        self.params += [param for param in (*_parameters(_quiet), *_parameters(_config)) if param.name not in names]
+        self.params += [
+            param
+            for param in (*_parameters(_quiet), *_parameters(_config), *_parameters(_log_format))
+            if param.name not in names
+        ]
         _set_variables(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -98,12 +103,21 @@ class Training(Command):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.params += _parameters(_watch)
+        self.params += _parameters(_training)
         if any(param.name == "overwrite" for param in self.params):  # the command begins runs
             self.params += _parameters(_resume)
 
     def invoke(self, ctx: Any) -> Any:
-        if not ctx.params.pop("watch"):
+        watch, path = ctx.params.pop("watch"), ctx.params.pop("metrics_file")
+        if path is None:
+            return self._train(ctx, watch=watch)
+        from ooc.metrics_file import keep
+
+        with keep(path):
+            return self._train(ctx, watch=watch)
+
+    def _train(self, ctx: Any, *, watch: bool) -> Any:
+        if not watch:
             return super().invoke(ctx)
         from cli.watch import watching
 
@@ -263,8 +277,25 @@ def _skip_existing(
 ) -> None: ...
 
 
-def _watch(
+def _log_format(
+    log_format: Annotated[
+        str | None,
+        console.one_of(
+            "text|json",
+            "Form of messages and progress on standard error [default: text].",
+            callback=console.use_log_format,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None: ...
+
+
+def _training(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show live how it goes, in place of plan and progress bar.")
     ] = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(help="Keep the newest metrics in this file, for the textfile collector of node_exporter."),
+    ] = None,
 ) -> None: ...

@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from cli.console import Json, print_json, say
-from cli.train import Quiet
+from cli.console import Json, print_json, progress_bar, say
 from cli.variables import without_options
 
 # Commands on very little data, which call the same kernels as those on large data. One with {sampler} stands for one
@@ -68,7 +67,6 @@ def compile_(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="[MODEL]...", help=f"Of {', '.join(_COMMANDS)} [default: all].")
     ] = None,
-    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile the kernels of models now, so that no command has to later.
@@ -82,8 +80,6 @@ def compile_(
     chosen = models or list(_COMMANDS)
     if unknown := set(chosen) - set(_COMMANDS):
         raise RequestError(f"{min(unknown)!r} is not a model", f"Choose from {', '.join(_COMMANDS)}.")
-    from tqdm import tqdm
-
     from blocks.kernel_cache import kept
 
     before = kept()
@@ -93,12 +89,13 @@ def compile_(
     if before["chosen"] and not (before["writable"] and Path(before["path"]).is_relative_to(before["chosen"])):
         raise RequestError(f"{before['chosen']} cannot be written to, or others can write there", remedy)
     steps = [(model, command) for model in dict.fromkeys(chosen) for command in _commands(model)]
-    with tempfile.TemporaryDirectory() as directory, tqdm(steps, unit="step", disable=quiet or None) as bar:
+    with tempfile.TemporaryDirectory() as directory, progress_bar("compiling", len(steps), "step") as bar:
         for model in set(chosen):
             _write_data(Path(directory, model))
-        for model, command in bar:
-            bar.set_description(f"{model}: {command.split()[0]}")
+        for model, command in steps:
+            bar.set_postfix_str(f"{model}: {command.split()[0]}")
             _run(command, Path(directory, model))
+            bar.update()
     facts = kept()
     if json:
         print_json(facts)

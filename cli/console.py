@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from blocks import stderr
 from blocks.errors import OocError, out_of_memory
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes [default: all cores].")]
@@ -25,14 +26,14 @@ Encoding = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def one_of(names: str, help: str) -> Any:
+def one_of(names: str, help: str, **more: Any) -> Any:
     """An option that takes one of some names, as a|b|c, which the shell completes; one in capitals stands for any."""
     known = [name for name in names.split("|") if name.islower()]
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in known if name.startswith(incomplete)]
 
-    return typer.Option(metavar=names, help=help, autocompletion=complete)
+    return typer.Option(metavar=names, help=help, autocompletion=complete, **more)
 
 
 QUIET = "Print nothing but what is asked for, warnings and errors."
@@ -47,13 +48,20 @@ def be_quiet(value: bool) -> bool:
     return value
 
 
+def use_log_format(value: str | None) -> str | None:
+    """The callback of `--log-format`."""
+    if value is not None:
+        stderr.use_format(value)
+    return value
+
+
 def say(text: str) -> None:
     """Tell on standard output what was done, unless `--quiet`; what was asked for is printed, and not said.
 
     Where standard output is what the command makes, it is told on standard error.
     """
     if not quiet:
-        print(text, file=sys.stderr if _told_on_error else sys.stdout)
+        stderr.note(text) if _told_on_error else print(text)
 
 
 def keep_standard_output() -> None:
@@ -65,15 +73,14 @@ def keep_standard_output() -> None:
 def note(text: str) -> None:
     """Tell on standard error what a user should know of what was done, unless `--quiet`; `--json` has it, too."""
     if not quiet:
-        print(text, file=sys.stderr)
+        stderr.note(text)
 
 
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
-    """A bar on standard error; nothing if that is not a terminal."""
-    from tqdm import tqdm
+    """A bar on standard error; a line a minute if that is not a terminal."""
+    from blocks.progress_bar import ProgressBar
 
-    disable = True if quiet else None
-    return tqdm(total=total, desc=what, unit=unit, unit_scale=unit == "B", disable=disable, leave=False)
+    return ProgressBar(what, total, unit, quiet=quiet)
 
 
 def print_json(content: Any) -> None:

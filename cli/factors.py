@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from blocks import stderr
 from cli.console import Json, print_json
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> li
     there = set(names)
     for name in wanted:
         if name not in there:
-            print(f"ooc: {name!r} is not in {where}", file=sys.stderr)
+            stderr.fail(f"{name!r} is not in {where}")
     return [name for name in wanted if name in there]
 
 

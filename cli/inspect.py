@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
 from cli.console import Json, print_json, progress_bar, say
 
@@ -75,20 +76,20 @@ def verify(
         report = verify_chains(path)
     elif (path / CONFIG).exists():
         if started(path):
-            print(f"{path} is being trained; what it has committed is verified", file=sys.stderr)
+            stderr.note(f"{path} is being trained; what it has committed is verified")
         report = verify_run(Run(path))
     elif shard_paths(path):
         report = verify_shards(path, bar=progress_bar)
     else:
         report = verify_dataset(open_any(path), bar=progress_bar)
         if repair and repair_dataset(path, report):
-            print(f"{path}: wrote {', '.join(report.damaged)} anew", file=sys.stderr)
+            stderr.note(f"{path}: wrote {', '.join(report.damaged)} anew")
             report = verify_dataset(open_any(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)
     for line in report.unchecked:
-        print(f"not checked: {line}", file=sys.stderr)
+        stderr.warn(f"not checked: {line}")
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
     whole = "what could be checked is as it was written" if report.unchecked else "all as they were written"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks import stderr
 from blocks.errors import RequestError
 
 
@@ -48,12 +49,12 @@ def launch(
     chosen = choose(command)
     places = read_hosts(hosts)
     if insecure:
-        print("warning: --insecure: who can listen in the network sees the rows of the model go by", file=sys.stderr)
+        stderr.warn("--insecure: who can listen in the network sees the rows of the model go by")
     terminal = sys.stderr.isatty()
     start(
         Request(
             hosts=places,
-            arguments=chosen.arguments,
+            arguments=[*chosen.arguments, *(["--log-format=json"] if stderr.is_json() else [])],
             resume="" if chosen.ingests else _resume(context.params, str(chosen.makes)),
             insecure=insecure,
             patience=patience,

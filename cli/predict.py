@@ -3,12 +3,12 @@ samples."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from blocks import stderr
 from cli.console import Encoding, Json, Overwrite, print_json, say
 from cli.ingest import FieldDelimiter, ItemColumn, Quote, UserColumn
 
@@ -80,10 +80,9 @@ def predict(
         written = FormatOptions(delimiter, quote, user=user_column, item=item_column, rating="none")
         pairs = predict_file(factors, data, file, written, encoding)
     if pairs.unknown:
-        print(
-            f"warning: {pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "
-            f"({pairs.of_unknown_items:,}) that the training did not have",
-            file=sys.stderr,
+        stderr.warn(
+            f"{pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "
+            f"({pairs.of_unknown_items:,}) that the training did not have"
         )
     if json:
         print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})

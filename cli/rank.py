@@ -159,9 +159,11 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 @contextlib.contextmanager
 def _streams(launcher: Launcher, task: dict[str, Any]) -> Iterator[None]:
     """What rank 0 prints, and its progress bar, go to the launcher, who may be at a terminal."""
+    from blocks.progress_bar import ProgressBar
     from ooc.launch.launched import Bar, Page
 
     if task["rank"] > 0:
+        ProgressBar.is_hidden = True
         yield
         return
     before = sys.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from blocks import stderr
 from blocks.errors import Interrupted, OocError, RequestError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def session(transport: str | None) -> Iterator[Session]:
         batch.check_ranks(ring.ranks)
         here = Session(ring, quiet=ring.rank > 0, time=batch.time_to_train())
         if here.time and here.is_first:
-            print(f"the job's time is limited: training stops after {here.time:,.0f} s", file=sys.stderr)
+            stderr.note(f"the job's time is limited: training stops after {here.time:,.0f} s")
         yield here
         ring.barrier()
     except Interrupted:  # as all ranks have agreed

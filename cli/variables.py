@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from difflib import get_close_matches
 from typing import Any
+
+from blocks import stderr
 
 PREFIX = "OOC_"
 _CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option: importing it here would take time
@@ -39,7 +40,7 @@ def warn_of_unknown(command: Any) -> None:
     for name in sorted(unknown - known):
         close = get_close_matches(name.removeprefix(PREFIX), options, 1)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-        print(f"warning: the variable {name} means nothing to ooc{meant}", file=sys.stderr)
+        stderr.warn(f"the variable {name} means nothing to ooc{meant}")
 
 
 def _known(command: Any) -> set[str]:

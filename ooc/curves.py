@@ -25,6 +25,7 @@ _NO_OBJECTIVE = (
     "converged",
     "lambda",
     "lambda_bytes_read",
+    "time",
 )
 _UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of what is measured of the machine
 _MOVED = "bytes_"

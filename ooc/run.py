@@ -16,17 +16,17 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from blocks import stderr
 from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import (
     Removed,
@@ -151,7 +151,7 @@ class Run:
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
             warning = f"the file of {self.config['program']} is not the one that {self.path} was started with"
-            print(f"warning: {warning}", file=sys.stderr)
+            stderr.warn(warning)
             self.log(warning)
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
@@ -250,11 +250,16 @@ class Run:
         with disk_errors(self.path), (self.path / "log.txt").open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')} {message}\n")
 
+    def log_in_place(self, message: str) -> None:
+        """Add a line to log.txt; raises WorkFailed if the run was removed or replaced meanwhile."""
+        self.require_in_place()
+        self.log(message)
+
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a crash tore is left out, one that is damaged, too, which is told."""
         found, damaged = self.read_metrics()
         for number in damaged:
-            print(f"warning: {self.path / METRICS}, line {number}, is damaged and left out", file=sys.stderr)
+            stderr.warn(f"{self.path / METRICS}, line {number}, is damaged and left out")
         return found
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
@@ -282,11 +287,13 @@ class Run:
         with publish(self.path / METRICS) as beside:
             beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
-    def add_metrics(self, line: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl."""
+    def add_metrics(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Append a line to metrics.jsonl; returns it with the time of day, as it is there."""
         self.require_in_place()
+        line = {**line, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         with disk_errors(self.path), (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(metrics_line(line))
+        return line
 
     def sync_metrics(self) -> None:
         """Make the metrics and the log durable, before something that they tell of is committed."""

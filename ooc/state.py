@@ -16,7 +16,6 @@ import json
 import math
 import mmap
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ import numpy as np
 import xxhash
 from msgspec import Meta, convert
 
+from blocks import stderr
 from blocks.arrays import Pieces, open_arrays, write_arrays
 from blocks.bounds import require_below
 from blocks.design.design import Design
@@ -372,7 +372,7 @@ class Generations:
 
     def _warn(self, warning: str) -> None:
         self.warnings.append(warning)
-        print(f"warning: {warning}", file=sys.stderr)
+        stderr.warn(warning)
 
     def _not_there(self) -> str | None:
         """What is wrong if the manifest names a newest generation whose files are missing, and there are others."""

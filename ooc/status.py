@@ -49,7 +49,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     )
     yield f"bytes       {facts['bytes']:,}"
     for name, value in facts["last"].items():
-        yield f"            {name} {value:,}" if isinstance(value, int) else f"            {name} {value:.4f}"
+        shown = value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+        yield f"            {name} {shown}"
 
 
 def run_problems(run: Run) -> Iterator[tuple[str, str]]:

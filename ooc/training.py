@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 from blocks.errors import Diverged, Interrupted, TimeOver, WorkFailed
 from blocks.files import disk_errors, publish_directory
 from blocks.interpreters import ENDING
 from blocks.kinds import open_rows
+from blocks.progress_bar import ProgressBar
 from blocks.store import Store
 from blocks.workers import let_all_go_on
+from ooc import metrics_file
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
@@ -129,7 +128,7 @@ def train(
         generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
         with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
-            if not _start(engine, stop, quiet=quiet):
+            if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
                 told = "before the first iteration: there was nothing to save yet"
                 raise interruption(run, stop.reason(), told, f"Begin again with: ooc resume {run.path}", ring)
             for warning in generations.warnings:
@@ -155,10 +154,9 @@ def _of_ring(run: Run) -> dict[str, Any]:
     return {"staleness": settings["staleness"], "scratch": node_directory() if settings.get("on_node") else None}
 
 
-def _start(engine: StaticEngine, stop: Stop, *, quiet: bool) -> bool:
+def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str], None]) -> bool:
     """Start the engine, unless a signal comes; but not for max_time: short trainings must come to an end, too."""
-    shown = {"disable": True if quiet else None, "file": sys.stderr, "leave": False}
-    with tqdm(total=engine.start_stages(), desc="start", unit="stage", **shown) as progress:
+    with ProgressBar("start", engine.start_stages(), "stage", quiet=quiet, log=log) as progress:
 
         def gives_up() -> object:
             progress.update()
@@ -238,13 +236,14 @@ class Training:
         """Do the iterations that are left; returns why it stopped before they were done, or None."""
         engine, iterations = self._engine, self._run.config["iterations"]
         checkpoints, reason = Checkpoints(), None
-        with tqdm(
-            total=iterations,
+        with ProgressBar(
+            "training",
+            iterations,
+            "iteration",
             initial=engine.cursor.iteration,
-            unit="iteration",
-            smoothing=0.1,
-            disable=True if self._quiet else None,
-            file=sys.stderr,
+            quiet=self._quiet,
+            leave=True,
+            log=self._run.log_in_place,
         ) as progress:
             while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._is_over()):
                 ends = engine.cursor.phase == len(engine.program.phases) - 1
@@ -259,7 +258,7 @@ class Training:
                     engine.step(checkpoint=due)
                 if not ends:
                     continue
-                progress.set_postfix_str(self._tell(), refresh=False)
+                progress.set_postfix_str(self._tell())
                 progress.update()
                 if due and not engine.committed:
                     with checkpoints.taken():
@@ -297,8 +296,9 @@ class Training:
                 line |= self._engine.objective()
             if self._observer:
                 line |= self._observer.observe(self._engine, line)
-        self._run.add_metrics(line)
-        self._told = line
+        self._told = line = self._run.add_metrics(line)
+        if self._engine.is_first:
+            metrics_file.tell(self._run, line)
         self._enough = bool(self._callback and self._callback(line))
         cursor.seconds = {}
         return self._shown(line)

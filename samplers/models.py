@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from blocks import stderr
 from blocks.errors import RequestError
 from ooc.chains import is_chains, read_chains
 from ooc.previous import MODEL, PREVIOUS
@@ -26,7 +26,7 @@ def model_directory(path: Path) -> Path:
         return _previous(path)
     if is_chains(path):
         path = best_chain(path)
-        print(f"{path} is the chain with the best final likelihood", file=sys.stderr)
+        stderr.note(f"{path} is the chain with the best final likelihood")
     if (path / MANIFEST).exists():
         return path
     run = Run(path)
@@ -42,7 +42,7 @@ def model_directory(path: Path) -> Path:
 
 def _previous(path: Path) -> Path:
     """The model of the run that one replaces which has none yet."""
-    print(f"{path} is not trained yet: this is the model of the run that it replaces", file=sys.stderr)
+    stderr.note(f"{path} is not trained yet: this is the model of the run that it replaces")
     return path / PREVIOUS
 
 

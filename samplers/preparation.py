@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from blocks import memory
+from blocks import memory, stderr
 from blocks.errors import RequestError, WorkFailed
 from blocks.store import Store, check_file
 from blocks.workers import cores
@@ -53,7 +52,7 @@ def plan_training(
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        print(f"warning: the budget of {asked} is more than the {there} of memory that are available", file=sys.stderr)
+        stderr.warn(f"the budget of {asked} is more than the {there} of memory that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
     count = workers or (1 if spec.options.get("update") == "immediate" else cores())
     beside = processes_bytes(count) if evaluators else 0
@@ -72,5 +71,5 @@ def train_planned(
 ) -> dict[str, Any]:
     """Say what was planned, then train; see `ooc.training.train`."""
     if not quiet:
-        print(f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons, sep="; ", file=sys.stderr)
+        stderr.note("; ".join([f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons]))
     return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -51,6 +52,30 @@ def test_a_launch_trains_the_model_that_one_process_does(place, model):
     assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
     assert "-- resume run-{rank}" in again.stderr
     assert "ranks 0 and 1 would be in the same directory" in train(place, "run").done().stderr
+
+
+def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_path):
+    """Into a file for Prometheus, too. Lines come more often, so that a short training has some."""
+    (tmp_path / "sitecustomize.py").write_text("import blocks.progress_bar\nblocks.progress_bar.INTERVAL = 0.001\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "hosts.txt").write_text(f"one python={python} dir={tmp_path}\n" * 2)
+    (tmp_path / "config").symlink_to(place / "config")
+    for rank in range(2):
+        (tmp_path / f"shard-{rank}").symlink_to(place / f"shard-{rank}")
+    words = ["train", "lda", "shard-{rank}", "run-{rank}", *OPTIONS, "--metrics-file", "ooc.prom"]
+    done = Launch(tmp_path, "--log-format", "json", "--", *words).done()
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {each["rank"] for each in said if each["message"].startswith("plan: ")} == {0, 1}
+    assert {each["rank"] for each in said if "step" in each} == {0}
+    assert all("so far" in (tmp_path / f"run-{rank}" / "log.txt").read_text() for rank in range(2))
+    assert f'ooc_iteration{{run="{tmp_path / "run-0"}",model="ring-lda-two-phase"}} {ITERATIONS}' in (
+        (tmp_path / "ooc.prom").read_text()
+    )
+    again = Launch(tmp_path, "--log-format", "json", "--", *words).done()
+    assert json.loads(again.stderr.splitlines()[-1])["exit_code"] == again.returncode == 2
 
 
 def test_ctrl_c_stops_all_and_resume_goes_on(place, model):

@@ -43,6 +43,7 @@ from blocks.corpus.writer import finish, write_lines
 from blocks.directories import table_files
 from blocks.errors import RequestError
 from blocks.ingestion_memory import NAME_BYTES, Budget
+from blocks.progress_bar import ProgressBar
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
 from blocks.workers import Workers, cores
@@ -143,9 +144,7 @@ def _block_bytes(request: Request, read: Read) -> int:
 
 def no_bar(*_: object) -> Any:
     """A progress bar that nobody sees."""
-    from tqdm import tqdm
-
-    return tqdm(disable=True)
+    return ProgressBar("", None, "", quiet=True)
 
 
 def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | None, bar: Bar) -> Read:

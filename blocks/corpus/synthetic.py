@@ -24,6 +24,7 @@ from blocks.append import Target, new_dataset
 from blocks.arrays import write_arrays
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
+from blocks.corpus.ingestion import Bar, no_bar
 from blocks.corpus.writer import finish, write_lines
 from blocks.errors import RequestError
 from blocks.files import require_new
@@ -86,22 +87,20 @@ def synthesize(
     workers: int | None = None,
     memory: int | None = None,
     overwrite: bool = False,
-    bar: Any = None,
+    bar: Bar = no_bar,
 ) -> Dataset:
     """Make a dataset as requested; word r of the vocabulary is called `w<r>`, and `planted_topics` knows phi.
 
     workers: processes, None for all cores; no influence on the result. memory: bytes for all processes, None for a
     quarter of what is available. Raises RequestError if the request makes no sense or the budget is too small.
     """
-    from tqdm import tqdm
-
     count = workers or cores()
     _check(request, count, memory)
     require_new(Path(out), overwrite=overwrite)
     with new_dataset(str(out), overwrite) as target:
         planted = write_arrays(target.root, "topics.h5", plant(request))
         with Workers("blocks.corpus.synthetic_worker:start", (request, str(target.root), planted), count) as pool:
-            progress = (bar or (lambda *_: tqdm(disable=True)))("generating", 2 * request.blocks, "block")
+            progress = bar("generating", 2 * request.blocks, "block")
             for _ in pool.map_unordered(map(Generate, range(request.blocks))):
                 progress.update(1)
             frequencies, document_frequencies = _counted(pool, request.vocabulary)

@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from blocks import stderr
 from blocks.errors import STOPPED, Interrupted, OocError, RequestError, TimeOver, WorkFailed
 from blocks.interpreters import ENDING
 from ooc.launch.guard import ALIVE, END, STOP
@@ -152,7 +153,7 @@ class Launcher:
         told = [self._hellos[remote.rank] for remote in self._remotes]
         hellos = [hello for hello, _ in told]
         for warning in check(hellos, [remote.name for remote in self._remotes], [ahead for _, ahead in told]):
-            print(warning, file=sys.stderr)
+            stderr.warn(warning)
         self._tell_all(pack({"addresses": [(hello.address, hello.port) for hello in hellos]}))
         self._joined, self._until = True, float("inf")
 
@@ -210,7 +211,7 @@ class Launcher:
 
     def _log(self, remote: Remote, text: str) -> None:
         self._clear()
-        print(f"[{remote.rank}] {text}", file=sys.stderr, flush=True)
+        stderr.relay(text, remote.rank)
 
     def _clear(self) -> None:
         if self._request.columns and sys.__stderr__:  # `sys.stderr` may show control characters as text

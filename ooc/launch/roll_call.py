@@ -110,5 +110,5 @@ def _check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
         if abs(ahead) > _MOST_CLOCKS:
             raise RequestError(told, "Set it: certificates that prove who is who would not be valid.")
         if abs(ahead) > _CLOCKS:
-            warnings.append(f"warning: {told}; times in logs will not agree")
+            warnings.append(f"{told}; times in logs will not agree")
     return warnings

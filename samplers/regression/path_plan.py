@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from blocks import memory
+from blocks import memory, stderr
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.workers import cores
@@ -44,7 +43,7 @@ def plan_path(
     workers = workers or cores()
     available = memory.available()
     if memory_bytes and memory_bytes > available:
-        print(f"warning: --memory is more than the {available / 1e9:.1f} GB that are available", file=sys.stderr)
+        stderr.warn(f"--memory is more than the {available / 1e9:.1f} GB that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + _ROOM > budget:

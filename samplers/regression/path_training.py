@@ -3,16 +3,17 @@ has them; on one machine, or at each rank of a ring."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from blocks import stderr
 from blocks.errors import OocError
 from blocks.files import publish_directory
 from blocks.memory import Held
+from blocks.progress_bar import ProgressBar
+from ooc import metrics_file
 from ooc.dynamic.schedules import Rule
 from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
@@ -102,12 +103,14 @@ class PathTraining:
     def follow(self) -> str | None:
         """Solve for what is left; returns why it stopped before that was done, or None. Raises Stopped if there is
         nothing to commit yet."""
-        with tqdm(
-            total=None if self._rule else self._program.length,
+        with ProgressBar(
+            "training",
+            None if self._rule else self._program.length,
+            "pass" if self._rule else "lambda",
             initial=self.cursor.iteration,
-            unit="pass" if self._rule else "lambda",
-            disable=True if self._quiet else None,
-            file=sys.stderr,
+            quiet=self._quiet,
+            leave=True,
+            log=self._run.log_in_place,
         ) as progress:
             try:
                 if not self._goes_on:
@@ -128,7 +131,7 @@ class PathTraining:
         self._commit()
         self._goes_on = True
 
-    def _solve(self, progress: tqdm[Any]) -> str | None:
+    def _solve(self, progress: ProgressBar) -> str | None:
         """Raises Stopped where a step is given up."""
         solver, checkpoints = self._solver, Checkpoints()
         while not solver.done:
@@ -138,23 +141,21 @@ class PathTraining:
             if dues[0]:
                 with checkpoints.taken():
                     self._commit()
-            progress.update(self._step())
+            more = self._step()
             progress.set_postfix_str(f"gap {solver.gap:.1e} of {self._program.tolerance:.0e}")
+            progress.update(more)
         return None
 
     def _warn_of_nothing(self) -> None:
         """Tell of a lambda that is too large."""
         level, largest = float(self._solver.levels[0]), self._solver.largest
         if level > largest and self._ring.rank == 0:
-            print(
-                f"warning: lambda {level:g} is above {largest:g}, from where on all coefficients with a penalty are 0",
-                file=sys.stderr,
-            )
+            stderr.warn(f"lambda {level:g} is above {largest:g}, from where on all coefficients with a penalty are 0")
 
     def _warn_of_constant(self) -> None:
         """Tell of columns that are left out."""
         if self._solver.constant.size and self._ring.rank == 0:
-            print(f"warning: {told_of_constant(self._design.names_of(self._solver.constant))}", file=sys.stderr)
+            stderr.warn(told_of_constant(self._design.names_of(self._solver.constant)))
 
     def _step(self) -> int:
         """Make a step of the solver; returns for how many more values of lambda all is found."""
@@ -191,7 +192,7 @@ class PathTraining:
         of_ranks, last = np.array(self._gather(self._spent())).T, self._told
         samples, lately, bytes_read, bytes_sent = of_ranks[:4].sum(axis=1)
         elapsed, seconds, memory_bytes = of_ranks[4:].max(axis=1)
-        self._told = {
+        line = {
             "iteration": self.cursor.iteration,
             "elapsed_s": round(elapsed, 6),
             self._design.rate: round(lately / seconds),
@@ -208,7 +209,9 @@ class PathTraining:
             "bytes_written": 0,
             "bytes_sent": int(bytes_sent),
         }
-        self._run.add_metrics(self._told)
+        self._told = self._run.add_metrics(line)
+        if self._ring.rank == 0:
+            metrics_file.tell(self._run, self._told)
 
     def _spent(self) -> list[float]:
         """Of this rank: samples, those by this process, bytes read and sent; seconds, those of this process, memory."""

@@ -4,13 +4,13 @@ one machine, or on a ring of machines that each have some of the rows."""
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from blocks import stderr
 from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
@@ -259,7 +259,7 @@ def follow_path(
     stop, go_on = Stop(time.monotonic() + max_time if max_time else math.inf), f"Go on with: ooc resume {run.path}"
     design = run.dataset(shard_or_whole if ring else Design)
     if not quiet:
-        print(plan.told(), file=sys.stderr)
+        stderr.note(plan.told())
     program = program_of(run.spec, design)
     weighted = program.weights is not None or program.folds > 0
     shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)

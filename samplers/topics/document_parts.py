@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from blocks.corpus.dataset import Dataset
+from blocks.progress_bar import ProgressBar
 from blocks.store import parts
 from blocks.workers import Workers
 from ooc.worker import unit_parts
@@ -66,6 +66,8 @@ def deal(
 ) -> Iterator[tuple[Part, Any]]:
     """Have workers made by `target(task)` handle parts; yields (part, answer) as they come, with a progress bar unless
     quiet."""
-    with Workers(target, task, min(workers, max(len(work), 1))) as pool:
-        disable = True if quiet else None
-        yield from tqdm(pool.map_unordered(work), total=len(work), unit="part", desc=title, disable=disable)
+    bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)
+    with Workers(target, task, min(workers, max(len(work), 1))) as pool, bar:
+        for answer in pool.map_unordered(work):
+            bar.update()
+            yield answer

@@ -1,0 +1,111 @@
+"""The newest metrics of a run as a text file for the textfile collector of Prometheus' node_exporter.
+
+The file is valid OpenMetrics, and valid in the older text format that the collector reads: all values are gauges,
+without time stamps, which the collector refuses.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from blocks import stderr
+from blocks.errors import OocError, RequestError
+from blocks.files import publish
+from ooc.run import Run
+
+_PREFIX = "ooc_"
+_OURS = f"# TYPE {_PREFIX}".encode()  # how each of these files begins
+_UNITS = {"_per_s": "_per_second", "_s": "_seconds"}  # endings of our names, and what Prometheus has in their place
+_kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keep(path: Path) -> Iterator[None]:
+    """Keep the newest metrics of what is trained meanwhile in a file.
+
+    Raises RequestError if the file cannot be made, or if there is a file that `keep` has not made.
+    """
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise RequestError(f"--metrics-file {path}: no file can be made in {path.parent}", "Make that directory.")
+    if path.exists() and not _is_ours(path):
+        raise RequestError(f"--metrics-file {path}: there is a file of another kind", "Choose another name.")
+    token = _kept.set(MetricsFile(path))
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_OURS)) == _OURS
+
+
+def tell(run: Run, line: dict[str, Any]) -> None:
+    """Write the file anew after an iteration, if one is kept. line: of the metrics of the run."""
+    if kept := _kept.get():
+        kept.tell(run, line)
+
+
+class MetricsFile:
+    """The file: of each value of the metrics the newest, as some are evaluated at some iterations only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._of, self._failed = path, Path(), False
+        self._values: dict[str, float] = {}
+
+    def tell(self, run: Run, line: dict[str, Any]) -> None:
+        """Write the file anew. A training goes on where that fails, with a warning the first time."""
+        if run.path != self._of:
+            self._of, self._values = run.path, {}
+            for before in run.metrics():
+                self._values |= _numbers(before)
+        self._values |= _numbers(line)
+        try:
+            with publish(self._path) as beside:
+                beside.write_text(_text(run, self._values), encoding="utf-8")
+        except OocError as error:
+            if not self._failed:
+                stderr.warn(f"--metrics-file {self._path} cannot be written: {error.what}")
+            self._failed = True
+
+
+def _numbers(line: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in line.items() if isinstance(value, (int, float))}
+
+
+def _text(run: Run, values: dict[str, float]) -> str:
+    program = str(run.config["program"]).rpartition(":")[2]
+    labels = f'run="{_escaped(str(run.path.absolute()))}",model="{_escaped(program)}"'
+    samples = "".join(
+        f"# TYPE {name} gauge\n{name}{{{labels}}} {_shown(value)}\n"
+        for name, value in ((_name(field), value) for field, value in values.items())
+    )
+    return f"{samples}# EOF\n"
+
+
+def _name(field: str) -> str:
+    for ending, longer in _UNITS.items():
+        if field.endswith(ending):
+            field = field.removesuffix(ending) + longer
+            break
+    return _PREFIX + re.sub(r"[^a-zA-Z0-9_]", "_", field)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _shown(value: float) -> str:
+    if math.isfinite(value):
+        return repr(int(value) if isinstance(value, int) else float(value))  # also of a bool and of NumPy's numbers
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
