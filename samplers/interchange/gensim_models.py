@@ -35,6 +35,7 @@ def to_gensim(model: TopicModel) -> Any:
         alpha=model.alpha / model.states,
         eta=model.beta / model.states,
         dtype=np.float64,
+        random_state=0,
     )
     weights = model.word_shares() * ((model.topic_counts + model.vocabulary_size * model.beta) / model.states)[:, None]
     found.state.sstats = weights - model.beta / model.states
@@ -50,8 +51,11 @@ def from_gensim(model: Any) -> TopicModel:
 
 
 def write_gensim(model: TopicModel, directory: Path) -> None:
-    """Save an `LdaModel` in an empty directory."""
-    to_gensim(model).save(str(directory / MODEL))
+    """Save an `LdaModel` in an empty directory: the same bytes for the same model."""
+    found = to_gensim(model)
+    for part in (found, found.state, found.id2word):
+        part.lifecycle_events = None  # else gensim notes the time and the path
+    found.save(str(directory / MODEL), ignore=())  # its default is a set, whose order differs between processes
 
 
 def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
