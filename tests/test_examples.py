@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 from blocks import Matrix, ingest_documents, write_samples
 from ooc.run import Run
+from samplers import LatentDirichletAllocation
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -99,3 +100,64 @@ def test_a_support_vector_machine_separates_what_can_be(tmp_path: Path) -> None:
     objectives = [line["objective"] for line in Run(tmp_path / "run").metrics()]
     assert len(objectives) == 5
     assert objectives[-1] < 0.2
+
+
+def sent_to_mlflow(directory: Path) -> Iterator[tuple[str, int, float]]:
+    for file in directory.glob("mlruns/0/*/metrics/*"):
+        for line in file.read_text().splitlines():
+            _, value, step = line.split()
+            yield file.name, int(step), float(value)
+
+
+def sent_to_tensorboard(directory: Path) -> Iterator[tuple[str, int, float]]:
+    """Records of a TFRecord file: 8 bytes of length, 4 of checksum, the event, 4 of checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (file,) = directory.glob("tensorboard/*")
+    data, at = file.read_bytes(), 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        event = Event.FromString(data[at + 12 : at + 12 + size])
+        yield from ((value.tag, event.step, value.simple_value) for value in event.summary.value)
+        at += size + 16
+
+
+def sent_to_wandb(directory: Path) -> Iterator[tuple[str, int, float]]:
+    """Records of a log as LevelDB's, after 7 bytes: in blocks of 32 KiB, each part with 4 bytes of checksum, 2 of
+    length, and one that says whether it is a whole record (1) or its last part (4)."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = directory.glob("wandb/offline-*/*.wandb")
+    data, at, record = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        record, at = record + data[at + 7 : at + 7 + size], at + 7 + size
+        if kind in (1, 4):
+            history = Record.FromString(record).history
+            yield from ((*each.nested_key, history.step.num, float(each.value_json)) for each in history.item)
+            record = b""
+
+
+@pytest.mark.parametrize(
+    ("library", "sent"),
+    [("mlflow", sent_to_mlflow), ("tensorboard", sent_to_tensorboard), ("wandb", sent_to_wandb)],
+)
+def test_callbacks_send_the_metrics_of_each_iteration(
+    library: str, sent: Callable[[Path], Iterator[tuple[str, int, float]]], tmp_path: Path, monkeypatch
+) -> None:
+    """Into files of the directory that they are started in; read back without the libraries."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run_script(tmp_path, "callbacks", library)
+    found = {(name, step): value for name, step, value in sent(tmp_path)}
+    assert {step for name, step in found if name == "tokens_per_s"} == set(range(1, 11))
+    assert [found["samples_processed", step] for step in (1, 10)] == [300, 3000]
+    assert {step for name, step in found if name == "log_likelihood_per_token"} == {5, 10}
+    tokens = [["cat", "dog", "cat"], ["stock", "market", "stock"]] * 50
+    same = LatentDirichletAllocation(2, max_iter=10, evaluate_every=5, random_state=0).fit(tokens)
+    expected = same.history_[-1]["log_likelihood_per_token"]
+    assert found["log_likelihood_per_token", 10] == pytest.approx(expected, rel=1e-6)  # float32 in TensorBoard
