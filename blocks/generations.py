@@ -20,7 +20,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta
 
 from blocks.errors import OocError
-from blocks.files import Removed, publish, read_json, remove, write_json
+from blocks.files import Removed, publish, remove
+from blocks.json_files import read_json, write_json
 from blocks.schemas import NO_NUL, Kind, Manifest
 from blocks.store import MANIFEST, NEWEST, SCHEMA, manifest_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from blocks.corpus.dataset import Dataset
 from blocks.design.design import Design
-from blocks.files import read_json
+from blocks.json_files import read_json
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import Samples
 from blocks.schemas import Kind

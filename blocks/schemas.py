@@ -1,6 +1,6 @@
 """What JSON files have to hold, in terms of which each kind of dataset, run and model says what its own has to.
 
-`blocks.files.read_json` compares: what a file says is used only if it fits.
+`blocks.json_files.read_json` compares: what a file says is used only if it fits.
 """
 
 from __future__ import annotations

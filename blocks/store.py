@@ -15,7 +15,8 @@ import numpy as np
 
 from blocks.arrays import Int64, Uint64, open_arrays
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import REMEDY, checksum, disk_errors, read_json, require_fit
+from blocks.files import REMEDY, checksum, disk_errors
+from blocks.json_files import read_json, require_fit
 from blocks.schemas import Kind, Manifest
 
 SCHEMA = 1  # of most manifests

@@ -14,8 +14,9 @@ from blocks.corpus.writer import write_slice
 from blocks.design.checks import problems_of_design
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from blocks.files import disk_errors, locked, write_json
+from blocks.files import disk_errors, locked
 from blocks.generations import problems as problems_of_generations
+from blocks.json_files import write_json
 from blocks.kinds import open_any
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.writer import Entries, column_order, write_column_slice

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from blocks.files import read_json, write_json
+from blocks.json_files import read_json, write_json
 from blocks.schemas import Count
 
 SCHEMA = 1

@@ -28,20 +28,9 @@ from msgspec import Meta
 
 from blocks import stderr
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import (
-    Removed,
-    disk_errors,
-    inode,
-    is_free,
-    publish,
-    publish_directory,
-    read_json,
-    remove,
-    remove_leftovers,
-    require_fit,
-    write_json,
-)
+from blocks.files import Removed, disk_errors, inode, is_free, publish, publish_directory, remove, remove_leftovers
 from blocks.generations import has_generation, refer
+from blocks.json_files import read_json, require_fit, write_json
 from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import MANIFEST, Store
 from ooc.beginning import OPTIONS, note_beginning, resumes

@@ -19,7 +19,8 @@ from typing import Annotated, TypedDict
 from msgspec import Meta
 
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import Removed, disk_errors, read_json, remove, write_json
+from blocks.files import Removed, disk_errors, remove
+from blocks.json_files import read_json, write_json
 from blocks.schemas import NO_NUL
 from ooc.slices import SLICES
 

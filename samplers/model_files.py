@@ -10,7 +10,8 @@ import numpy as np
 
 from blocks.arrays import open_arrays
 from blocks.errors import RequestError
-from blocks.files import checksum, read_json, require_fit, write_json
+from blocks.files import checksum
+from blocks.json_files import read_json, require_fit, write_json
 from blocks.schemas import File, Kind
 from blocks.store import check_file, read_lines
 

@@ -14,7 +14,8 @@ import xxhash
 from blocks.arrays import map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Index
 from blocks.corpus.division import PART_TOKENS
-from blocks.files import checksum, publish, sync_directory, write_json
+from blocks.files import checksum, publish, sync_directory
+from blocks.json_files import write_json
 from blocks.store import MANIFEST, SCHEMA
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError, WorkFailed
-from blocks.files import publish_directory, write_json
+from blocks.files import publish_directory
+from blocks.json_files import write_json
 from ooc.beginning import note_beginning, resumes
 from ooc.chains import CHAINS, chain_paths, read_chains, write_chains
 from ooc.previous import drop_previous, keep_model
