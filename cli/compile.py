@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ _REGRESSION = [
             f"train {{0}} {form} {form}-run --path 5",
             f"train {{0}} {form} {form}-folds --path 5 --cross-validate 2",
             f"predict {form}-run {form} {form}.csv",
+            f"report {form}-run --output {form}.html",
         )
     ),
 ]
@@ -39,11 +41,19 @@ _COMMANDS = {
         "ingest jsonl texts.jsonl other --vocab-from corpus",
         "train lda corpus {sampler} --sampler {sampler} --topics 4 --iterations 4 --evaluate-every 2",
         "train lda corpus optimized --topics 4 --iterations 22 --optimize-every 2",
-        "infer two-phase corpus mixtures.csv",
-        "infer two-phase corpus top.csv --top 2",
-        "evaluate two-phase other",
-        "evaluate two-phase other --metrics left-to-right,npmi,c_v --top 3",
-        "topics two-phase",
+        *(
+            command.format(run)
+            for run in ("two-phase", "sparse-gibbs")  # whose models are counts, and means of counts
+            for command in (
+                "infer {0} corpus {0}.csv",
+                "infer {0} corpus {0}-top.csv --top 2",
+                "evaluate {0} other",
+                "evaluate {0} other --metrics left-to-right,npmi,c_v --top 3",
+                "topics {0}",
+                "export {0} {0}-trained.csv --format mixtures",
+                "report {0} --output {0}.html",
+            )
+        ),
     ],
     "mf": [
         "ingest ratings ratings.csv ratings",
@@ -52,6 +62,7 @@ _COMMANDS = {
         "predict sgd others.csv predictions.csv",
         "recommend sgd --user 1",
         "similar-items sgd --item 1",
+        "report sgd --output sgd.html",
     ],
     "softmax": [
         "ingest svmlight samples.svm samples --by-rows",
@@ -107,6 +118,8 @@ def _commands(model: str) -> Iterator[str]:
     from samplers.lda.programs import SAMPLERS
 
     for command in _COMMANDS[model]:
+        if command.startswith("report") and find_spec("vl_convert") is None:
+            continue  # it cannot be called later either
         yield from dict.fromkeys(command.format(sampler=sampler) for sampler in SAMPLERS)
 
 

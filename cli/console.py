@@ -13,7 +13,9 @@ import typer
 from blocks import stderr
 from blocks.errors import OocError, out_of_memory
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes [default: all cores].")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes [default: all cores, or what the CPU quota allows].")
+]
 Memory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Memory of all processes, as 2GB [default: a quarter of what is free]."),
