@@ -51,6 +51,7 @@ _COMMANDS = {
                 "evaluate {0} other --metrics left-to-right,npmi,c_v --top 3",
                 "topics {0}",
                 "export {0} {0}-trained.csv --format mixtures",
+                "export {0} {0}-mallet --format mallet",
                 "report {0} --output {0}.html",
             )
         ),
