@@ -110,10 +110,10 @@ def test_a_copied_run_leaves_the_state_of_the_first_alone(run: Path, ooc: Ooc) -
     assert ooc("train", "lda", "corpus", "run", *size.split()).returncode == 0
     shutil.copytree(run, place / "copy")
     before = tree(place / "fast")
-    for command in ("resume copy --iterations 6", "verify copy"):
-        refused = ooc(*command.split())
-        assert refused.returncode in (1, 2)
-        assert f"copy is a copy of {run.resolve()}, which owns the state in" in refused.stderr
+    for command, code in (("resume copy --iterations 6", 2), ("verify copy", 0)):  # the state cannot be checked
+        done = ooc(*command.split())
+        assert done.returncode == code
+        assert f"copy is a copy of {run.resolve()}, which owns the state in" in done.stderr
     assert ooc("topics", "copy").returncode == 0
     assert ooc("info", "copy").returncode == 0
     assert ooc("clean", "copy", "--state").returncode == 0
