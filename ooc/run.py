@@ -148,10 +148,10 @@ class Run:
         name = f"the dataset that {self.path} was started on"
         return open_remembered(self.config["dataset"], self.path, "data", name, opened)
 
-    def held_out(self, what: str, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
-        """What is held out for evaluations, if anything is, `opened` as its kind. what: as messages call that."""
+    def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
+        """The dataset that is held out for evaluations, if any is, `opened` as its kind."""
         entry = self.config["settings"].get("held_out")
-        name = f"the {what} that {self.path} evaluates on"
+        name = f"the held-out dataset of {self.path}"
         return open_remembered(entry, self.path, "held-out", name, opened) if entry else None
 
     @property

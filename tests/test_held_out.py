@@ -103,7 +103,7 @@ def test_held_out_documents_that_do_not_fit_are_refused(data, tmp_path):
 def test_a_resume_refuses_other_held_out_documents(trained, tmp_path):
     config = json.loads((trained / "config.json").read_text())
     other = tiny_dataset(tmp_path / "other", [[1, 2]], 200)
-    config["settings"]["held_out"]["path"] = str(other.path)
+    config["settings"]["held_out"] = {**config["settings"]["held_out"], "path": str(other.path), "relative": "../other"}
     del config["checksum"]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))

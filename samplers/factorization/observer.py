@@ -40,7 +40,7 @@ class FactorizationObserver:
     def __init__(self, run: Run) -> None:
         self._run = run
         run.settings(HeldOut)
-        self._held_out = run.held_out("ratings", Matrix)
+        self._held_out = run.held_out(Matrix)
         self._order = row_order(run.dataset(Matrix)) if self._held_out else np.empty(0, np.int64)
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class LdaObserver:
         self._run, self._workers = run, workers
         self._settings = run.settings(LdaSettings)
         self._every: int = run.config["evaluate_every"]
-        self._held_out = run.held_out("documents", Dataset) if first else None
+        self._held_out = run.held_out(Dataset) if first else None
         self._bounds_logged: set[str] = set()
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class SoftmaxObserver:
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
         self._evaluates = bool(run.settings(HeldOut)["held_out"])
-        self._held_out = run.held_out("samples", Samples) if first else None
+        self._held_out = run.held_out(Samples) if first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
         return engine.gather(self._evaluated(engine))[0] if self._evaluates else {}
