@@ -23,6 +23,7 @@ import xxhash
 
 from blocks.errors import RequestError, WorkFailed, out_of_memory
 from blocks.mount_points import is_mount_point, move_up, names_in, settle
+from blocks.synced import sync_directory
 
 _CHUNK = 8 << 20  # bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
@@ -42,15 +43,6 @@ def checksum(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _settle(path: Path) -> None:

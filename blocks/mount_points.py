@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from blocks.synced import sync_directory
+
 _AWAY, _COMPLETE = ".away", ".complete"  # in the directory: what was there before, and that this is all there
 _OF_FILE_SYSTEM = {"lost+found"}  # at its root
 
@@ -35,10 +37,10 @@ def move_up(inside: Path, known_by: Collection[str]) -> None:
     away.mkdir()
     for name in _ordered(set(names_in(directory)) - {inside.name}, known_by)[::-1]:
         (directory / name).rename(away / name)
-    _sync(away)
-    _sync(directory)
+    sync_directory(away)
+    sync_directory(directory)
     (inside / _COMPLETE).touch()
-    _sync(inside)
+    sync_directory(inside)
     settle(inside, known_by)
 
 
@@ -50,17 +52,9 @@ def settle(inside: Path, known_by: Collection[str]) -> None:
     for name in _ordered({entry.name for entry in source.iterdir()} - {_AWAY, _COMPLETE}, known_by):
         if not os.path.lexists(inside.parent / name):
             (source / name).rename(inside.parent / name)
-    _sync(inside.parent)
+    sync_directory(inside.parent)
     shutil.rmtree(inside, ignore_errors=True)
 
 
 def _ordered(names: Collection[str], known_by: Collection[str]) -> list[str]:
     return sorted(names, key=lambda name: (name in known_by, name))
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -133,7 +133,7 @@ class Training(Command):
 
 
 def _makes_out(params: list[Any]) -> bool:
-    """Whether a command with these parameters makes something new, which it is told the name of."""
+    """Whether a command has an argument OUT, under which it makes something."""
     kinds = {param.name: param.param_type_name for param in params}
     return kinds.get("out") == "argument" and "overwrite" in kinds
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from blocks.append import remove_strays
 from blocks.errors import RequestError
-from blocks.files import Removed, disk_errors, remove_leftovers, sync_directory
+from blocks.files import Removed, disk_errors, remove_leftovers
 from blocks.files import locked as dataset_locked
 from blocks.generations import drop_unreferred
 from blocks.store import MANIFEST
+from blocks.synced import sync_directory
 from ooc.chains import CHAINS, read_chains
 from ooc.previous import drop_previous
 from ooc.run import CONFIG, Run, locked

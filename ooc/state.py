@@ -31,10 +31,11 @@ from blocks.arrays import Pieces, open_arrays, write_arrays
 from blocks.bounds import require_below
 from blocks.design.design import Design
 from blocks.errors import OocError, WorkFailed
-from blocks.files import Removed, disk_errors, remove, remove_leftovers, sync_directory
+from blocks.files import Removed, disk_errors, remove, remove_leftovers
 from blocks.json_files import read_json, write_json
 from blocks.schemas import ArrayFile, Count
 from blocks.store import Store, check_file
+from blocks.synced import sync_directory
 from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
 

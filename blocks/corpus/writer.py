@@ -14,9 +14,10 @@ import xxhash
 from blocks.arrays import map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Index
 from blocks.corpus.division import PART_TOKENS
-from blocks.files import checksum, publish, sync_directory
+from blocks.files import checksum, publish
 from blocks.json_files import write_json
 from blocks.store import MANIFEST, SCHEMA
+from blocks.synced import sync_directory
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:

@@ -55,9 +55,10 @@ class Covariates(NamedTuple):
 def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covariates:
     """Read the covariates of individuals.
 
-    The first line has the names `FID IID` or `IID`, or with a `#` before them, and those of covariates. If it has not,
-    the first two fields of all lines are FID and IID, and covariates are called COV1, COV2, ... room: bytes for the
-    values. Raises RequestError for what cannot be read, and for an individual that is there twice.
+    A header begins with `FID IID` or `IID`, maybe after a `#`, and goes on with the names of the covariates. Without a
+    header each line begins with FID and IID, and the covariates are called COV1, COV2, ... room: bytes for the values.
+
+    Raises RequestError for what cannot be read, and for an individual that is there twice.
     """
     lines = _lines(Source(path))
     number, fields = next(lines, (1, []))

@@ -12,9 +12,9 @@ import xxhash
 
 from blocks.arrays import Pieces, write_arrays
 from blocks.design.design import WITH_OFFSETS, DenseBlock, Design, SparseBlock
-from blocks.files import sync_directory
 from blocks.json_files import write_json
 from blocks.store import MANIFEST, SCHEMA
+from blocks.synced import sync_directory
 
 MOMENTS = ("means", "norms", "deviations")
 

@@ -12,10 +12,10 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import write_arrays
-from blocks.files import sync_directory
 from blocks.json_files import write_json
 from blocks.ratings.matrix import ColumnSlice, MatrixIndex, RowBlock
 from blocks.store import MANIFEST, SCHEMA
+from blocks.synced import sync_directory
 
 
 class Entries(NamedTuple):

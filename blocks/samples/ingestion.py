@@ -28,12 +28,13 @@ from blocks.design.formats import Svmlight
 from blocks.design.rows import MOST_COLUMNS
 from blocks.design.svmlight import read
 from blocks.errors import RequestError
-from blocks.files import disk_errors, sync_directory
+from blocks.files import disk_errors
 from blocks.json_files import write_json
 from blocks.samples.samples import MOST_LABELS, SampleBlock, SampleIndex, Samples
 from blocks.shuffle import bucket_of
 from blocks.sources import Source, input_facts, size_of, whole_line
 from blocks.store import MANIFEST, SCHEMA
+from blocks.synced import sync_directory
 
 BLOCK_ENTRIES = 1 << 20
 _TYPES = ("u8", "f8", "i8", "u4", "f4")
