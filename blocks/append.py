@@ -23,7 +23,7 @@ from blocks.files import (
     remove_leftovers,
     temporary_name,
 )
-from blocks.generations import drop_unreferred, keep_referred, kept_files, references_folder
+from blocks.generations import drop_unreferred, kept_files, references_folder
 from blocks.kinds import open_any
 from blocks.store import MANIFEST
 
@@ -75,7 +75,6 @@ def append_to(out: str) -> Iterator[Target]:
             raise RequestError(
                 f"another process is appending to {root}, or there are no locks on its disk", "Wait until it has ended."
             )
-        keep_referred(root)
         remove_strays(root)
         spill = temporary_name(root / "spill")
         spill.mkdir()

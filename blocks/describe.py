@@ -140,8 +140,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"bytes       {facts['bytes']:,}"
     made = facts["made"]
     yield from _how(made, "made")
-    for appended in made.get("appended", []):
-        yield from _how(appended, "appended")
+    for number, batch in enumerate(made.get("appended", []), 2):
+        yield from _how(batch, f"batch {number}", f": {batch['documents']:,} documents, {batch['tokens']:,} tokens")
 
 
 def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
@@ -161,10 +161,10 @@ def what_is_missing(made: dict[str, Any]) -> str:
     return "y or covariates" if "covariates" in made.get("options", {}) else "y"
 
 
-def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
+def _how(made: dict[str, Any], title: str, held: str = "") -> Iterator[str]:
     inputs = ", ".join(entry["name"] for entry in made.get("inputs", []))
     version = f" by ooc {made['ooc']}" if "ooc" in made else ""
-    yield f"{verb:<10}  from {made.get('kind', '?')} {inputs}{version}".rstrip()
+    yield f"{title:<10}  from {made.get('kind', '?')} {inputs}{version}".rstrip() + held
     options = ", ".join(f"{name} {value}" for name, value in made.get("options", {}).items() if value is not None)
     if options:
         yield f"            {options}"
@@ -174,6 +174,8 @@ def _how(made: dict[str, Any], verb: str) -> Iterator[str]:
     for why in ("duplicates", "unknown"):
         if made.get(why):
             yield f"            {made[why]:,} ratings left out: {_WHY[why]}"
+    if made.get("known"):
+        yield f"            {made['known']:,} documents left out: they were there already"
     if made.get("without_y"):
         yield f"            {made['without_y']:,} rows without {what_is_missing(made)} left out"
     if made.get("without_genotypes"):

@@ -92,7 +92,7 @@ def generation_of(path: Path, identity: str) -> Path:
 
 def has_generation(path: Path, identity: str) -> bool:
     """Whether a dataset is of an identity, or keeps the generation that was."""
-    return _identity_or_none(generation_of(path, identity)) == identity
+    return identity_or_none(generation_of(path, identity)) == identity
 
 
 def keep_referred(root: Path) -> None:
@@ -116,7 +116,7 @@ def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
     outdated = [file for file, reference in references.items() if not _is_needed(file, reference, gone=gone)]
     needed = {reference["identity"] for file, reference in references.items() if file not in outdated}
     kept = {None, *needed}  # of a manifest that is damaged there is no telling
-    manifests = [file for file in root.glob("manifest-*.json") if _identity_or_none(file) not in kept]
+    manifests = [file for file in root.glob("manifest-*.json") if identity_or_none(file) not in kept]
     return [remove(file) for file in (*outdated, *manifests)]
 
 
@@ -181,7 +181,8 @@ def _identity(path: Path) -> str:
     return str(content.get("identity"))
 
 
-def _identity_or_none(path: Path) -> str | None:
+def identity_or_none(path: Path) -> str | None:
+    """The identity of a dataset or of a generation of it; None if it is not there, or cannot be told."""
     with suppress(OocError):
         return _identity(path)
     return None

@@ -38,6 +38,7 @@ class Input(TypedDict):
     """What a dataset was made of."""
 
     name: str
+    hash: NotRequired[str]  # XXH3-128 of its content, see `blocks.corpus.request.inputs_told`
 
 
 class Dropped(TypedDict):
@@ -47,8 +48,8 @@ class Dropped(TypedDict):
     tokens: Count
 
 
-class Made(TypedDict, total=False):
-    """How a dataset was made. All fields are optional: a dataset made from arrays has only some of them."""
+class Batch(TypedDict, total=False):
+    """How documents got into a dataset. All fields are optional: a dataset made from arrays has only some of them."""
 
     ooc: str
     kind: str
@@ -59,9 +60,22 @@ class Made(TypedDict, total=False):
     first_skipped: str | None
     left_out: dict[str, Count]
     advice: list[str]
+    known: Count  # documents left out that the dataset had already
     duplicates: Count
     unknown: Count
-    appended: list[dict[str, Any]]
+
+
+class Appended(Batch):
+    """How documents were appended, and how many there are."""
+
+    documents: Count
+    tokens: Count
+
+
+class Made(Batch, total=False):
+    """How a dataset was made, and what was appended to it."""
+
+    appended: list[Appended]
 
 
 class Manifest(Kind):

@@ -182,5 +182,25 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
     if lines.pop():
         raise WorkFailed(f"{path} is damaged: its last line has no end", REMEDY)
     if count is not None and len(lines) != count:
-        raise WorkFailed(f"{path} is damaged: it has {len(lines)} lines, and should have {count}", REMEDY)
+        raise _other_count(path, len(lines), count)
     return lines
+
+
+def each_line(path: Path, count: int) -> Iterator[str]:
+    """The lines that `read_lines` would return, one after the other. Raises WorkFailed as that does."""
+    found = 0
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                found += line.endswith("\n")
+                yield line.removesuffix("\n")
+    except FileNotFoundError:
+        raise WorkFailed(f"{path} is missing", REMEDY) from None
+    except UnicodeDecodeError as error:
+        raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
+    if found != count:
+        raise _other_count(path, found, count)
+
+
+def _other_count(path: Path, found: int, count: int) -> WorkFailed:
+    return WorkFailed(f"{path} is damaged: it has {found} lines, and should have {count}", REMEDY)

@@ -29,7 +29,12 @@ app = typer.Typer(
 Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst, .zip; - is standard input.")]
 Out = Annotated[str, typer.Argument(help="The dataset: a directory to be made.")]
 Seed = Annotated[int, typer.Option(min=0, help="Shuffles the documents and deals the words.")]
-Append = Annotated[bool, typer.Option("--append", help="Add the documents to OUT, keeping its vocabulary.")]
+Append = Annotated[
+    bool, typer.Option("--append", help="Add the documents to OUT, keeping its vocabulary; make it if it is not there.")
+]
+SkipKnown = Annotated[
+    bool, typer.Option("--skip-known", help="Of an append: pass over input files and named documents that OUT has.")
+]
 VocabFrom = Annotated[str | None, typer.Option(metavar="DATASET", help="Use the vocabulary of this dataset.")]
 MinDf = Annotated[
     str | None,
@@ -107,6 +112,7 @@ def ingest_uci(
     max_vocab: MaxVocab = None,
     vocab_from: VocabFrom = None,
     append: Append = False,
+    skip_known: SkipKnown = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
     shards: Shards = None,
@@ -143,6 +149,7 @@ def ingest_text(
     on_error: OnError = "fail",
     vocab_from: VocabFrom = None,
     append: Append = False,
+    skip_known: SkipKnown = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
     shards: Shards = None,
@@ -179,6 +186,7 @@ def ingest_jsonl(
     on_error: OnError = "fail",
     vocab_from: VocabFrom = None,
     append: Append = False,
+    skip_known: SkipKnown = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
     shards: Shards = None,
@@ -222,6 +230,7 @@ def ingest_csv(
     on_error: OnError = "fail",
     vocab_from: VocabFrom = None,
     append: Append = False,
+    skip_known: SkipKnown = False,
     seed: Seed = 0,
     block_tokens: BlockTokens = None,
     shards: Shards = None,
@@ -366,6 +375,7 @@ def ingest_synthetic(
 def _ingest(kind: str, options: dict[str, Any]) -> None:
     from blocks.corpus.request import Request
     from blocks.corpus.vocabulary import Filters
+    from blocks.generations import identity_or_none
     from blocks.memory import parse_size
 
     started = time.monotonic()
@@ -381,21 +391,32 @@ def _ingest(kind: str, options: dict[str, Any]) -> None:
     if shards and request.append:
         raise RequestError("--append and --shards exclude each other", "Append to a dataset, then `ooc shard` it.")
     common: dict[str, Any] = {"workers": workers, "memory": parse_size(memory) if memory else None, "bar": progress_bar}
+    before = identity_or_none(Path(request.out)) if request.append else None
     with session(None) as here:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
-    latest = made.get("appended", [made])[-1]
-    for what, files in latest.get("left_out", {}).items():
+    batch = made.get("appended", [made])[-1]
+    added = batch["documents"] if datasets[0].identity != before else 0
+    if added:
+        _note_what_was_left_out(batch)
+    else:
+        note(f"nothing was added: {request.out} has it already")
+    _tell(datasets, shards, started, as_json=as_json, added=added if before else None)
+
+
+def _note_what_was_left_out(batch: dict[str, Any]) -> None:
+    for what, files in batch.get("left_out", {}).items():
         note(f"left out {files:,} {what} in the directories")
-    if latest["skipped"]:
-        note(f"skipped {latest['skipped']:,} bad records, the first: {latest['first_skipped']}")
-    dropped = {why: latest["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}
+    if batch.get("known"):
+        note(f"left out {batch['known']:,} documents that are there already")
+    if batch["skipped"]:
+        note(f"skipped {batch['skipped']:,} bad records, the first: {batch['first_skipped']}")
+    dropped = {why: batch["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}
     if dropped["unknown"]:
         besides = f", besides {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
         note(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}")
-    for line in latest.get("advice", ()):
+    for line in batch.get("advice", ()):
         note(line)
-    _tell(datasets, shards, started, as_json=as_json)
 
 
 def _ingest_here(
@@ -441,7 +462,10 @@ def _make(
     return ingest_shards(make, out, shards, **options)
 
 
-def _tell(made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool) -> None:
+def _tell(
+    made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
+) -> None:
+    """Tell what was made. added: documents, of an append."""
     from blocks.describe import describe
 
     if shards is not None:
@@ -450,7 +474,7 @@ def _tell(made: Sequence[Dataset | Matrix], shards: int | None, started: float, 
     (dataset,) = made
     facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
     if as_json:
-        print_json(facts | {"seconds": seconds})
+        print_json(facts | ({} if added is None else {"added": added}) | {"seconds": seconds})
         return
     if facts["kind"] == "matrix":
         held = f"{facts['rows']:,} users, {facts['columns']:,} items, {facts['entries']:,} ratings"
@@ -459,6 +483,7 @@ def _tell(made: Sequence[Dataset | Matrix], shards: int | None, started: float, 
             f"{facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
             f"{facts['tokens']:,} tokens, vocabulary {facts['vocabulary']:,}"
         )
+    held += "" if added is None else f"; {added:,} documents are new"
     grid = f"{dataset.block_count} blocks x {dataset.slice_count} slices"
     say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 

@@ -46,6 +46,13 @@ def infer(
     run: RunPath,
     data: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
     out: Annotated[Path, typer.Argument(help="A file to be made: .npz, .csv, .jsonl or .parquet.")],
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N-|new",
+            help="Only documents of batch N of DATA, of N and all later ones, or of those appended since the training.",
+        ),
+    ] = None,
     top: Top = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
@@ -57,8 +64,11 @@ def infer(
     order. A document without a known word has 0 tokens and the prior as its mixture. Documents of the training have
     another, trained mixture, which `ooc export RUN OUT --format mixtures` writes.
 
-    Example: ooc infer run new mixtures.csv --top 3
+    Examples: ooc infer run new mixtures.csv --top 3
+
+    ooc infer run corpus appended.csv --batch new
     """
+    from blocks.corpus.batches import all_batches, chosen_batches
     from blocks.corpus.dataset import Dataset
     from blocks.outputs import output, require_free, scratch_for
     from blocks.workers import cores
@@ -68,16 +78,19 @@ def infer(
     mixtures.check_format(out)
     require_free(out, overwrite=overwrite)
     dataset, model = Dataset(data), open_model(run)
+    batches = chosen_batches(dataset, batch, model.dataset) if batch else all_batches(dataset)
+    tokens, names = batches.lengths(dataset), batches.names(dataset)
     with scratch_for(out) as scratch, output(out) as beside:
-        result = inference.infer(model, dataset, scratch, workers=workers or cores(), top=top, quiet=console.quiet)
-        tokens = dataset.document_lengths()
-        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, dataset.document_names())
-    if model.dataset == dataset.identity:
+        result = inference.infer(
+            model, dataset, scratch, workers=workers or cores(), batches=batches, top=top, quiet=console.quiet
+        )
+        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, names)
+    if model.dataset == dataset.identity and tokens.size:
         note(
             f"{data} is what {run} was trained on: these are folded-in mixtures, not the trained ones\n"
             f"Those are written by: ooc export {run} OUT --format mixtures"
         )
-    facts = inference.facts(dataset, tokens)
+    facts = inference.facts(batches, tokens)
     if json:
         print_json({"path": str(out), **facts})
         return

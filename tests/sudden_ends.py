@@ -68,7 +68,7 @@ class Trial(NamedTuple):
 
 TRIALS = {
     "ingest": Trial("topics", f"ingest jsonl texts.jsonl new {ONE}", "new"),
-    "append": Trial("topics", f"ingest jsonl more.jsonl corpus --append {ONE}", "corpus"),
+    "append": Trial("topics", f"ingest jsonl more.jsonl corpus --append --skip-known {ONE}", "corpus"),
     "train": Trial("topics", f"train lda corpus new {LDA} --iterations 200", "new/model", resumed="new"),
     "chains": Trial(
         "topics",
@@ -297,13 +297,17 @@ def is_new(place: Path, trial: Trial) -> bool:
     return False
 
 
+def let_a_minute_pass(place: Path) -> None:
+    """For what was ended between the making of a file and its lock: before, it is not taken for a leftover."""
+    for leftover in place.rglob("*.unlocked"):
+        os.utime(leftover, (0, 0))
+
+
 def done_again(place: Path, trial: Trial, expected: Undisturbed) -> str:
     """Do again what was ended; what is wrong with that."""
     if is_new(place, trial):
         return problem(place, f"resume {trial.resumed} {ONE}")
-    if trial.made == "corpus" and json.loads((place / "corpus" / "manifest.json").read_text())["generation"]:
-        return ""
-    if content(place, trial.made) == expected.made:
+    if content(place, trial.made) == expected.made and "--skip-known" not in trial.command:
         return ""
     return problem(place, trial.again or trial.command)
 
@@ -318,6 +322,7 @@ def lost(  # noqa: PLR0911
         return f"neither the old model nor the new one is there: {trouble}"
     if trouble := distrusts(place):
         return trouble
+    let_a_minute_pass(place)
     if cleans and (trouble := problem(place, "clean .")):
         return trouble
     if trouble := (code != 0 and done_again(place, trial, expected)) or problem(place, "clean ."):

@@ -41,7 +41,11 @@ LDA = ["train", "lda", "dataset", "new", "--topics", "8", "--iterations", "2", "
 JOBS = {
     "ingest": Job([*CLI, "ingest", "text", "--lines", "in.txt", "new", "--workers", "2"], [], "new"),
     "design": Job([*CLI, "ingest", "svmlight", "in.svm", "new", "--block-size", "200B", "--workers", "2"], [], "new"),
-    "append": Job([*CLI, "ingest", "text", "--lines", "in.txt", "base", "--append", "--workers", "1"], [], "base"),
+    "append": Job(
+        [*CLI, "ingest", "text", "--lines", "more.txt", "base", "--append", "--skip-known", "--workers", "1"],
+        [],
+        "base",
+    ),
     "synthetic": Job(
         [
             *CLI,
@@ -91,6 +95,7 @@ def prepared(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("prepared")
     dataset = small_dataset(path / "dataset", documents=60)
     (path / "in.txt").write_text("".join(f"word{i % 7} word{i % 11} word{i % 13}\n" for i in range(50)))
+    (path / "more.txt").write_text("".join(f"word{i % 5} word{i % 3}\n" for i in range(40)))
     (path / "in.svm").write_text("".join(f"{i} {i % 7 + 1}:{i / 3:.3f} {i % 5 + 9}:1\n" for i in range(50)))
     for command in (
         ["ingest", "text", "--lines", "in.txt", "base", "--workers", "1"],

@@ -26,7 +26,7 @@ GO_ON = [
     "resume run --iterations 8",
     "resume scratched --iterations 6",
     "verify run",
-    "ingest text ../texts.txt corpus --lines --append",
+    "ingest text ../more.txt corpus --lines --append",
     "export run model.npz --format npz --overwrite",
     "report run -o page.html --overwrite",
     "clean run --state",
@@ -42,6 +42,7 @@ def container(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Container:  #
     outside = tmp_path_factory.mktemp("outside")
     for directory in (outside, made.make_data()):
         (directory / "texts.txt").write_text(TEXTS)
+        (directory / "more.txt").write_text(f"{TEXTS}fruit\n")
     (outside / "team").mkdir()
     for command in MAKE + GO_ON:
         done = ooc_in(outside / "team")(*command.split())

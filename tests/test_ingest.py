@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from corpora import tree
 from processes import children
 
@@ -99,7 +100,8 @@ def test_filters_and_how_it_was_made(tmp_path, bags):
     made = dataset.manifest["made"]
     assert made["dropped"] == {"stop_words": {"tokens": 4}, "max_df": {"words": 1, "tokens": 3}}  # `a` is no token
     assert made["options"]["stop_words"] == "english"
-    assert made["inputs"] == [{"name": source, "bytes": Path(source).stat().st_size}]
+    content = Path(source).read_bytes()
+    assert made["inputs"] == [{"name": source, "bytes": len(content), "hash": xxhash.xxh3_128_hexdigest(content)}]
     assert "the" in read_stop_words("english")
     bigrams = ingest(Request("jsonl", [source], str(tmp_path / "b"), ngrams=2, stop_words="none"), workers=1)
     assert bags(bigrams)[0] == Counter(["the", "cat", "sat", "the_cat", "cat_sat"])
@@ -257,7 +259,7 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
         ({"on_error": "ignore"}, "write fail or skip"),
         ({"token_pattern": "("}, "is not a regular expression"),
         ({"token_pattern": "x*"}, "matches nothing at all"),
-        ({"append": True, "vocab_from": "x"}, "--append goes with neither"),
+        ({"append": True, "overwrite": True}, "--append adds to a dataset"),
         ({"vocab_from": "x", "filters": Filters(min_df=2)}, "it is given already"),
         ({"vocab_from": "nowhere"}, "nowhere: there is no such file or directory"),
         ({"out": ".", "overwrite": True}, "is not a dataset, so it is not replaced"),

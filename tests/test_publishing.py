@@ -30,7 +30,7 @@ COMMANDS = {
     "ingest ratings": "ingest ratings ratings.csv new --workers 1",
     "ingest svmlight": "ingest svmlight in.svm new --workers 1",
     "ingest rows": "ingest svmlight in.svm new --by-rows",
-    "append": "ingest text --lines texts.txt corpus --append --workers 1",
+    "append": "ingest text --lines more.txt corpus --append --workers 1",
     "train lda": f"train lda corpus new {LDA}",
     "train mf": "train mf ratings new --rank 3 --method als --iterations 2 --workers 1",
     "train lasso": "train lasso design new --path 3 --workers 1",
@@ -61,6 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Path:
     """A directory with what the commands begin from; what they make is not in each other's way."""
     path = tmp_path_factory.mktemp("publishing")
     (path / "texts.txt").write_text("apple pear plum apple fig\nball goal team ball match\n" * 50)
+    (path / "more.txt").write_text("apple pear team\n" * 30)
     (path / "in.svm").write_text("".join(f"{row % 2} {row % 7 + 1}:1.5 {row % 5 + 9}:2\n" for row in range(60)))
     lines = (f"u{number % 30},i{number * 7 % 20},{number % 5 + 1}\n" for number in range(300))
     (path / "ratings.csv").write_text("".join(["userId,movieId,rating\n", *lines]))

@@ -109,7 +109,8 @@ def test_another_or_a_longer_dataset_is_told(place: Path, made: Path, ooc: Ooc) 
     shutil.copytree(place / "corpus", place / "elsewhere")
     moved = ooc(*[word if word != "corpus" else "elsewhere" for word in command])
     assert moved.returncode == 0, moved.stderr  # it holds the same
-    assert ooc("ingest", "jsonl", made / "texts.jsonl", "corpus", "--append").returncode == 0
+    (place / "more.jsonl").write_text('{"text": "apple pear plum"}\n')
+    assert ooc("ingest", "jsonl", "more.jsonl", "corpus", "--append").returncode == 0
     refused = ooc(*command)
     assert (refused.returncode, "corpus was appended to since run was begun" in refused.stderr) == (2, True)
     assert ooc("ingest", "text", made / "texts.jsonl", "other", "--lines").returncode == 0

@@ -14,7 +14,9 @@ Inside, a word goes by its rank: slice by slice, most frequent first. `Index.wor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
@@ -24,7 +26,7 @@ from msgspec import Meta
 from blocks.arrays import Float32, Int64, Uint32, Uint64
 from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import OfWhole, Store, read_lines
+from blocks.store import OfWhole, Store, each_line, read_lines
 
 
 class Block(NamedTuple):
@@ -220,10 +222,21 @@ class Dataset(Store):
         """All words, in the order in which results are given."""
         return read_lines(self.path / self.manifest["texts"]["vocabulary"]["file"], self.vocabulary_size)
 
+    @property
+    def batches(self) -> list[dict[str, Any]]:
+        """How the documents were ingested, and each lot that was appended; see `blocks.schemas.Batch`."""
+        made = self.manifest["made"]
+        return [made, *made.get("appended", [])]
+
     def document_names(self) -> list[str] | None:
         """Names of all documents in the original order, or None if they have none."""
         entry = self.manifest["texts"].get("documents")
         return read_lines(self.path / entry["file"], self.documents) if entry else None
+
+    def each_name(self) -> Iterator[str]:
+        """The name of each document, without all being in memory; empty if it has none."""
+        entry = self.manifest["texts"].get("documents")
+        return each_line(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
         """The topics that synthetic documents were drawn from, as `blocks.corpus.synthetic.plant` returns them."""

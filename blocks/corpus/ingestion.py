@@ -22,7 +22,7 @@ import numpy as np
 from blocks import chunks
 from blocks.append import Target, append_to, new_dataset
 from blocks.arrow_tables import arrow_bytes
-from blocks.corpus import uci
+from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import blocks_of_buckets, bucket_count
@@ -42,6 +42,8 @@ from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, 
 from blocks.corpus.writer import finish, write_lines
 from blocks.directories import table_files
 from blocks.errors import RequestError
+from blocks.files import is_free
+from blocks.generations import keep_referred
 from blocks.ingestion_memory import NAME_BYTES, Budget
 from blocks.progress_bar import ProgressBar
 from blocks.shards.together import Found, Others, Together
@@ -67,6 +69,7 @@ class Read:
     merged: Merged
     documents: int
     left_out: dict[str, int]  # files in directories, by why they were
+    inputs: list[dict[str, Any]]  # what manifests tell of them
 
     def total(self, name: str) -> int:
         """Sum of a fact over all chunks."""
@@ -84,7 +87,7 @@ def ingest(
     bar: Bar | None = None,
     others: Others | None = None,
 ) -> Dataset:
-    """Make a dataset, or append to one, as requested.
+    """Make a dataset, or append to one, as requested; one that has all of the documents already stays as it is.
 
     workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
     available; neither changes the result. bar: makes progress bars. others: machines that ingest at the same time, each
@@ -94,17 +97,26 @@ def ingest(
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
     check(request)
+    if request.append and (is_free(Path(request.out)) or not Path(request.out).exists()):
+        request = replace(request, append=False, skip_known=False)
     together = Together(others) if others else None
     if together and (request.append or request.vocab_from):
         raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")
     count = workers or cores()
-    budget = Budget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
     if not request.append:
         require_replaceable(Path(request.out), request.overwrite)
     base = base_of(request)
+    names_bytes = known.NAME_BYTES * base.documents if base and request.append else 0
+    budget = Budget(memory, count, names_bytes + (arrow_bytes(request.inputs) if request.kind == "csv" else 0))
     rules = rules_of(request, base)
     words = _fixed_words(request)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
+        told = inputs_told(request)
+        if target.old:
+            told = known.new_inputs(told, target.old, skip=request.skip_known)
+            request = replace(request, inputs=[each["name"] for each in told])
+            if not told:
+                return target.old
         room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
         record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
         reading = Reading(
@@ -118,9 +130,13 @@ def ingest(
             vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
             longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
             opening=Opening(request.encoding, record, request.query),
+            known=known.write_known(target.spill / "known", target.old) if target.old else None,
+            skip_known=request.skip_known,
         )
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
-            read = _read(pool, request, reading, words, bar or no_bar)
+            read = _read(pool, request, reading, told, words, bar or no_bar)
+            if target.old and not read.documents and read.total("known"):
+                return target.old
             names = [] if reading.kind == "uci" or reading.vocabulary is not None else read.merged.terms
             budget.require_names(_block_bytes(request, read), names)
             chosen = _choose(request, rules, read, base, together)
@@ -147,7 +163,14 @@ def no_bar(*_: object) -> Any:
     return ProgressBar("", None, "", quiet=True)
 
 
-def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | None, bar: Bar) -> Read:
+def _read(
+    pool: Workers,
+    request: Request,
+    reading: Reading,
+    inputs: list[dict[str, Any]],
+    words: list[str] | None,
+    bar: Bar,
+) -> Read:
     files, left_out, archives = files_of(request)
     sizes = sum(size_of(path) for path in ([path for path, _ in files] or request.inputs))
     progress = bar("reading", sizes or None, "B")
@@ -171,7 +194,7 @@ def _read(pool: Workers, request: Request, reading: Reading, words: list[str] | 
     if uci_files:
         shared = words or [str(number + 1) for number in range(uci_files[0].header.words)]
     documents = sum(chunk.documents for chunk in spilled) + sum(before) + tail
-    return Read(spilled, before, tail, merge(reports, shared), documents, left_out)
+    return Read(spilled, before, tail, merge(reports, shared), documents, left_out, inputs)
 
 
 def _choose(request: Request, rules: Rules, read: Read, base: Dataset | None, together: Together | None) -> Chosen:
@@ -313,11 +336,12 @@ def _finish(
         made = {**old.manifest["made"], "appended": [*old.manifest["made"].get("appended", []), made]}
     else:
         texts["vocabulary"] = write_lines(target.root, "vocabulary.txt", chosen.words)
-    earlier = old.document_names() if old else None
-    if read.total("name_bytes") or earlier is not None:
-        names = _all_names(target, read, earlier)
+    if read.total("name_bytes") or (old and "documents" in old.manifest["texts"]):
+        names = _all_names(target, read)
         texts["documents"] = write_lines(target.root, f"documents{target.suffix}.txt", names)
     shutil.rmtree(target.spill)
+    if old:
+        keep_referred(target.root)
     finish(
         target.root,
         shard=together.shard(target.root, entries, texts) if together else None,
@@ -336,10 +360,10 @@ def _finish(
         together.wait()
 
 
-def _all_names(target: Target, read: Read, earlier: list[str] | None) -> Iterator[str]:
+def _all_names(target: Target, read: Read) -> Iterator[str]:
     """A name for each document, empty if it has none."""
     if target.old:
-        yield from earlier or [""] * target.old.documents
+        yield from target.old.each_name()
     for chunk, before in zip(read.chunks, read.before, strict=True):
         if not chunk.name_bytes:
             yield from [""] * (before + chunk.documents)
@@ -360,11 +384,12 @@ def _made(request: Request, rules: Rules, read: Read, chosen: Chosen, entries: l
         "command": "ingest",
         "kind": request.kind,
         "options": options_told(request, rules),
-        "inputs": inputs_told(request),
+        "inputs": read.inputs,
         "documents": read.documents,
         "tokens": sum(entry["tokens"] for entry in entries),
         "skipped": read.total("skipped"),
         "first_skipped": next((chunk.first_problem for chunk in read.chunks if chunk.first_problem), None),
+        **({"known": read.total("known")} if read.total("known") else {}),
         "dropped": chosen.dropped,
         **({"left_out": read.left_out} if read.left_out else {}),
         **({"advice": advice} if advice else {}),

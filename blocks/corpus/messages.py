@@ -29,6 +29,8 @@ class Reading(NamedTuple):
     vocabulary_bytes: int  # a worker may use for its own
     longest: int  # tokens that a document of a UCI file may have
     opening: Opening = Opening()
+    known: str | None = None  # the file of the names that the dataset has, see `blocks.corpus.known`
+    skip_known: bool = False
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Spilled(NamedTuple):
     skipped: int = 0
     first_problem: str = ""
     stop_words: int = 0  # tokens dropped as stop words
+    known: int = 0  # documents left out because the dataset has them
     unknown: int = 0  # tokens dropped because a fixed vocabulary lacks their word
     pieces: tuple[tuple[int, int], ...] = ()
 

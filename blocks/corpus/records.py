@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import orjson
@@ -37,7 +38,11 @@ class Documents:
     def add(self, text: Text, name: object = None) -> None:
         """Append a document."""
         self.texts.append(text)
-        self.names.append("" if name is None else " ".join(str(name).split()))
+        self.names.append("" if name is None else as_name(name))
+
+    def keep(self, which: Sequence[bool]) -> None:
+        """Leave the other documents out."""
+        self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
 
     def bad(self, where: str, problem: str, remedy: str = f"Correct it. {SKIP}") -> None:
         """Count a bad record, or raise RequestError."""
@@ -45,6 +50,11 @@ class Documents:
             raise RequestError(f"{where}: {problem}", remedy)
         self.skipped += 1
         self.first_problem = self.first_problem or f"{where}: {problem}"
+
+
+def as_name(name: object) -> str:
+    """The name of a document: one line."""
+    return " ".join(str(name).split())
 
 
 def from_lines(data: bytes, source: str, line: int, found: Documents) -> None:

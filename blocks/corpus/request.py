@@ -15,9 +15,9 @@ from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.files import is_free, require_new
+from blocks.files import checksum, is_free, require_new
 from blocks.shards.whole import shard_paths
-from blocks.sources import STANDARD_INPUT, input_facts, size_of
+from blocks.sources import STANDARD_INPUT, ReadErrors, input_facts, size_of
 from blocks.store import MANIFEST
 
 KINDS = ("uci", "text", "jsonl", "csv")
@@ -50,7 +50,8 @@ class Request:
     filters: Filters = field(default_factory=Filters)
     on_error: str = "fail"
     vocab_from: str | None = None
-    append: bool = False
+    append: bool = False  # to a dataset that is there; to none is to make it
+    skip_known: bool = False  # of an append: pass over what the dataset has
     seed: int = 0
     block_tokens: int = BLOCK_TOKENS
     part_tokens: int = PART_TOKENS
@@ -73,9 +74,11 @@ def check(request: Request) -> None:
     require_encoding(request.encoding)
     if request.block_tokens < 1 or request.part_tokens < 1:
         raise RequestError("--block-tokens must be positive")
-    if request.append and (request.overwrite or request.vocab_from):
-        raise RequestError("--append goes with neither --overwrite nor --vocab-from", "It keeps OUT's vocabulary.")
-    if (request.append or request.vocab_from) and request.filters != Filters():
+    if request.append and request.overwrite:
+        raise RequestError("--append adds to a dataset, and --overwrite replaces it", "Choose one of the two.")
+    if request.skip_known and not request.append:
+        raise RequestError("--skip-known passes over what a dataset has that is appended to", "Give --append, too.")
+    if request.vocab_from and request.filters != Filters():
         raise RequestError(
             "--min-df, --max-df, --max-vocab and --min-npmi choose a vocabulary, but it is given already",
             "Leave them out.",
@@ -110,8 +113,22 @@ def base_of(request: Request) -> Dataset | None:
                 f"{request.out} is a shard: documents that it alone has would change the counts of all",
                 "Append to the dataset that it was made of, then split that again with `ooc shard`.",
             )
+        _require_same_choice(request, base)
         return base
     return Dataset(request.vocab_from) if request.vocab_from else None
+
+
+def _require_same_choice(request: Request, base: Dataset) -> None:
+    """Raise RequestError if options would choose another vocabulary than the one that the dataset has."""
+    earlier = base.manifest["made"].get("options", {})
+    for name, given in (*request.filters._asdict().items(), ("vocab_from", request.vocab_from)):
+        if given is not None and given != (before := earlier.get(name)):
+            option = f"--{name.replace('_', '-')}"
+            was = "without it" if before is None else f"with {option} {before}"
+            raise RequestError(
+                f"{option} {given}: {base.path} was made {was}, and keeps its vocabulary when more is appended",
+                "Leave it out.",
+            )
 
 
 def rules_of(request: Request, base: Dataset | None) -> Rules:
@@ -153,10 +170,22 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
 
 
 def inputs_told(request: Request) -> list[dict[str, Any]]:
-    """Return name and size of each input; the size of a directory is that of the files that are read from it."""
+    """Name and size of each input; the size of a directory is that of the files that are read from it.
+
+    And the hash of the content of files of records, but for databases that are queried: of these, and of files that are
+    documents, the same content may be meant to be other documents.
+    """
     return [
         {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}
         if path != STANDARD_INPUT and Path(path).is_dir()
-        else input_facts(path)
+        else _file_told(path, hashed=request.reading != "files" and not request.query)
         for path in request.inputs
     ]
+
+
+def _file_told(path: str, *, hashed: bool) -> dict[str, Any]:
+    told = input_facts(path)
+    if hashed and told["bytes"] is not None:
+        with ReadErrors(path):
+            told["hash"] = checksum(Path(path))
+    return told

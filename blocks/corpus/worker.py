@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from blocks.compiler import prepare
 from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
+from blocks.corpus.known import KnownNames
 from blocks.corpus.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
 from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Counts, Tokenizer
@@ -36,6 +39,7 @@ class IngestWorker:
         self._counts = Counts()
         self._spill: IO[bytes] | None = None
         self._words = 0  # of a UCI file
+        self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self._maps: dict[str, np.ndarray] = {}
         self._tasks: dict[type, Callable[[Any], Any]] = {
             Chunk: self._parse,
@@ -62,7 +66,7 @@ class IngestWorker:
     def _parse(self, chunk: Chunk) -> Spilled:
         if chunk.header is not None:
             return self._parse_uci(chunk, chunk.header)
-        found = self._documents(chunk)
+        found, known = self._new_documents(chunk)
         ids, lengths, stopped, unknown = self._tokenizer(found.texts)
         words = len(self._tokenizer.table)
         self._counts.add(ids, lengths, words)
@@ -73,7 +77,7 @@ class IngestWorker:
             )
         names = "".join(name + "\n" for name in found.names) if records.any_names(found.names) else ""
         return self._spilled(lengths, ids, names.encode("utf-8", "replace"))._replace(
-            skipped=found.skipped, first_problem=found.first_problem, stop_words=stopped, unknown=unknown
+            skipped=found.skipped, first_problem=found.first_problem, stop_words=stopped, known=known, unknown=unknown
         )
 
     def _parse_uci(self, chunk: Chunk, header: Header) -> Spilled:
@@ -91,6 +95,19 @@ class IngestWorker:
         return spilled[0]._replace(
             documents=documents, tokens=tokens, first_document=first, entries=entries, pieces=pieces
         )
+
+    def _new_documents(self, chunk: Chunk) -> tuple[records.Documents, int]:
+        """The documents of a chunk that the dataset does not have, and how many it has; their files are not read."""
+        if self._known is None:
+            return self._documents(chunk), 0
+        files = len(chunk.files or ())
+        if chunk.files:
+            names = [records.as_name(name) for _, name in chunk.files]
+            chunk = replace(chunk, files=list(compress(chunk.files, self._known.are_new(names, chunk.source))))
+        found = self._documents(chunk)
+        known, read = files - len(chunk.files or ()), len(found.names)
+        found.keep(self._known.are_new(found.names, chunk.source))
+        return found, known + read - len(found.names)
 
     def _documents(self, chunk: Chunk) -> records.Documents:
         reading = self._reading

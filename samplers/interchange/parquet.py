@@ -49,8 +49,10 @@ def write_table(path: Path, batches: Iterator[dict[str, Any]]) -> None:
         writer.close()
 
 
-def _column(arrow: Any, values: Any) -> Any:
-    if getattr(values, "ndim", 1) == 1:
+def _column(arrow: Any, values: list[str] | np.ndarray) -> Any:
+    if isinstance(values, list):
+        return arrow.array(values, arrow.string())
+    if values.ndim == 1:
         return values
     flat = np.ascontiguousarray(values).reshape(-1)
     return arrow.FixedSizeListArray.from_arrays(arrow.array(flat), values.shape[1])

@@ -30,11 +30,11 @@ class Documents(NamedTuple):
     numbers: np.ndarray  # uint64 (D,), number of each document in the original order
 
 
-def token_parts(dataset: Dataset) -> list[Part]:
-    """All documents in parts of about `dataset.part_size` tokens."""
+def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
+    """All documents, or those of some blocks, in parts of about `dataset.part_size` tokens."""
     return [
         part
-        for number in range(dataset.block_count)
+        for number in (range(dataset.block_count) if blocks is None else blocks)
         for part in _between(number, unit_parts(dataset, "block", number)[1])
     ]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiler import prepare
+from blocks.corpus.batches import Batches, all_batches
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.streams import stream_key
@@ -27,7 +28,7 @@ _MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time 
 class Task(NamedTuple):
     """What the workers do with documents: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: the files that hold the mixtures. particles: of "left-to-right".
+    outputs: the files that hold the mixtures of documents `first`, ... particles: of "left-to-right".
     """
 
     model: str
@@ -35,6 +36,8 @@ class Task(NamedTuple):
     kind: str
     seed: int = 0
     outputs: tuple[Output, ...] = ()
+    first: int = 0
+    documents: int = 0
     particles: int = 0
 
 
@@ -75,7 +78,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
     """Load the model and return what handles a part; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
-    outputs = mapped(task.outputs, dataset.documents)
+    outputs = mapped(task.outputs, task.documents)
     prepare(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
     return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
@@ -91,14 +94,15 @@ def _apply(
     if task.kind == "left-to-right":
         likelihoods = left_to_right_likelihood(*arguments, documents.numbers, task.particles, stream_key(task.seed))
         return math.fsum(likelihoods)
+    rows = read_only(documents.numbers - np.uint64(task.first))
     if len(outputs) == 1:
-        return fold_in.document_mixtures(*arguments, outputs[0], documents.numbers)
-    return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
+        return fold_in.document_mixtures(*arguments, outputs[0], rows)
+    return fold_in.document_top_topics(*arguments, *outputs, rows)
 
 
 def _warm_up(task: Task, topics: fold_in.Topics) -> None:
     """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
-    numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
+    numbers, word_ids = np.full(1, task.first, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
         array.setflags(write=False)  # as mapped files are
     columns = topics.scale.size if len(task.outputs) == 1 else 1
@@ -155,9 +159,16 @@ def left_to_right(
 
 
 def infer(
-    model: Model, dataset: Dataset, directory: Path, *, workers: int, top: int | None = None, quiet: bool = False
+    model: Model,
+    dataset: Dataset,
+    directory: Path,
+    *,
+    workers: int,
+    batches: Batches | None = None,
+    top: int | None = None,
+    quiet: bool = False,
 ) -> list[np.ndarray]:
-    """Folded-in topic mixtures of all documents of a dataset, in their original order.
+    """Folded-in topic mixtures of the documents of a dataset, or of some of its batches, in their original order.
 
     The words' topics are those of the model; a document's are found from its words, see `samplers.topics.fold_in`. Of a
     document that the model was trained on this is another mixture than the trained one, see
@@ -167,25 +178,26 @@ def infer(
     given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
     """
     check_vocabulary(model, dataset)
-    outputs = allocate_mixtures(directory, dataset.documents, model.topics, top)
-    task = Task(str(model.path), str(dataset.opened_at), "infer", outputs=outputs)
-    for _ in deal(ATTACH, task, token_parts(dataset), workers, title="infer", quiet=quiet):
+    documents, blocks = (batches or all_batches(dataset))[1:]
+    outputs = allocate_mixtures(directory, len(documents), model.topics, top)
+    place = {"first": documents.start, "documents": len(documents)}
+    task = Task(str(model.path), str(dataset.opened_at), "infer", outputs=outputs, **place)
+    for _ in deal(ATTACH, task, token_parts(dataset, blocks), workers, title="infer", quiet=quiet):
         pass
-    return mapped(outputs, dataset.documents)
+    return mapped(outputs, len(documents))
 
 
-def facts(dataset: Dataset, tokens: np.ndarray) -> dict[str, int]:
+def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:
     """What to say of documents whose mixtures were found; tokens: int64 (D,), of each.
 
     How many documents, empty ones and tokens there are, and how many tokens ingestion left out.
     """
-    made = dataset.manifest["made"]
-    dropped = [each.get("dropped", {}) for each in (made, *made.get("appended", []))]
+    dropped = [batch.get("dropped", {}) for batch in batches.made]
     left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}
     return {
-        "documents": dataset.documents,
+        "documents": tokens.size,
         "empty_documents": int(np.count_nonzero(tokens == 0)),
-        "tokens": dataset.tokens,
+        "tokens": int(tokens.sum()),
         "unknown_tokens": left_out["unknown"],
         "stop_words": left_out["stop_words"],
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -51,6 +52,8 @@ def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | N
 
 def mapped(outputs: Sequence[Output], documents: int) -> list[np.ndarray]:
     """The arrays of files, (D, columns), to be written and read."""
+    if not documents:  # an empty file cannot be mapped
+        return [np.empty((0, columns), dtype) for _, dtype, columns in outputs]
     return [np.asarray(np.memmap(path, dtype, "r+", shape=(documents, columns))) for path, dtype, columns in outputs]
 
 
@@ -129,8 +132,8 @@ def write_mixtures(
 def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """Some documents at a time: their names and the rows of the columns."""
     documents = columns["tokens"].size
-    step = max(1, _RUN // sum(array.size // documents for array in columns.values()))
-    for first in range(0, documents, step):
+    step = max(1, _RUN // sum(math.prod(array.shape[1:]) for array in columns.values()))
+    for first in range(0, max(documents, 1), step):  # a table without rows has columns, too
         run = slice(first, min(first + step, documents))
         yield {
             "name": names[run] if names else [str(row + 1) for row in range(run.start, run.stop)],

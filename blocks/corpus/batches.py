@@ -1,0 +1,88 @@
+"""The batches of a dataset: the documents of the ingestion that made it, and those of each append."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.corpus.dataset import Dataset
+from blocks.errors import RequestError, WorkFailed
+from blocks.files import REMEDY
+from blocks.generations import generation_of, has_generation
+
+
+class Batches(NamedTuple):
+    """Consecutive batches of a dataset."""
+
+    made: list[dict[str, Any]]  # how each was ingested
+    documents: range
+    blocks: range
+
+    def lengths(self, dataset: Dataset) -> np.ndarray:
+        """int64 (D,), tokens of each document."""
+        return dataset.document_lengths()[self.documents.start : self.documents.stop]
+
+    def names(self, dataset: Dataset) -> list[str] | None:
+        """Names of the documents. None if they have none and their numbers begin with 1."""
+        names = dataset.document_names()
+        if names is None:
+            return [str(number + 1) for number in self.documents] if self.documents.start else None
+        return names[self.documents.start : self.documents.stop]
+
+
+def all_batches(dataset: Dataset) -> Batches:
+    """Everything that a dataset has."""
+    return Batches(dataset.batches, range(dataset.documents), range(dataset.block_count))
+
+
+def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
+    """Some batches of a dataset.
+
+    choice: a number, from 1; N- for those from number N on; or `new` for those that came after a training. trained_on:
+    the identity of the dataset then. Raises RequestError if there are none of that number, or if the dataset does not
+    know that identity.
+    """
+    if "shard" in dataset.manifest:
+        raise RequestError(f"{dataset.path} is a shard, which knows no batches", "Leave out --batch.")
+    ends = _ends(dataset)
+    blocks = [0, *accumulate(entry["documents"] for entry in dataset.manifest["blocks"])]
+    if not set(ends) <= set(blocks):
+        raise WorkFailed(f"{dataset.path} is damaged: its blocks do not end where its batches do", REMEDY)
+    if choice == "new":
+        first, last = _documents_of(dataset, trained_on), dataset.documents
+    else:
+        first, last = _numbered(choice, dataset, ends)
+    made = [batch for batch, begin in zip(dataset.batches, ends, strict=False) if first <= begin < last]
+    return Batches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
+
+
+def _ends(dataset: Dataset) -> list[int]:
+    """Documents before each batch, and of all."""
+    appended = [batch["documents"] for batch in dataset.batches[1:]]
+    return [0, *accumulate([dataset.documents - sum(appended), *appended])]
+
+
+def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]:
+    """The first document of the batches that a choice numbers, and the one after the last."""
+    found = re.fullmatch(r"([0-9]{1,9})(-?)", choice)
+    if not found:
+        raise RequestError(f"--batch {choice}: write a number, N- for all from that on, or new")
+    number, batches = int(found[1]), len(ends) - 1
+    if not 1 <= number <= batches:
+        raise RequestError(
+            f"--batch {choice}: {dataset.path} has {batches} batches", f"See them with: ooc info {dataset.path}"
+        )
+    return ends[number - 1], ends[batches if found[2] else number]
+
+
+def _documents_of(dataset: Dataset, identity: str) -> int:
+    """How many documents a dataset had when it had another identity."""
+    if not has_generation(dataset.path, identity):
+        raise RequestError(
+            f"--batch new: {dataset.path} does not know what it had when the run was begun",
+            f"If it is what the run was trained on, name the batch; see them with: ooc info {dataset.path}",
+        )
+    return Dataset(generation_of(dataset.path, identity)).documents
