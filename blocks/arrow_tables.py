@@ -193,7 +193,7 @@ class _Ipc:
 
 def texts(column: Any) -> list[str]:
     """The values of a column as text, empty where one is missing."""
-    return column.cast(_arrow().large_string()).fill_null("").to_pylist()
+    return _without_null(column.cast(_arrow().large_string()), "").to_pylist()
 
 
 def distinct(column: Any) -> tuple[Any, np.ndarray]:
@@ -204,13 +204,19 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
     arrow = _arrow()
     coded = column if arrow.types.is_dictionary(column.type) else _decoded(column).dictionary_encode()
     values, missing = coded.dictionary, len(coded.dictionary)
-    places = coded.indices.cast(arrow.uint32()).fill_null(missing).to_numpy(zero_copy_only=False)
+    places = _without_null(coded.indices.cast(arrow.uint32()), missing).to_numpy(zero_copy_only=False)
     used = np.zeros(missing + 1, bool)
     used[places] = True
-    names = values.take(arrow.array(np.flatnonzero(used[:-1]))).cast(arrow.string()).fill_null("")
-    if used[-1]:
-        names = arrow.concat_arrays([names, arrow.array([""])])
-    return names, (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
+    if not used[:-1].all():  # a dictionary in a file is of more rows than those of a batch
+        values = values.take(arrow.array(np.flatnonzero(used[:-1])))
+        places = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
+    names = _without_null(values.cast(arrow.string()), "")
+    return (arrow.concat_arrays([names, arrow.array([""])]) if used[-1] else names), places
+
+
+def _without_null(column: Any, value: Any) -> Any:
+    """A column with a value where one is missing: looking for these takes as long as all else."""
+    return column.fill_null(value) if column.null_count else column
 
 
 def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
