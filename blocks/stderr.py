@@ -21,6 +21,11 @@ def use_format(name: str) -> None:
     _format = name
 
 
+def chosen_format() -> str:
+    """The one that is in use."""
+    return _format
+
+
 def is_json() -> bool:
     """Whether every line is to be a JSON object."""
     return _format == "json"

@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
 from typing import Any, NoReturn
 
-from blocks import interpreters
+from blocks import interpreters, stderr
 from blocks.control_groups import cpu_limit
 from blocks.errors import OocError, WorkFailed, out_of_memory
 
@@ -74,7 +74,7 @@ class Workers:
 
     def _started(self, target: str, argument: Any, theirs: list[socket.socket]) -> list[int]:
         try:
-            self._control.send((target, argument, len(theirs)))
+            self._control.send((target, argument, len(theirs), stderr.chosen_format()))
             for end in theirs:
                 send_handle(self._control, end.fileno(), self._process.pid)
             answer = self._control.recv()
@@ -284,10 +284,11 @@ def _template(control: Connection) -> None:
             with contextlib.suppress(Exception):
                 _resolve(request)()
             request = control.recv()
-        target, argument, count = request
+        target, argument, count, log_format = request
         descriptors = [recv_handle(control) for _ in range(count)]
     except _GONE:
         return
+    stderr.use_format(log_format)
     try:
         handler = _prepare(target, argument)
     except BaseException as error:

@@ -19,7 +19,7 @@ def main() -> NoReturn:
     _use_utf8()
     _open_standard_streams()
     interpreters.ours = True
-    if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv):
+    if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv) and _says_text():
         with suppress(RequestError):  # which is told once workers are wanted
             start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from cli.app import run
@@ -51,6 +51,11 @@ def _open_standard_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _says_text() -> bool:
+    """Whether no other form of messages is asked for, of which what is started here would not know."""
+    return "OOC_LOG_FORMAT" not in os.environ and not any(word.startswith("--log-format") for word in sys.argv)
 
 
 def _kind(arguments: list[str]) -> str:

@@ -187,3 +187,13 @@ def test_the_format_can_come_from_a_file(place: Path, ooc: Ooc) -> None:
     assert done.returncode == 0
     assert objects(done)
     assert "log-format" not in (place / "new" / "options.toml").read_text()
+
+
+def test_what_workers_say_is_json(place: Path, tmp_path: Path) -> None:
+    """That kernels are compiled, in a cache without any; by an interpreter that is started before options are read."""
+    command = [sys.executable, "-m", "cli", "ingest", "jsonl", "texts.jsonl", "json", "--log-format", "json"]
+    environment = {**os.environ, "OOC_CACHE_DIR": str(tmp_path / "kernels"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=True)
+    assert [said["message"] for said in map(json.loads, done.stderr.splitlines())] == [
+        "compiling kernels; this takes up to half a minute, once"
+    ]
