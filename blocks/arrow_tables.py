@@ -202,6 +202,8 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
     Where a value is missing it is the empty text.
     """
     arrow = _arrow()
+    if (numbers := _close_numbers(column)) is not None:
+        return _distinct_numbers(numbers)
     coded = column if arrow.types.is_dictionary(column.type) else _decoded(column).dictionary_encode()
     values, missing = coded.dictionary, len(coded.dictionary)
     places = _without_null(coded.indices.cast(arrow.uint32()), missing).to_numpy(zero_copy_only=False)
@@ -212,6 +214,25 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
         places = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
     names = _without_null(values.cast(arrow.string()), "")
     return (arrow.concat_arrays([names, arrow.array([""])]) if used[-1] else names), places
+
+
+def _close_numbers(column: Any) -> np.ndarray | None:
+    """int64 (R,), if a column holds whole numbers that are close enough for a table of all between them."""
+    if not _arrow().types.is_integer(column.type) or column.null_count or not len(column):
+        return None
+    numbers = column.to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    return numbers.astype(np.int64) if high - low < 8 * len(numbers) and high < 1 << 63 else None
+
+
+def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
+    """See `distinct`."""
+    low = numbers.min()
+    used = np.zeros(numbers.max() - low + 1, bool)
+    used[numbers - low] = True
+    arrow = _arrow()
+    names = arrow.array(np.flatnonzero(used) + low).cast(arrow.string())
+    return names, (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[numbers - low]
 
 
 def _without_null(column: Any, value: Any) -> Any:

@@ -120,6 +120,12 @@ def test_ratings_are_those_of_the_table(name: str, tmp_path: Path, ooc: Ooc) -> 
 
 
 NAMES = [f" u{number} " for number in range(126)]  # with the missing one, as many as int8 can number
+INTEGERS = [np.iinfo(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
+ENDS = {  # whole numbers at an end of what a type holds, and at both ends
+    f"{kind.dtype} {end}": ([first, first + step, first, first + 3 * step], kind)
+    for kind in INTEGERS
+    for end, first, step in (("low", kind.min, 1), ("high", kind.max, -1))
+} | {f"{kind.dtype} both": ([kind.min, kind.max, kind.min + 1, kind.max], kind) for kind in INTEGERS}
 IDS: dict[str, tuple[pa.Array, list[str]]] = {
     "dictionary": (
         pa.DictionaryArray.from_arrays(pa.array([*range(127), 0], pa.int8()), ["u3", *NAMES]),
@@ -128,6 +134,9 @@ IDS: dict[str, tuple[pa.Array, list[str]]] = {
     "view": (pa.array(["a", "ü", "a"], pa.string_view()), ["a", "ü", "a"]),
     "half": (pa.array(np.array([1, 2.5, 1], np.float16)), ["1", "2.5", "1"]),
     "bool": (pa.array([True, False, True]), ["true", "false", "true"]),
+    **{
+        name: (pa.array(np.array(ids, kind.dtype)), list(map(str, map(int, ids)))) for name, (ids, kind) in ENDS.items()
+    },
     "date": (pa.array([0, 31], pa.date32()), ["1970-01-01", "1970-02-01"]),
 }
 
