@@ -54,8 +54,8 @@ def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalt
     """Set a factor of each row to its best value, and bring the residuals up to date.
 
     sums: float64 (D, 2), over the entries on all machines, of which there are `entries`, int64 (D,). place: of the
-    factor, `biased` if it is a bias; the tile has those of the other side. penalty: `factor_rows.Penalty`. least:
-    float32, of any factor.
+    factor, `biased` if it is a bias; the tile has those of the other side. penalty:
+    `samplers.factorization.rows.Penalty`. least: float32, of any factor.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):

@@ -35,7 +35,7 @@ def topic_type(topics: int) -> str:
 
 
 class Lda(StaticProgram):
-    """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and `update_phase`.
+    """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and what updates in them.
 
     topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.
     optimize_every: iterations from one estimation of alpha and beta to the next (`samplers.lda.hyperparameters`), 0 for
