@@ -1,57 +1,51 @@
 """Data on disk: HDF5 data blocks, ingestion, vocabularies. Knows no model."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
+from blocks.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from blocks.corpus.dataset import Dataset
-    from blocks.corpus.from_memory import ingest_documents, write_corpus
-    from blocks.corpus.ingestion import ingest
-    from blocks.corpus.request import Request
-    from blocks.corpus.synthetic import Synthetic, synthesize
-    from blocks.design.design import Design
-    from blocks.design.ingestion import ingest_design
-    from blocks.design.request import DesignRequest
-    from blocks.npz import write_npz
-    from blocks.ratings.from_memory import write_matrix
-    from blocks.ratings.matrix import Matrix
-    from blocks.samples.ingestion import ingest_samples, write_samples
-    from blocks.samples.samples import Samples
+    from blocks.corpus.dataset import Dataset as Dataset
+    from blocks.corpus.from_memory import ingest_documents as ingest_documents
+    from blocks.corpus.from_memory import write_corpus as write_corpus
+    from blocks.corpus.ingestion import ingest as ingest
+    from blocks.corpus.request import Request as Request
+    from blocks.corpus.synthetic import Synthetic as Synthetic
+    from blocks.corpus.synthetic import synthesize as synthesize
+    from blocks.design.design import Design as Design
+    from blocks.design.ingestion import ingest_design as ingest_design
+    from blocks.design.request import DesignRequest as DesignRequest
+    from blocks.errors import (
+        Interrupted as Interrupted,
+    )
+    from blocks.errors import (
+        OocError as OocError,
+    )
+    from blocks.errors import (
+        RequestError as RequestError,
+    )
+    from blocks.errors import (
+        WorkFailed as WorkFailed,
+    )
+    from blocks.npz import write_npz as write_npz
+    from blocks.ratings.from_memory import write_matrix as write_matrix
+    from blocks.ratings.matrix import Matrix as Matrix
+    from blocks.samples.ingestion import ingest_samples as ingest_samples
+    from blocks.samples.ingestion import write_samples as write_samples
+    from blocks.samples.samples import Samples as Samples
 
-__all__ = [
-    "Dataset",
-    "Design",
-    "DesignRequest",
-    "Interrupted",
-    "Matrix",
-    "OocError",
-    "Request",
-    "RequestError",
-    "Samples",
-    "Synthetic",
-    "WorkFailed",
-    "ingest",
-    "ingest_design",
-    "ingest_documents",
-    "ingest_samples",
-    "synthesize",
-    "write_corpus",
-    "write_matrix",
-    "write_npz",
-    "write_samples",
-]
-
-# Loaded when first used: they need numpy, numba and h5py, and the command line must start at once.
-_LAZY = {
+_MODULES = {
     "Dataset": "blocks.corpus.dataset",
     "Design": "blocks.design.design",
     "DesignRequest": "blocks.design.request",
+    "Interrupted": "blocks.errors",
     "Matrix": "blocks.ratings.matrix",
+    "OocError": "blocks.errors",
     "Request": "blocks.corpus.request",
+    "RequestError": "blocks.errors",
     "Samples": "blocks.samples.samples",
     "Synthetic": "blocks.corpus.synthetic",
+    "WorkFailed": "blocks.errors",
     "ingest": "blocks.corpus.ingestion",
     "ingest_design": "blocks.design.ingestion",
     "ingest_documents": "blocks.corpus.from_memory",
@@ -62,9 +56,5 @@ _LAZY = {
     "write_npz": "blocks.npz",
     "write_samples": "blocks.samples.ingestion",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+__all__ = list(_MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

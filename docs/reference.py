@@ -54,9 +54,10 @@ def interface() -> str:
 
 
 def _package(name: str) -> str:
-    """Its names, and the classes that these have in common."""
+    """Its own names, and the classes that these have in common."""
     package = importlib.import_module(name)
-    public = {f"{name}.{member}": getattr(package, member) for member in sorted(package.__all__)}
+    things = {f"{name}.{member}": getattr(package, member) for member in sorted(package.__all__)}
+    public = {path: thing for path, thing in things.items() if thing.__module__.startswith(f"{name}.")}
     bases = [base for thing in public.values() if inspect.isclass(thing) for base in thing.__mro__[1:]]
     shared = [base for base in bases if base.__module__.startswith(f"{name}.") and base not in public.values()]
     public |= {f"{base.__module__}.{base.__qualname__}": base for base in shared}

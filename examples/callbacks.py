@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from samplers import LatentDirichletAllocation
+from ooc import LatentDirichletAllocation
 
 
 def numbers(line: dict[str, Any]) -> dict[str, float]:

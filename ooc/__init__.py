@@ -1,34 +1,72 @@
-"""The engine: programs, workers, slices, commits. Knows no topic."""
+"""The engine (programs, workers, slices, commits), and the estimators of `samplers`."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import Any
+from ooc.hidden import require_own_packages
 
-_WHERE = {
-    "Local": "ooc.stochastic.program",
-    "Shared": "ooc.stochastic.variable_arrays",
-    "StaticEngine": "ooc.engine",
-    "StochasticEngine": "ooc.stochastic.engine",
-    "StochasticProgram": "ooc.stochastic.program",
+require_own_packages()
+
+from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been told of)
+
+if TYPE_CHECKING:
+    from ooc.dynamic.engine import DynamicEngine as DynamicEngine
+    from ooc.engine import StaticEngine as StaticEngine
+    from ooc.plan import make_plan as make_plan
+    from ooc.program import (
+        Job as Job,
+    )
+    from ooc.program import (
+        LocalState as LocalState,
+    )
+    from ooc.program import (
+        Phase as Phase,
+    )
+    from ooc.program import (
+        Program as Program,
+    )
+    from ooc.program import (
+        StaticProgram as StaticProgram,
+    )
+    from ooc.run import Run as Run
+    from ooc.run import create_run as create_run
+    from ooc.shared import ArraySpec as ArraySpec
+    from ooc.stochastic.engine import StochasticEngine as StochasticEngine
+    from ooc.stochastic.program import Local as Local
+    from ooc.stochastic.program import StochasticProgram as StochasticProgram
+    from ooc.stochastic.variable_arrays import Shared as Shared
+    from ooc.training import train as train
+    from ooc.worker import ProgramSpec as ProgramSpec
+    from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
+    from samplers.estimators.lasso import ElasticNet as ElasticNet
+    from samplers.estimators.lasso import Lasso as Lasso
+    from samplers.estimators.lda import LatentDirichletAllocation as LatentDirichletAllocation
+    from samplers.estimators.logistic import LogisticRegression as LogisticRegression
+    from samplers.estimators.softmax import SoftmaxRegression as SoftmaxRegression
+
+_MODULES = {
+    "ArraySpec": "ooc.shared",
+    "DynamicEngine": "ooc.dynamic.engine",
+    "ElasticNet": "samplers.estimators.lasso",
     "Job": "ooc.program",
+    "Lasso": "samplers.estimators.lasso",
+    "LatentDirichletAllocation": "samplers.estimators.lda",
+    "Local": "ooc.stochastic.program",
     "LocalState": "ooc.program",
+    "LogisticRegression": "samplers.estimators.logistic",
+    "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
     "Program": "ooc.program",
-    "StaticProgram": "ooc.program",
-    "ArraySpec": "ooc.shared",
     "ProgramSpec": "ooc.worker",
-    "make_plan": "ooc.plan",
     "Run": "ooc.run",
+    "Shared": "ooc.stochastic.variable_arrays",
+    "SoftmaxRegression": "samplers.estimators.softmax",
+    "StaticEngine": "ooc.engine",
+    "StaticProgram": "ooc.program",
+    "StochasticEngine": "ooc.stochastic.engine",
+    "StochasticProgram": "ooc.stochastic.program",
     "create_run": "ooc.run",
+    "make_plan": "ooc.plan",
     "train": "ooc.training",
 }
-__all__ = list(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that `import ooc` costs nothing."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_WHERE[name]), name)
+__all__ = list(_MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,0 +1,27 @@
+"""The public names of a package, each imported when it is first used: they need numpy, numba and h5py, and the command
+line must start at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The functions `__getattr__` and `__dir__` of a package, which then has `__version__`, too.
+
+    modules: of each public name.
+    """
+
+    def get(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("ooc")
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name]), name)
+
+    return get, lambda: sorted([*modules, "__version__"])

@@ -1,0 +1,18 @@
+"""Files of a user that hide a package of this project: a `blocks.py` beside a script is found first."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def require_own_packages() -> None:
+    """Raise ImportError, which names the file, if `blocks` or `samplers` would be something else."""
+    for name in ("blocks", "samplers"):
+        ours = Path(__file__).parents[1] / name / "__init__.py"
+        found = find_spec(name)
+        there = found and (found.origin or next(iter(found.submodule_search_locations or []), None))
+        if not there:
+            raise ImportError(f"the package {name!r} of ooc is missing: install ooc again")
+        if not ours.exists() or not Path(there).exists() or not ours.samefile(there):
+            raise ImportError(f"{there} hides the package {name!r} of ooc: rename it, or move it elsewhere")
