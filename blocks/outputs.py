@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from blocks.files import disk_errors, publish, require_new, scratch_directory, temporary_directory
+from blocks.files import (
+    disk_errors,
+    publish,
+    remove_leftovers,
+    require_new,
+    scratch_directory,
+    temporary_directory,
+)
 
 STANDARD_OUTPUT = Path("-")
 
@@ -32,8 +39,13 @@ def require_free(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Publish a file, see `blocks.files.publish`; or pass it on once it is complete. Yields the path to write to."""
+    """Publish a file, see `blocks.files.publish`; or pass it on once it is complete. Yields the path to write to.
+
+    What killed attempts at the file left is removed.
+    """
     if not is_passed_on(path):
+        with disk_errors(path):
+            remove_leftovers(path.parent, path.name)
         with publish(path) as beside:
             yield beside
         return

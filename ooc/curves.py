@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from blocks.errors import RequestError
-from blocks.files import publish
+from blocks.outputs import output
 from ooc.run import Run
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -80,7 +80,7 @@ def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
     for axis in (quality, speed):
         axis.grid(alpha=0.3)
         axis.legend()
-    with publish(out) as beside:
+    with output(out) as beside:
         figure.savefig(beside, dpi=120, format=out.suffix[1:])
     plt.close(figure)
     return name

@@ -161,6 +161,35 @@ def test_a_model_of_fewer_iterations_does_not_make_a_run_finished(tmp_path, data
     assert clean(run.path, state=True).skipped == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "infer run {dataset} {}.csv --workers 1",
+        "export run {}.npz",
+        "export run {}.csv --format mixtures",
+        "export run {} --format mallet",
+        "report run -o {}.html",
+        "curves run -o {}.svg",
+    ],
+)
+def test_what_a_killed_command_left_goes_when_it_is_run_again(command, tmp_path, dataset, ooc):
+    """Pipelines do so, and nobody cleans behind them; what another process is writing stays."""
+    trained(tmp_path / "run", dataset)
+    out = next(word for word in command.format("out", dataset=dataset.path).split() if word.startswith("out"))
+    for name in (out, f"other-{out}"):
+        (tmp_path / f".{name}.partial-00000000").mkdir()
+        (tmp_path / f".{name}.partial-00000000" / "topics").write_bytes(bytes(99))
+        (tmp_path / f".{name}.partial-11111111").write_bytes(bytes(9))
+    (tmp_path / f".{out}.partial-22222222").write_bytes(bytes(9))
+    with locked(tmp_path / f".{out}.partial-22222222"):
+        done = ooc(*command.format("out", dataset=dataset.path).split())
+    assert done.returncode == 0, done.stderr
+    left = {path.name for path in tmp_path.glob(".*.partial-*")}
+    assert left == {f".other-{out}.partial-{digits}" for digits in ("00000000", "11111111")} | {
+        f".{out}.partial-22222222"
+    }
+
+
 def test_what_is_neither_is_refused(tmp_path, ooc):
     ended = ooc("clean", "nothing")
     assert ended.returncode == 2
