@@ -79,8 +79,12 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     assert "20 documents (0 empty), 120 tokens, vocabulary 8; 0 documents are new" in done.stdout
     assert json.loads(succeed(ooc, "ingest jsonl 1.jsonl corpus --append --skip-known --json").stdout)["added"] == 0
     assert tree(days / "corpus") == before
-    succeed(ooc, "ingest jsonl 2.jsonl corpus --append --skip-known")
+    for empty in ("none.jsonl", "nothing.jsonl"):
+        (days / empty).touch()
+    succeed(ooc, "ingest jsonl 2.jsonl none.jsonl corpus --append --skip-known")
     assert refused(ooc, "ingest jsonl 2.jsonl corpus --append")[0].startswith("ooc: 2.jsonl is there already")
+    write_day(days / "3.jsonl", "new")
+    succeed(ooc, "ingest jsonl 3.jsonl nothing.jsonl corpus --append")
 
 
 def test_documents_are_appended_once_by_their_names(days: Path, ooc: Ooc, bags) -> None:

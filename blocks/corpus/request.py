@@ -185,7 +185,7 @@ def inputs_told(request: Request) -> list[dict[str, Any]]:
 
 def _file_told(path: str, *, hashed: bool) -> dict[str, Any]:
     told = input_facts(path)
-    if hashed and told["bytes"] is not None:
+    if hashed and told["bytes"]:  # what is empty is nowhere twice
         with ReadErrors(path):
             told["hash"] = checksum(Path(path))
     return told
