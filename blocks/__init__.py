@@ -15,18 +15,10 @@ if TYPE_CHECKING:
     from blocks.design.design import Design as Design
     from blocks.design.ingestion import ingest_design as ingest_design
     from blocks.design.request import DesignRequest as DesignRequest
-    from blocks.errors import (
-        Interrupted as Interrupted,
-    )
-    from blocks.errors import (
-        OocError as OocError,
-    )
-    from blocks.errors import (
-        RequestError as RequestError,
-    )
-    from blocks.errors import (
-        WorkFailed as WorkFailed,
-    )
+    from blocks.errors import Interrupted as Interrupted
+    from blocks.errors import OocError as OocError
+    from blocks.errors import RequestError as RequestError
+    from blocks.errors import WorkFailed as WorkFailed
     from blocks.npz import write_npz as write_npz
     from blocks.ratings.from_memory import write_matrix as write_matrix
     from blocks.ratings.matrix import Matrix as Matrix

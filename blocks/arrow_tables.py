@@ -209,7 +209,7 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
     places = _without_null(coded.indices.cast(arrow.uint32()), missing).to_numpy(zero_copy_only=False)
     used = np.zeros(missing + 1, bool)
     used[places] = True
-    if not used[:-1].all():  # a dictionary in a file is of more rows than those of a batch
+    if not used[:-1].all():  # the dictionary of a file has values of other batches, too
         values = values.take(arrow.array(np.flatnonzero(used[:-1])))
         places = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
     names = _without_null(values.cast(arrow.string()), "")
@@ -236,7 +236,7 @@ def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def _without_null(column: Any, value: Any) -> Any:
-    """A column with a value where one is missing: looking for these takes as long as all else."""
+    """A column with a value where one is missing; where none is, `fill_null` would take as long as all else."""
     return column.fill_null(value) if column.null_count else column
 
 

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,12 +36,13 @@ _UNLOCKED = ".unlocked"  # ends such a name for the moment before there is a loc
 _LONG_AGO = 60.0  # seconds: what has no lock yet after so long will get none
 
 
-def checksum(path: Path) -> str:
-    """XXH3-128 of a file, as hex."""
+def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> str:
+    """XXH3-128 of a file, as hex. progress: called with bytes read."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
+            progress(len(chunk))
     return digest.hexdigest()
 
 

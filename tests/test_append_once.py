@@ -11,13 +11,17 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h5py
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 from corpora import tree
 
 from blocks import Dataset
+from blocks.json_files import write_json
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["apple", "pear", "plum", "goal", "team", "ball", "match", "fruit"]
@@ -67,11 +71,11 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     before = tree(days / "corpus")
     (days / "copy.jsonl").write_bytes((days / "1.jsonl").read_bytes())
     assert refused(ooc, "ingest jsonl 1.jsonl corpus --append") == [
-        "ooc: 1.jsonl is there already: its documents would be twice in corpus",
+        "ooc: 1.jsonl was ingested before: its documents would be in corpus twice",
         REMEDY,
     ]
     assert refused(ooc, "ingest jsonl copy.jsonl corpus --append") == [
-        "ooc: copy.jsonl has the content of 1.jsonl, and its documents would be twice in corpus",
+        "ooc: copy.jsonl has the same content as 1.jsonl: its documents would be in corpus twice",
         REMEDY,
     ]
     done = succeed(ooc, "ingest jsonl copy.jsonl 1.jsonl corpus --append --skip-known")
@@ -82,7 +86,7 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     for empty in ("none.jsonl", "nothing.jsonl"):
         (days / empty).touch()
     succeed(ooc, "ingest jsonl 2.jsonl none.jsonl corpus --append --skip-known")
-    assert refused(ooc, "ingest jsonl 2.jsonl corpus --append")[0].startswith("ooc: 2.jsonl is there already")
+    assert refused(ooc, "ingest jsonl 2.jsonl corpus --append")[0].startswith("ooc: 2.jsonl was ingested before")
     write_day(days / "3.jsonl", "new")
     succeed(ooc, "ingest jsonl 3.jsonl nothing.jsonl corpus --append")
 
@@ -149,11 +153,11 @@ def test_each_kind_of_input_is_appended_once(days: Path, ooc: Ooc) -> None:
         {
             "text texts": "texts/0.txt: the dataset has a document '0.txt' already",
             "text texts.tar": "the dataset has a document '0.txt' already",
-            "text --lines lines.txt": "lines.txt is there already",
-            "csv table.csv": "table.csv is there already",
-            "csv table.parquet --name-column name": "table.parquet is there already",
+            "text --lines lines.txt": "lines.txt was ingested before",
+            "csv table.csv": "table.csv was ingested before",
+            "csv table.parquet --name-column name": "table.parquet was ingested before",
             f"csv table.db --name-column name --query {query}": "the dataset has a document '0.txt' already",
-            "uci bags.txt": "bags.txt is there already",
+            "uci bags.txt": "bags.txt was ingested before",
         }.items()
     ):
         words = ["ingest", *(word.replace("-", " ") if word == query else word for word in command.split())]
@@ -222,6 +226,7 @@ def test_mixtures_of_a_batch_are_those_of_its_documents(days: Path, ooc: Ooc, *,
 
 def rows_of_batch(days: Path, ooc: Ooc, batch: str) -> list[list[str]]:
     done = succeed(ooc, f"infer run corpus batch.csv --batch {batch} --overwrite --workers 1 --json")
+    assert done.stderr == ""  # nor has a worker written where it may not
     found = rows(days, "batch.csv")[1:]
     facts = json.loads(done.stdout)
     assert (facts["documents"], facts["tokens"]) == (len(found), sum(int(row[1]) for row in found))
@@ -242,15 +247,42 @@ def test_mixtures_of_no_documents_are_a_table_without_rows(days: Path, ooc: Ooc,
         assert (new.num_rows, some.num_rows, new.schema) == (0, 20, some.schema)
 
 
-def test_a_batch_that_a_manifest_lies_about_is_damage(days: Path, ooc: Ooc) -> None:
-    for day in ("1.jsonl", "2.jsonl"):
-        succeed(ooc, f"ingest jsonl {day} corpus --append --skip-known")
+@pytest.fixture
+def appended(days: Path, ooc: Ooc) -> Path:
+    """A dataset of two batches, and a run on the first."""
+    succeed(ooc, "ingest jsonl 1.jsonl corpus")
     succeed(ooc, "train lda corpus run --topics 2 --iterations 2 --workers 1")
-    manifest = days / "corpus" / "manifest.json"
+    succeed(ooc, "ingest jsonl 2.jsonl corpus --append --skip-known")
+    return days / "corpus"
+
+
+def require_damage(ooc: Ooc, place: Path, batch: str, what: str) -> None:
+    done = ooc(*f"infer run corpus out.csv --batch {batch} --workers 1".split())
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"ooc: corpus is damaged: {what}")
+    assert not (place / "out.csv").exists()
+
+
+def lie(manifest: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a manifest as a stranger would, with the checksum that is right then."""
     content = json.loads(manifest.read_text())
-    for documents in (11, 40, -3):
-        content["made"]["appended"][0]["documents"] = documents
-        manifest.write_text(json.dumps(content))
-        done = ooc(*["infer", "run", "corpus", "out.csv", "--batch", "2"])
-        assert (done.returncode, "is damaged" in done.stderr) == (1, True), done.stderr
-        assert not (days / "out.csv").exists()
+    del content["checksum"]
+    change(content)
+    write_json(manifest, content)
+
+
+@pytest.mark.parametrize("documents", [11, 40])
+def test_a_manifest_that_lies_about_its_batches_is_damage(appended: Path, ooc: Ooc, documents: int) -> None:
+    lie(appended / "manifest.json", lambda content: content["made"]["appended"][0].update(documents=documents))
+    require_damage(ooc, appended.parent, "2", "its blocks do not end where its batches do")
+
+
+def test_an_earlier_generation_that_lies_about_its_documents_is_damage(appended: Path, ooc: Ooc) -> None:
+    lie(appended / "manifest-0.json", lambda content: content.update(documents=11))
+    require_damage(ooc, appended.parent, "new", "its blocks do not end where its batches do")
+
+
+def test_a_block_with_documents_of_another_batch_is_damage(appended: Path, ooc: Ooc) -> None:
+    """Their mixtures would be written where there is no row for them."""
+    with h5py.File(appended / "blocks" / "00001.h5", "r+") as block:
+        block["documents"][:] = np.arange(block["documents"].size)
+    require_damage(ooc, appended.parent, "2", "a block has documents of another batch")

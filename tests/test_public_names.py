@@ -1,4 +1,4 @@
-"""What a user can import: the names that the packages say they have; what is told where files of the user hide them."""
+"""The public names of the packages; and the error where a file of the user hides a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of a dataset: the documents of the ingestion that made it, and those of each append."""
+"""The batches of a dataset: one is the documents of the ingestion that made it, each other those of an append."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.bounds import require
 from blocks.corpus.dataset import Dataset
-from blocks.errors import RequestError, WorkFailed
-from blocks.files import REMEDY
+from blocks.errors import RequestError
 from blocks.generations import generation_of, has_generation
 
 
@@ -49,12 +49,11 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
         raise RequestError(f"{dataset.path} is a shard, which knows no batches", "Leave out --batch.")
     ends = _ends(dataset)
     blocks = [0, *accumulate(entry["documents"] for entry in dataset.manifest["blocks"])]
-    if not set(ends) <= set(blocks):
-        raise WorkFailed(f"{dataset.path} is damaged: its blocks do not end where its batches do", REMEDY)
     if choice == "new":
         first, last = _documents_of(dataset, trained_on), dataset.documents
     else:
         first, last = _numbered(choice, dataset, ends)
+    require({first, last} <= set(ends) <= set(blocks), dataset.path, "its blocks do not end where its batches do")
     made = [batch for batch, begin in zip(dataset.batches, ends, strict=False) if first <= begin < last]
     return Batches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
 

@@ -87,7 +87,7 @@ def ingest(
     bar: Bar | None = None,
     others: Others | None = None,
 ) -> Dataset:
-    """Make a dataset, or append to one, as requested; one that has all of the documents already stays as it is.
+    """Make a dataset, or append to one, as requested. With `skip_known` one that has all of it already stays as it is.
 
     workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
     available; neither changes the result. bar: makes progress bars. others: machines that ingest at the same time, each
@@ -111,28 +111,13 @@ def ingest(
     rules = rules_of(request, base)
     words = _fixed_words(request)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
-        told = inputs_told(request)
+        told = _inputs_told(request, bar or no_bar)
         if target.old:
             told = known.new_inputs(told, target.old, skip=request.skip_known)
             request = replace(request, inputs=[each["name"] for each in told])
             if not told:
                 return target.old
-        room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
-        record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
-        reading = Reading(
-            kind=request.reading,
-            spill=str(target.spill),
-            rules=rules,
-            skip=request.on_error == "skip",
-            text_field=request.text_field,
-            name_field=request.name_field,
-            vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
-            vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
-            longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
-            opening=Opening(request.encoding, record, request.query),
-            known=known.write_known(target.spill / "known", target.old) if target.old else None,
-            skip_known=request.skip_known,
-        )
+        reading = _reading(request, rules, base, budget, target)
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             read = _read(pool, request, reading, told, words, bar or no_bar)
             if target.old and not read.documents and read.total("known"):
@@ -143,6 +128,33 @@ def ingest(
             entries = _write(pool, request, target, read, chosen, bar or no_bar)
         _finish(request, rules, target, read, chosen, entries, together)
     return Dataset(request.out)
+
+
+def _inputs_told(request: Request, bar: Bar) -> list[dict[str, Any]]:
+    progress = bar("checking", sum(map(size_of, request.inputs)) or None, "B")
+    told = inputs_told(request, progress.update)
+    progress.close()
+    return told
+
+
+def _reading(request: Request, rules: Rules, base: Dataset | None, budget: Budget, target: Target) -> Reading:
+    """How workers read the inputs; writes what of the dataset they have to know."""
+    room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, _RUN_TOKENS))
+    record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
+    return Reading(
+        kind=request.reading,
+        spill=str(target.spill),
+        rules=rules,
+        skip=request.on_error == "skip",
+        text_field=request.text_field,
+        name_field=request.name_field,
+        vocabulary=base.vocabulary() if base and request.kind != "uci" else None,
+        vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
+        longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
+        opening=Opening(request.encoding, record, request.query),
+        known=known.write_known(target.spill / "known", target.old) if target.old else None,
+        skip_known=request.skip_known,
+    )
 
 
 def _fixed_words(request: Request) -> list[str] | None:

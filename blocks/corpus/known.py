@@ -17,9 +17,10 @@ _REMEDY = "Leave it out, or give --skip-known, which passes over what the datase
 
 
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:
-    """Those inputs, of facts as manifests hold them, whose content has not been ingested.
+    """Leave out inputs whose content the dataset has, or that are given twice.
 
-    skip: leave the others out. Raises RequestError for one of these if not.
+    inputs: their names and hashes, see `blocks.corpus.request.inputs_told`. Raises RequestError for one that would be
+    left out, unless `skip`.
     """
     earlier = {
         told["hash"]: told["name"] for batch in dataset.batches for told in batch.get("inputs", ()) if "hash" in told
@@ -31,15 +32,16 @@ def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool
             new.append(told)
             earlier |= {told["hash"]: name} if "hash" in told else {}
         elif not skip:
-            of_that = f"has the content of {before}, and its" if before != name else "is there already: its"
-            raise RequestError(f"{name} {of_that} documents would be twice in {dataset.path}", _REMEDY)
+            why = "was ingested before" if before == name else f"has the same content as {before}"
+            raise RequestError(f"{name} {why}: its documents would be in {dataset.path} twice", _REMEDY)
     return new
 
 
 class KnownNames:
     """The names of the documents of a dataset, as sorted hashes of 64 bits in a file that all workers map.
 
-    Among 10 million names, 10 million others, one is taken for another with a probability of 5 in a million.
+    Where 10 million documents are appended to 10 million others, the probability that any is taken for another, and so
+    refused or left out, is 5 in a million.
     """
 
     def __init__(self, path: str, *, skip: bool) -> None:

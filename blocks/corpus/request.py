@@ -17,7 +17,7 @@ from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import checksum, is_free, require_new
 from blocks.shards.whole import shard_paths
-from blocks.sources import STANDARD_INPUT, ReadErrors, input_facts, size_of
+from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
 from blocks.store import MANIFEST
 
 KINDS = ("uci", "text", "jsonl", "csv")
@@ -169,23 +169,23 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
-def inputs_told(request: Request) -> list[dict[str, Any]]:
+def inputs_told(request: Request, progress: Progress) -> list[dict[str, Any]]:
     """Name and size of each input; the size of a directory is that of the files that are read from it.
 
     And the hash of the content of files of records, but for databases that are queried: of these, and of files that are
-    documents, the same content may be meant to be other documents.
+    documents, the same content may be meant to be other documents. progress: called with bytes read.
     """
     return [
         {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}
         if path != STANDARD_INPUT and Path(path).is_dir()
-        else _file_told(path, hashed=request.reading != "files" and not request.query)
+        else _file_told(path, hashed=request.reading != "files" and not request.query, progress=progress)
         for path in request.inputs
     ]
 
 
-def _file_told(path: str, *, hashed: bool) -> dict[str, Any]:
+def _file_told(path: str, *, hashed: bool, progress: Progress) -> dict[str, Any]:
     told = input_facts(path)
     if hashed and told["bytes"]:  # what is empty is nowhere twice
         with ReadErrors(path):
-            told["hash"] = checksum(Path(path))
+            told["hash"] = checksum(Path(path), progress)
     return told

@@ -31,7 +31,7 @@ class Documents(NamedTuple):
 
 
 def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
-    """All documents, or those of some blocks, in parts of about `dataset.part_size` tokens."""
+    """The documents of some blocks, or of all, cut into parts of about `dataset.part_size` tokens."""
     return [
         part
         for number in (range(dataset.block_count) if blocks is None else blocks)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.bounds import require
 from blocks.compiler import prepare
 from blocks.corpus.batches import Batches, all_batches
 from blocks.corpus.dataset import Block, Dataset
@@ -81,7 +82,21 @@ def attach(task: Task) -> Callable[[Part], Any]:
     outputs = mapped(task.outputs, task.documents)
     prepare(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
-    return lambda part: _apply(task, topics, word_ids, outputs, read_documents(dataset, part))
+
+    def handle(part: Part) -> Any:
+        documents = read_documents(dataset, part)
+        if outputs:
+            documents = documents._replace(numbers=_rows(dataset, task, documents.numbers))
+        return _apply(task, topics, word_ids, outputs, documents)
+
+    return handle
+
+
+def _rows(dataset: Dataset, task: Task, numbers: np.ndarray) -> np.ndarray:
+    """The rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
+    rows = numbers - np.uint64(task.first)  # below the first they wrap to large ones
+    require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
+    return read_only(rows)  # as mapped files are: for others the kernels would be compiled again
 
 
 def _apply(
@@ -94,15 +109,14 @@ def _apply(
     if task.kind == "left-to-right":
         likelihoods = left_to_right_likelihood(*arguments, documents.numbers, task.particles, stream_key(task.seed))
         return math.fsum(likelihoods)
-    rows = read_only(documents.numbers - np.uint64(task.first))
     if len(outputs) == 1:
-        return fold_in.document_mixtures(*arguments, outputs[0], rows)
-    return fold_in.document_top_topics(*arguments, *outputs, rows)
+        return fold_in.document_mixtures(*arguments, outputs[0], documents.numbers)
+    return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
 
 
 def _warm_up(task: Task, topics: fold_in.Topics) -> None:
     """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
-    numbers, word_ids = np.full(1, task.first, np.uint64), np.zeros(1, np.uint32)
+    numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
         array.setflags(write=False)  # as mapped files are
     columns = topics.scale.size if len(task.outputs) == 1 else 1

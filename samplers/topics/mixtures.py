@@ -116,7 +116,7 @@ def write_mixtures(
         columns |= {"topics": result[0], "weights": result[1], "rest": np.maximum(rest, 0.0).astype(np.float32)}
     if suffix == ".npz":
         arrays = {"mixtures" if name == "mixture" else name: array for name, array in columns.items()}
-        write_npz(path, arrays | ({"names": np.array(names)} if names else {}))
+        write_npz(path, arrays | ({"names": np.array(names, str)} if names is not None else {}))
     elif suffix == ".parquet":
         write_table(path, _runs(columns, names))
     else:
@@ -136,7 +136,7 @@ def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterat
     for first in range(0, max(documents, 1), step):  # a table without rows has columns, too
         run = slice(first, min(first + step, documents))
         yield {
-            "name": names[run] if names else [str(row + 1) for row in range(run.start, run.stop)],
+            "name": names[run] if names is not None else [str(row + 1) for row in range(run.start, run.stop)],
             **{name: array[run] for name, array in columns.items()},
         }
 
