@@ -6,12 +6,11 @@ read block, map slice -> schedule -> update (workers, shared memory) -> aggregat
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from itertools import islice, pairwise
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,50 +19,35 @@ from blocks.errors import OocError, WorkFailed
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
-from ooc.cells import Loaded, Pass, Resident, ResidentPass, StreamedPass
+from ooc.cells import Pass, Resident, ResidentPass, StreamedPass
 from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
+from ooc.counters import Counters
+from ooc.dispatch import Dispatcher, Scheduler
 from ooc.plan import Plan
 from ooc.program import Phase
+from ooc.ring.generations import check_all_have, fall_back_together
+from ooc.ring.ranks import Ranks
+from ooc.ring.ring import LocalRing, Ring
+from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
+from ooc.ring.totals import PENDING, Totals
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.slices import SLICES, SliceFile
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
 from ooc.switches import Switches
-from ooc.worker import (
-    OVERLAPPING,
-    STOOD_STILL,
-    Attachment,
-    Message,
-    ProgramSpec,
-    all_phases,
-    delta_name,
-    own_arrays,
-    unit_parts,
-)
-
-_AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
-
-
-class Told(NamedTuple):
-    """What has been done so far, on all machines; seconds and sums are of the iteration that was done last.
-
-    elapsed_s: of the machine that took longest. seconds: by their purpose, means over machines. sums: over samples.
-    memory_bytes: that each machine holds.
-    """
-
-    samples: int
-    samples_processed: int
-    elapsed_s: float
-    seconds: dict[str, float]
-    sums: dict[str, float]
-    memory_bytes: list[int]
-    bytes_read: int
-    bytes_written: int
-    bytes_sent: int
+from ooc.worker import STOOD_STILL, Attachment, ProgramSpec, delta_name, own_arrays, travels
 
 
 class StaticEngine:
     """Runs the phases of a program over a dataset, with the workers and the memory that a plan gives.
+
+    ring: of machines that each have a shard of the dataset and train the program together; None for a ring of one.
+    staleness: how many macro-steps old the sums over all ranks may be that the program's `summed_arrays` hold; None if
+    no others add to them. scratch: a directory for slices that rest at this rank, if not beside the state.
+
+    Phases over blocks are done by each rank over its own blocks. In those of which slices travel, see
+    `ooc.ring.travel`, a rank does the cells of its own blocks. What ranks add to summed arrays comes round, see
+    `ooc.ring.totals`. A rank commits its own state; where a generation is not at all ranks, that before it counts.
 
     Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, all that
     the workers see; `arrays`, the program's; `committed`, whether the newest generation is the present state.
@@ -76,34 +60,41 @@ class StaticEngine:
         generations: Generations,
         plan: Plan,
         switches: Switches = Switches(),  # noqa: B008, it cannot change
+        *,
+        ring: Ring | None = None,
+        staleness: int | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self._dataset, self._plan, self._generations, self._switches = dataset, plan, generations, switches
         self.program = spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
-        self._phases = all_phases(self.program)
-        self._parts: dict[tuple[str, int], int] = {}
+        self._scheduler = Scheduler(dataset, self.program, switches)
         self.cursor = Cursor()
         self._watch, self._held = Stopwatch(), Held()
+        self._sent_before = 0  # bytes, before this process
+        self._sums_sent = 0  # bytes of partial sums, by this one
+        self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
         self.committed = False
+        ring = ring or LocalRing()
         with ExitStack() as stack:
+            self._ranks = stack.enter_context(closing(Ranks(ring, self._watch)))
+            self._rotation: RotatingSlices | None = None
+            if travels(self.program):
+                directory = scratch or generations.directory.with_name(SLICES)
+                rotation = RotatingSlices(dataset, self.program, ring, directory)
+                self._rotation = stack.enter_context(closing(rotation))
             self._share(spec, stack)
             self._closing = stack.pop_all()
-        for worker in range(plan.workers):
-            self._workers.send(worker, worker)
-        self._count_down(plan.workers)
+        summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
+        self._totals = None if staleness is None else Totals(summed, self._ranks, staleness)
+        self._dispatcher.begin()
 
     def _share(self, spec: ProgramSpec, stack: ExitStack) -> None:
         """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
-        specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
-        queues = self._plan.workers if self._switches.own_queues else 1
-        specs |= self._travelling_specs()
-        specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
-        overlapping = [self._schedule(phase, 0) for phase in self.program.phases if phase.overlaps]
-        specs[DONE] = done_spec([stage for stages in overlapping for stage in stages])
-        for worker in range(self._plan.workers):
-            specs |= own_arrays(self.program, worker)
-        sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
+        specs, sliced = self._array_specs()
         self.shared = stack.enter_context(closing(SharedArrays(specs)))
+        if self._rotation:
+            self._rotation.attach(self.shared)
         self._claims = Claims(self.shared)
         self._resident = Resident(self._layout, self.shared) if self._plan.resident else None
         known = [(specs, self.shared.descriptor)]
@@ -123,20 +114,34 @@ class StaticEngine:
                 inherit=[descriptor for _, descriptor in known],
             )
         )
+        self._dispatcher = Dispatcher(
+            self.program, self._scheduler, self._workers, self._claims, self._slices, self._switches, self._watch
+        )
         self._deltas = [
             {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
             for worker in range(self._plan.workers)
         ]
         self._stood_still = [self.shared[delta_name(worker, STOOD_STILL)] for worker in range(self._plan.workers)]
 
-    def _travelling_specs(self) -> dict[str, ArraySpec]:
-        """Shared arrays for slices of the model that travel; on one machine nothing does."""
-        return {}
+    def _array_specs(self) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
+        """The arrays to share: in memory, and in a file of slices."""
+        specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
+        if self._rotation:
+            specs |= self._rotation.specs()
+        queues = self._plan.workers if self._switches.own_queues else 1
+        specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
+        overlapping = [self._scheduler(phase, 0) for phase in self.program.phases if phase.overlaps]
+        specs[DONE] = done_spec([stage for stages in overlapping for stage in stages])
+        for worker in range(self._plan.workers):
+            specs |= own_arrays(self.program, worker)
+        sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
+        return specs, sliced
 
-    def told(self) -> Told:
+    def counters(self) -> Counters:
         """What has been done so far, on all machines."""
         cursor = self.cursor
-        return Told(
+        cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
+        mine = Counters(
             samples=self._dataset.samples,
             samples_processed=cursor.samples_processed,
             elapsed_s=cursor.elapsed_s,
@@ -147,19 +152,16 @@ class StaticEngine:
             bytes_written=cursor.bytes_written,
             bytes_sent=cursor.bytes_sent,
         )
+        return Counters.of_all([Counters(*each) for each in self.gather(mine)])
 
     @property
     def is_first(self) -> bool:
         """Whether this machine is the first of the ring, which writes what is for all."""
-        return True
+        return self._ranks.is_first
 
     def gather(self, value: Any) -> list[Any]:
         """What all machines say, JSON values, in the order of their ranks."""
-        return [value]
-
-    def _count_down(self, expected: int) -> None:
-        while expected:
-            expected -= sum(1 for _ in self._workers.receive())
+        return self._ranks.gather(value)
 
     def __enter__(self) -> StaticEngine:
         return self
@@ -179,7 +181,10 @@ class StaticEngine:
 
         gives_up: asked after each stage that fills it; if it says so, False is returned and nothing is committed.
         """
-        if self._generations:
+        have = self.gather(bool(self._generations))
+        if any(have):
+            check_all_have(have)
+            fall_back_together(self._generations, self.gather)
             self._resume()
         else:
             if not all(self._run(phase, gives_up) for phase in self.program.initial):
@@ -194,26 +199,45 @@ class StaticEngine:
         if self._generations:
             return 0
         return sum(
-            sum(1 for unit in range(self._layout.units(phase.order)) for parts in self._schedule(phase, unit) if parts)
+            sum(1 for unit in range(self._layout.units(phase.order)) for parts in self._scheduler(phase, unit) if parts)
             if phase.staged
             else 1
             for phase in self.program.initial
         )
 
     def _resume(self) -> None:
+        """Restore the newest generation that is whole at all ranks."""
+        while True:
+            fall_back_together(self._generations, self.gather)
+            error = self._restore()
+            if not any(self.gather(error is not None)):
+                break
+            if error:
+                self._generations.fall_back(error)
+        with self._generations.restoring():
+            if self._totals:
+                self._totals.restore(self._beside)
+            if self._rotation and self._rotation.in_generations:
+                self._rotation.restore(self._beside, self.cursor)
+        self._sent_before = self.cursor.bytes_sent
+        self.committed = True
+
+    def _restore(self) -> OocError | None:
+        """Bring arrays and cursor to the newest generation; returns what is wrong with it, if anything is."""
         try:
             if self._resident:
                 self._resident.load(self._generations)
             else:
                 self._generations.check()
             with self._generations.restoring():
-                self._restore()
+                self._fill(self._generations.arrays())
         except OocError as error:
-            self._generations.fall_back(error)
-            self._resume()
+            return error
+        return None
 
-    def _restore(self) -> None:
-        committed = self._committed_arrays()
+    def _fill(self, committed: dict[str, np.ndarray]) -> None:
+        """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
+        self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
         self._require_known(committed)
         if self._generations.cursor.phase >= len(self.program.phases):
             raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
@@ -223,7 +247,11 @@ class StaticEngine:
             else:
                 self.arrays[name].reshape(-1)[:] = flat
         self.cursor = self._generations.cursor
-        self.committed = True
+
+    def _kept_for_ring(self) -> tuple[str, ...]:
+        """What a generation has beside the program's arrays."""
+        slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
+        return (PENDING, *slices) if self._totals else slices
 
     def _require_known(self, committed: Mapping[str, np.ndarray]) -> None:
         """Raise WorkFailed unless the arrays of a generation are the primary ones of this program."""
@@ -231,10 +259,6 @@ class StaticEngine:
         expected = {name: (kept[name].dtype, kept[name].size) for name in self.program.primary_arrays()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
             raise WorkFailed(f"{self._generations.directory} is damaged: its arrays are not those of the program")
-
-    def _committed_arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of the newest generation, flat."""
-        return self._generations.arrays()
 
     def commit(self) -> None:
         """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
@@ -253,7 +277,14 @@ class StaticEngine:
         self.committed = True
 
     def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
-        return {name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()}
+        arrays: dict[str, np.ndarray | Pieces] = {
+            name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()
+        }
+        if self._totals:
+            arrays |= self._totals.to_commit()
+        if self._rotation:
+            arrays |= self._rotation.to_commit(self.cursor)
+        return arrays
 
     @property
     def commits(self) -> bool:
@@ -273,7 +304,12 @@ class StaticEngine:
 
     def _adapt(self) -> None:
         if found := self.program.census(self.cursor.iteration, self.sweep, self.arrays):
-            self.program.adapt([found], self.arrays)
+            everywhere = self._ranks.exchange(found)
+            self.program.adapt(everywhere, self._exact())
+
+    def _exact(self) -> dict[str, np.ndarray]:
+        """The program's arrays; summed ones are copies with all that ranks have added up to now."""
+        return {**self.arrays, **(self._totals.exact() if self._totals else {})}
 
     @property
     def may_stop(self) -> bool:
@@ -287,7 +323,7 @@ class StaticEngine:
             target = self._generations.create() if phase.writes and (self.commits or checkpoint) else None
         try:
             with self._watch.on("sampling"), self._open(phase, target) as units:
-                for answers in self._stages(phase, units) if phase.staged else [list(self._walk(phase, units))]:
+                for answers in self._answers(phase, units):
                     for name, value in self._aggregate(phase, answers).items():
                         self.cursor.sums[name] = self.cursor.sums.get(name, 0.0) + value
                     if gives_up():
@@ -303,8 +339,32 @@ class StaticEngine:
             if target:
                 target.close()
 
+    def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
+        """What workers answer until the next `aggregate`: of a stage, or of the whole phase."""
+        if phase.staged:
+            yield from self._dispatcher.stages(phase, units, self.cursor.iteration, self._sum_up)
+        else:
+            yield list(self._dispatcher.walk(phase, units, self.cursor.iteration))
+
+    def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
+        """Add to the sums that a stage has left those of the other machines."""
+        ring = self._ranks.ring
+        before = ring.bytes_summed
+        for sums in self.program.partial_sums(phase, unit, stage, self.arrays):
+            self._ranks.add_up(sums)
+        self._sums_sent += ring.bytes_summed - before
+
     def _put_together(self, phase: Phase) -> None:
-        """Let the other machines know what a phase has changed, and hear it from them."""
+        """Let the other machines know what a phase has added, and hear it from them."""
+        if not self._totals or not self.program.summed_arrays():
+            return
+        with self._watch.on("network"):
+            off = self._totals.advance()
+            if phase in self.program.initial:
+                self._totals.settle()
+                return
+        sums, name = self.cursor.sums, "s_error"
+        sums[name] = sums.get(name, 0.0) + off / (len(self.program.phases) * self._ranks.ring.ranks)
 
     def _advance(self, phase: Phase) -> None:
         self.cursor.spend(self._watch.take())
@@ -321,16 +381,27 @@ class StaticEngine:
 
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
-        return self.program.objective(self.program.measure(self.sweep, self.arrays), self.arrays)
+        sums = self._ranks.summed(self.program.measure(self.sweep, self.arrays))
+        return self.program.objective(sums, self._exact())
 
     def export(self, directory: Path) -> None:
-        """Write the model of the present state."""
-        self.program.export(self.sweep, self.arrays, directory)
+        """Write the model of the present state at the first machine; the others tell it what they have."""
+        arrays = self._exact()
+        if self.is_first:
+            self.program.export(self._everywhere, arrays, directory)
+        else:
+            for phase in self.program.exported:
+                deque(self._everywhere(phase), maxlen=0)
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
         """Run a phase that only reads over all cells; yields the answers in the order of units and parts."""
         with self._open(phase) as units:
-            yield from self._walk(phase, units)
+            yield from self._dispatcher.walk(phase, units, self.cursor.iteration)
+
+    def _everywhere(self, phase: Phase) -> Iterator[Any]:
+        """Run a phase that only reads at all ranks; at the first its answers, in the order of units, else none."""
+        first = self._rotation.rank_of_first(self.cursor) if self._rotation and phase.travels else 0
+        return self._ranks.collect(self.sweep(phase), first)
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
@@ -351,152 +422,29 @@ class StaticEngine:
         units = self._pass(phase, source, target)
         try:
             yield units
+        except BaseException as error:
+            self._ranks.fail(error)
+            raise
         finally:
             with self._watch.rather("disk"):
                 units.close()
             if source:
                 source.close()
         units.check()
-        self._passed(phase)
+        if self._rotation and phase.travels:
+            self._rotation.arrived()
         self.cursor.bytes_read += units.bytes_read
         self.cursor.bytes_written += units.bytes_written
 
-    def _passed(self, phase: Phase) -> None:
-        """All units of a phase are done."""
-
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
-        return self._cells(phase, source, target)
+        if not self._rotation or not phase.travels:
+            return self._cells(phase, source, target)
+        return self._rotation.open(
+            phase, self.cursor, lambda order, bell: self._cells(phase, source, target, order, bell)
+        )
 
     def _cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
         """The pass over local state. order: of the units, and the bell to ring, if they are not the usual ones."""
         if self._resident:
             return ResidentPass(phase, self._layout, self._resident, target, *order[:1])
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)
-
-    def _stages(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
-        """One unit after the other, one stage after the other; yields the answers of each in the order of its parts."""
-        for unit in units.order:
-            while not (next_one := units.poll(1)):
-                self._wait(units)
-            loaded, stages = next_one[0], self._schedule(phase, unit)
-            if phase.overlaps and self._switches.macro:
-                yield from self._overlapping(phase, loaded, stages)
-                stages = ()
-            for stage, parts in enumerate(stages):
-                if parts:
-                    answers = self._deal(self._message(phase, loaded, stage, parts))
-                    self._leave_slice(phase, stage)
-                    self._sum_up(phase, unit, stage)
-                    yield answers
-            units.release(loaded)
-
-    def _overlapping(self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]]) -> Iterator[list[Any]]:
-        """Have the workers do stages that overlap, up to where slices are written; yields the answers of each."""
-        ends = [stage + 1 for stage in range(len(stages) - 1) if self._writes_slice(phase, stage)]
-        for first, last in pairwise([0, *ends, len(stages)]):
-            parts = [(stage, part) for stage in range(first, last) for part in stages[stage]]
-            answers = iter(self._deal(self._message(phase, loaded, OVERLAPPING, parts)))
-            self._leave_slice(phase, last - 1)
-            for stage in range(first, last):
-                yield list(islice(answers, len(stages[stage])))
-
-    def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
-        """Add to the sums that a stage has left those of the other machines."""
-
-    def _wait(self, units: Pass) -> None:
-        """Nobody has anything to do until more of a streamed phase is in memory."""
-        assert units.wake
-        with self._watch.rather(units.waits_for):
-            units.wake.recv_bytes()
-
-    def _leave_slice(self, phase: Phase, stage: int) -> None:
-        """The workers are done with a stage or unit: have what it changed in the file of slices written."""
-        if self._slices and self._writes_slice(phase, stage):
-            with self._watch.rather("disk"):
-                self._slices.write_back()
-
-    def _writes_slice(self, phase: Phase, stage: int) -> bool:
-        return bool(self._slices) and self.program.writes_slice(phase, stage)
-
-    def _deal(self, message: Message) -> list[Any]:
-        """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
-        self._claims.clear()
-        missing = self._tell([message])[message.unit]
-        answers: dict[int, Any] = {}
-        while missing:
-            for _, _, answer in self._receive():
-                answers |= answer
-                missing -= 1
-        return [answers[part] for part in message.parts]
-
-    def _walk(self, phase: Phase, units: Pass) -> Iterator[Any]:
-        """Have the workers do all parts of the units in memory, until every unit of the phase was handed back."""
-        self._claims.clear()
-        told: dict[int, Loaded] = {}
-        missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
-        answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
-        order, following = units.order, 0  # place in it of the unit whose answers are due next
-        one_by_one = self._only_reads(phase) or self._writes_slice(phase, 0)
-        one_by_one = one_by_one or not self._switches.macro
-        together = 1 if one_by_one else len(self._workers)
-        ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
-        while following < len(order):
-            while len(told) + together <= ahead and (some := units.poll(together)):
-                messages = [self._message(phase, unit, 0, self._schedule(phase, unit.unit)[0]) for unit in some]
-                missing |= self._tell(messages)
-                for loaded in some:
-                    told[loaded.unit], answers[loaded.unit] = loaded, {}
-            if not told:
-                self._wait(units)
-            for worker, message, answer in self._receive(units.wake) if told else ():
-                answers[message.unit] |= answer
-                if len(answer) == message.most:
-                    self._workers.send(worker, message)
-                    continue
-                missing[message.unit] -= 1
-                if not missing[message.unit]:
-                    units.release(told.pop(message.unit))
-                    self._leave_slice(phase, 0)
-            while following < len(order) and order[following] in answers and order[following] not in told:
-                parts = answers.pop(order[following])
-                yield from (parts[part] for part in sorted(parts))
-                following += 1
-
-    def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
-        """Tell every worker of some units, each of another one first; returns how many answers come for each unit.
-
-        What two workers do at once should be far apart: documents of one block have tokens in the same cache lines.
-        They are told twice if they are to answer part by part: so each has more to do while its answer is read.
-        """
-        times = {message.unit: 1 if message.most > len(message.parts) else 2 for message in messages}
-        for worker in range(len(self._workers)):
-            first = worker % len(messages)
-            for message in (*messages[first:], *messages[:first]):
-                for _ in range(times[message.unit]):
-                    self._workers.send(worker, message)
-        return {unit: often * len(self._workers) for unit, often in times.items()}
-
-    def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
-        """What workers answer next: who, to which message, and the answers of the parts that were claimed."""
-        return self._workers.receive(wake=wake, progress=self._claims.taken)
-
-    def _schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        stages = self.program.schedule(phase, unit, self._part_count(phase, unit))
-        if self._switches.heaviest_first:
-            return stages
-        return [np.random.default_rng(unit).permutation(parts).tolist() for parts in stages]
-
-    def _message(self, phase: Phase, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
-        number = self._phases.index(phase)
-        most = 1 if self._only_reads(phase) else len(parts) + 1
-        return Message(number, self.cursor.iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
-
-    def _only_reads(self, phase: Phase) -> bool:
-        """Whether a phase is for the objective or the export: its answers may be large."""
-        return phase in self.program.reading_phases
-
-    def _part_count(self, phase: Phase, unit: int) -> int:
-        key = (phase.order, unit)
-        if key not in self._parts:
-            self._parts[key] = unit_parts(self._dataset, phase.order, unit)[1].size - 1
-        return self._parts[key]

@@ -24,7 +24,6 @@ from ooc import metrics_file
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.plan import Plan
-from ooc.ring.engine import RingEngine
 from ooc.ring.ring import Ring
 from ooc.run import Run
 from ooc.state import Generations, layout_of
@@ -127,7 +126,7 @@ def train(
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
         generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
-        with RingEngine(*begins, ring, **_of_ring(run)) if ring else StaticEngine(*begins) as engine, together(ring):
+        with StaticEngine(*begins, ring=ring, **_of_ring(run)) as engine, together(ring):
             if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
                 told = "before the first iteration: there was nothing to save yet"
                 raise interruption(run, stop.reason(), told, f"Begin again with: ooc resume {run.path}", ring)
@@ -151,7 +150,7 @@ def train(
 def _of_ring(run: Run) -> dict[str, Any]:
     """What the settings of a run say of the ring."""
     settings = run.config["settings"]
-    return {"staleness": settings["staleness"], "scratch": node_directory() if settings.get("on_node") else None}
+    return {"staleness": settings.get("staleness"), "scratch": node_directory() if settings.get("on_node") else None}
 
 
 def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str], None]) -> bool:
@@ -276,7 +275,7 @@ class Training:
 
     def _tell(self) -> str:
         """Add the line of the iteration just done to the metrics; returns what the progress bar shows of it."""
-        cursor, config, told = self._engine.cursor, self._run.config, self._engine.told()
+        cursor, config, told = self._engine.cursor, self._run.config, self._engine.counters()
         seconds = told.elapsed_s - self._told["elapsed_s"]
         line: dict[str, Any] = {
             "iteration": cursor.iteration,

@@ -8,27 +8,15 @@ macro-steps go on. With 0 it waits for them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Mapping
+from concurrent.futures import Future
 
 import numpy as np
 
+from ooc.ring.ranks import Ranks
 from ooc.ring.ring import Ring
 
-
-class Collective:
-    """Has all that ranks do together done by one thread, in the order in which it is asked for."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-        self._thread = ThreadPoolExecutor(1, "collective")
-
-    def ask(self, work: Callable[[Ring], Any]) -> Future[Any]:
-        return self._thread.submit(work, self._ring)
-
-    def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
+PENDING = "pending"  # in a generation: int64, what this rank added that had not come round yet
 
 
 class Totals:
@@ -37,17 +25,22 @@ class Totals:
     What has not come round yet is `pending`: of each macro-step, oldest first, what this rank added to each array.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], collective: Collective, staleness: int) -> None:
-        self._arrays, self._collective, self._staleness = arrays, collective, staleness
+    def __init__(self, arrays: Mapping[str, np.ndarray], ranks: Ranks, staleness: int) -> None:
+        self._arrays, self._ranks, self._staleness = arrays, ranks, staleness
         self._known = self._flat()
         self._pending: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()
 
     def _flat(self) -> np.ndarray:
         return np.concatenate([np.empty(0, np.int64), *(array.reshape(-1) for array in self._arrays.values())])
 
-    def restore(self, pending: Sequence[np.ndarray]) -> None:
-        """The arrays were set to what a generation has, with what had not come round then."""
+    def to_commit(self) -> dict[str, np.ndarray]:
+        """What a generation has of them beside the arrays themselves."""
+        return {PENDING: self.pending.reshape(-1)}
+
+    def restore(self, committed: Mapping[str, np.ndarray]) -> None:
+        """The arrays were set to what a generation has; take from it what had not come round then."""
         self._known = self._flat()
+        pending = committed[PENDING].reshape(self._staleness, self._known.size)
         self._pending = deque((added, self._sum(added)) for added in pending)
 
     def _sum(self, added: np.ndarray) -> Future[np.ndarray]:
@@ -56,7 +49,7 @@ class Totals:
             ring.all_reduce(total)
             return total
 
-        return self._collective.ask(work)
+        return self._ranks.ask(work)
 
     @property
     def pending(self) -> np.ndarray:

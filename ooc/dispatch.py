@@ -1,0 +1,195 @@
+"""Deals the parts of units to worker processes, and puts what they answer in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from blocks.store import Store
+from blocks.workers import Workers
+from ooc.cells import Loaded, Pass
+from ooc.claims import Claims
+from ooc.program import Phase, Program
+from ooc.slices import SliceFile
+from ooc.stopwatch import Stopwatch
+from ooc.switches import Switches
+from ooc.worker import OVERLAPPING, Message, all_phases, unit_parts
+
+_AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
+
+
+class Scheduler:
+    """The stages in which the parts of units are dealt."""
+
+    def __init__(self, dataset: Store, program: Program, switches: Switches) -> None:
+        self._dataset, self._program, self._switches = dataset, program, switches
+        self._part_counts: dict[tuple[str, int], int] = {}
+
+    def __call__(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
+        """The stages of a unit, each its parts in the order in which they are dealt."""
+        stages = self._program.schedule(phase, unit, self._part_count(phase, unit))
+        if self._switches.heaviest_first:
+            return stages
+        return [np.random.default_rng(unit).permutation(parts).tolist() for parts in stages]
+
+    def _part_count(self, phase: Phase, unit: int) -> int:
+        key = (phase.order, unit)
+        if key not in self._part_counts:
+            self._part_counts[key] = unit_parts(self._dataset, phase.order, unit)[1].size - 1
+        return self._part_counts[key]
+
+
+class Dispatcher:
+    """The coordinator's side of the workers of a static engine.
+
+    slices: the file of the program's sliced arrays, written back when the program says so; None if they are in memory.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        scheduler: Scheduler,
+        workers: Workers,
+        claims: Claims,
+        slices: SliceFile | None,
+        switches: Switches,
+        watch: Stopwatch,
+    ) -> None:
+        self._program, self._schedule, self._workers, self._claims = program, scheduler, workers, claims
+        self._slices, self._switches, self._watch = slices, switches, watch
+        self._phases = all_phases(program)
+
+    def begin(self) -> None:
+        """Tell every worker its number, and wait until all have heard."""
+        for worker in range(len(self._workers)):
+            self._workers.send(worker, worker)
+        expected = len(self._workers)
+        while expected:
+            expected -= sum(1 for _ in self._workers.receive())
+
+    def stages(
+        self, phase: Phase, units: Pass, iteration: int, sum_up: Callable[[Phase, int, int], object]
+    ) -> Iterator[list[Any]]:
+        """One unit after the other, one stage after the other; yields the answers of each in the order of its parts.
+
+        sum_up: called with phase, unit and stage when a stage is done, before its answers are given.
+        """
+        for unit in units.order:
+            while not (next_one := units.poll(1)):
+                self._wait(units)
+            loaded, stages = next_one[0], self._schedule(phase, unit)
+            if phase.overlaps and self._switches.macro:
+                yield from self._overlapping(phase, loaded, stages, iteration)
+                stages = ()
+            for stage, parts in enumerate(stages):
+                if parts:
+                    answers = self._deal(self._message(phase, iteration, loaded, stage, parts))
+                    self._leave_slice(phase, stage)
+                    sum_up(phase, unit, stage)
+                    yield answers
+            units.release(loaded)
+
+    def _overlapping(
+        self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]], iteration: int
+    ) -> Iterator[list[Any]]:
+        """Have the workers do stages that overlap, up to where slices are written; yields the answers of each."""
+        ends = [stage + 1 for stage in range(len(stages) - 1) if self._writes_slice(phase, stage)]
+        for first, last in pairwise([0, *ends, len(stages)]):
+            parts = [(stage, part) for stage in range(first, last) for part in stages[stage]]
+            answers = iter(self._deal(self._message(phase, iteration, loaded, OVERLAPPING, parts)))
+            self._leave_slice(phase, last - 1)
+            for stage in range(first, last):
+                yield list(islice(answers, len(stages[stage])))
+
+    def walk(self, phase: Phase, units: Pass, iteration: int) -> Iterator[Any]:
+        """Have the workers do all parts of the units in memory, until every unit of the phase was handed back.
+
+        Yields their answers in the order of units and parts.
+        """
+        self._claims.clear()
+        told: dict[int, Loaded] = {}
+        missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
+        answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
+        order, following = units.order, 0  # place in it of the unit whose answers are due next
+        one_by_one = self._only_reads(phase) or self._writes_slice(phase, 0)
+        one_by_one = one_by_one or not self._switches.macro
+        together = 1 if one_by_one else len(self._workers)
+        ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
+        while following < len(order):
+            while len(told) + together <= ahead and (some := units.poll(together)):
+                firsts = [(unit, self._schedule(phase, unit.unit)[0]) for unit in some]
+                missing |= self._tell([self._message(phase, iteration, unit, 0, parts) for unit, parts in firsts])
+                for loaded in some:
+                    told[loaded.unit], answers[loaded.unit] = loaded, {}
+            if not told:
+                self._wait(units)
+            for worker, message, answer in self._receive(units.wake) if told else ():
+                answers[message.unit] |= answer
+                if len(answer) == message.most:
+                    self._workers.send(worker, message)
+                    continue
+                missing[message.unit] -= 1
+                if not missing[message.unit]:
+                    units.release(told.pop(message.unit))
+                    self._leave_slice(phase, 0)
+            while following < len(order) and order[following] in answers and order[following] not in told:
+                parts = answers.pop(order[following])
+                yield from (parts[part] for part in sorted(parts))
+                following += 1
+
+    def _wait(self, units: Pass) -> None:
+        """Nobody has anything to do until more of a streamed phase is in memory."""
+        assert units.wake
+        with self._watch.rather(units.waits_for):
+            units.wake.recv_bytes()
+
+    def _leave_slice(self, phase: Phase, stage: int) -> None:
+        """The workers are done with a stage or unit: have what it changed in the file of slices written."""
+        if self._slices and self._writes_slice(phase, stage):
+            with self._watch.rather("disk"):
+                self._slices.write_back()
+
+    def _writes_slice(self, phase: Phase, stage: int) -> bool:
+        return bool(self._slices) and self._program.writes_slice(phase, stage)
+
+    def _deal(self, message: Message) -> list[Any]:
+        """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
+        self._claims.clear()
+        missing = self._tell([message])[message.unit]
+        answers: dict[int, Any] = {}
+        while missing:
+            for _, _, answer in self._receive():
+                answers |= answer
+                missing -= 1
+        return [answers[part] for part in message.parts]
+
+    def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
+        """Tell every worker of some units, each of another one first; returns how many answers come for each unit.
+
+        What two workers do at once should be far apart: documents of one block have tokens in the same cache lines.
+        They are told twice if they are to answer part by part: so each has more to do while its answer is read.
+        """
+        times = {message.unit: 1 if message.most > len(message.parts) else 2 for message in messages}
+        for worker in range(len(self._workers)):
+            first = worker % len(messages)
+            for message in (*messages[first:], *messages[:first]):
+                for _ in range(times[message.unit]):
+                    self._workers.send(worker, message)
+        return {unit: often * len(self._workers) for unit, often in times.items()}
+
+    def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
+        """What workers answer next: who, to which message, and the answers of the parts that were claimed."""
+        return self._workers.receive(wake=wake, progress=self._claims.taken)
+
+    def _message(self, phase: Phase, iteration: int, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
+        number = self._phases.index(phase)
+        most = 1 if self._only_reads(phase) else len(parts) + 1
+        return Message(number, iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
+
+    def _only_reads(self, phase: Phase) -> bool:
+        """Whether a phase is for the objective or the export: its answers may be large."""
+        return phase in self._program.reading_phases

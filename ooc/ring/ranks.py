@@ -1,0 +1,82 @@
+"""What the ranks of a ring do together, as the engine of one of them asks for it. One machine is a ring of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
+from ooc.ring.ring import Ring
+from ooc.stopwatch import Stopwatch
+
+Arrays = tuple[np.ndarray, ...]
+
+
+class Ranks:
+    """The other ranks of a ring, as one of them sees them.
+
+    One thread makes all collective calls of a rank, in the order in which they are asked for. Time that is spent
+    waiting for them counts as "network" of the stopwatch.
+    """
+
+    def __init__(self, ring: Ring, watch: Stopwatch) -> None:
+        self.ring, self._watch = ring, watch
+        self._thread = ThreadPoolExecutor(1, "collective")
+
+    @property
+    def is_alone(self) -> bool:
+        return self.ring.ranks == 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.ring.rank == 0
+
+    def ask(self, work: Callable[[Ring], Any]) -> Future[Any]:
+        """Start a collective call; all ranks have to start the same ones in the same order."""
+        return self._thread.submit(work, self.ring)
+
+    def _together(self, work: Callable[[Ring], Any]) -> Any:
+        with self._watch.rather("network"):
+            return self.ask(work).result()
+
+    def gather(self, value: Any) -> list[Any]:
+        """The JSON value of each rank, in the order of ranks."""
+        return self._together(lambda ring: gather_values(ring, value))
+
+    def add_up(self, array: np.ndarray) -> None:
+        """Replace an array by its sum over all ranks."""
+        self._together(lambda ring: ring.all_reduce(array))
+
+    def summed(self, values: dict[str, float]) -> dict[str, float]:
+        """The sum of each value over all ranks, which have the same names."""
+        if self.is_alone:
+            return values
+        sums = np.array(list(values.values()), np.float64)
+        self.add_up(sums)
+        return dict(zip(values, sums.tolist(), strict=True))
+
+    def exchange(self, arrays: Sequence[np.ndarray]) -> list[Arrays]:
+        """The one-dimensional arrays of each rank, in the order of ranks, at all of them."""
+        with self._watch.rather("network"):
+            return [unpack_arrays(each) for each in Talk(self.ring).exchange(pack_arrays(arrays))]
+
+    def collect(self, mine: Iterator[Arrays], first: int) -> Iterator[Arrays]:
+        """The arrays of all ranks, from rank `first` on, at rank 0; at the others none.
+
+        All ranks have to go through what this gives.
+        """
+        if self.is_alone:
+            return mine
+        order = [(first + turn) % self.ring.ranks for turn in range(self.ring.ranks)]
+        return map(unpack_arrays, collect(self.ring, map(pack_arrays, mine), order))
+
+    def fail(self, error: BaseException) -> None:
+        """Have the others hear of a failure before they wait for what will not come any more."""
+        if not self.is_alone:
+            self.ring.fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)

@@ -1,0 +1,104 @@
+"""The slices of the model that go round the ring, as one rank has them: at rest, on their way, in a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from blocks.arrays import Pieces
+from blocks.store import Store
+from ooc.cells import Bell, Pass
+from ooc.program import Phase, Program
+from ooc.ring.itinerary import Stop, itinerary, resting
+from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.ring import Ring
+from ooc.ring.shelf import Shelf
+from ooc.ring.travel import TravellingPass
+from ooc.shared import ArraySpec
+from ooc.state import Cursor
+from ooc.worker import travelling_rooms
+
+# In a generation: uint8, packets of the slices that rest here, one after the other; int64, bytes of each.
+RESTING, SIZES = "resting", "resting_sizes"
+
+
+class RotatingSlices:
+    """Slices of a program some of whose phases have them travel.
+
+    directory: of the files in which slices rest. They belong to a generation if `in_generations`; else the program
+    makes them anew when a run goes on.
+    """
+
+    def __init__(self, dataset: Store, program: Program, ring: Ring, directory: Path) -> None:
+        self._program, self._ring, self._directory = program, ring, directory
+        self._count = dataset.slice_count
+        self._rooms = travelling_rooms(dataset, program)
+        self._shelf: Shelf | None = None
+        self._following: Shelf | None = None  # filled while the slices travel
+        self.in_generations = any(phase.travels for phase in program.initial)
+        directory.mkdir(exist_ok=True)
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """The shared arrays in which slices are worked on."""
+        return Slots.specs(self._rooms, SLOTS)
+
+    def attach(self, shared: Mapping[str, np.ndarray]) -> None:
+        """Use the arrays of `specs`."""
+        self._slots = Slots(self._rooms, SLOTS, shared)
+
+    def trips(self, cursor: Cursor) -> int:
+        """How often the slices have been round."""
+        changing = [phase.travels == "changed" for phase in self._program.phases]
+        return cursor.iteration * sum(changing) + sum(changing[: cursor.phase])
+
+    def resting(self, cursor: Cursor) -> range:
+        """The slices that rest at this rank."""
+        return resting(self._count, self._ring.ranks, self._ring.rank, self.trips(cursor))
+
+    def rank_of_first(self, cursor: Cursor) -> int:
+        """The rank at which slice 0 rests."""
+        return -self.trips(cursor) % self._ring.ranks
+
+    def open(self, phase: Phase, cursor: Cursor, cells: Callable[[Sequence[int], Bell], Pass]) -> Pass:
+        """The slices of a phase as they come by. cells: see TravellingPass."""
+        self._following = Shelf(self._directory) if phase.travels in ("made", "changed") else None
+        source = None if phase.travels == "made" else self._shelf
+        return TravellingPass(self._stops(phase, cursor), cells, self._slots, self._ring, source, self._following)
+
+    def _stops(self, phase: Phase, cursor: Cursor) -> list[Stop]:
+        if phase.travels == "looked at":
+            return [Stop(slice_, own=True, last=True) for slice_ in self.resting(cursor)]
+        trips = self.trips(cursor) - (phase.travels == "made")
+        return itinerary(self._count, self._ring.ranks, self._ring.rank, trips)
+
+    def arrived(self) -> None:
+        """All slices of a phase have come to rest."""
+        if self._following:
+            if self._shelf:
+                self._shelf.close()
+            self._shelf, self._following = self._following, None
+
+    def to_commit(self, cursor: Cursor) -> dict[str, np.ndarray | Pieces]:
+        """What a generation has of the slices that rest here."""
+        if not self.in_generations:
+            return {}
+        assert self._shelf
+        slices = self.resting(cursor)
+        sizes = self._shelf.sizes(slices)
+        return {SIZES: sizes, RESTING: Pieces("uint8", int(sizes.sum()), self._shelf.packets(slices))}
+
+    def restore(self, committed: dict[str, np.ndarray], cursor: Cursor) -> None:
+        """Take the slices that rest here from what a generation has."""
+        sizes, packets = committed[SIZES].tolist(), committed[RESTING]
+        self._shelf, ends = Shelf(self._directory), np.cumsum(sizes).tolist()
+        for slice_, size, end in zip(self.resting(cursor), sizes, ends, strict=True):
+            self._shelf.put(slice_, memoryview(packets[end - size : end].data))
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for shelf in (self._shelf, self._following):
+                if shelf:
+                    stack.callback(shelf.close)
