@@ -34,7 +34,7 @@ from benchmarks.ring_runs import CONTESTANTS, Runs, Settings
 from benchmarks.ring_transport import mpiexec
 from benchmarks.sshd import SSHD
 from blocks.corpus.dataset import Dataset
-from samplers.lda.ring_programs import ring_spec
+from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 from samplers.lda.travelling_rows import random_bytes
 
@@ -94,7 +94,7 @@ def planned_bytes(data: Data, topics: int, ranks: int, iterations: int) -> list[
     dataset = Dataset(Path(data.shards(ranks).format(rank=0)))
     shares = (dataset.whole.frequencies * been // ranks for been in range(1, ranks))
     start = sum(random_bytes(share, topics) for share in shares)
-    program = ring_spec("two-phase", options, {}).build(dataset)
+    program = sampler_spec("two-phase", options, {}, on_ring=True).build(dataset)
     first, *others = (ranks * program.sent_bytes(ranks, iteration + 1) for iteration in range(iterations))
     return [start + first, *others]
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
         Phase as Phase,
     )
     from ooc.program import (
-        Program as Program,
-    )
-    from ooc.program import (
         StaticProgram as StaticProgram,
     )
     from ooc.run import Run as Run
@@ -55,7 +52,6 @@ _MODULES = {
     "LogisticRegression": "samplers.estimators.logistic",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
-    "Program": "ooc.program",
     "ProgramSpec": "ooc.worker",
     "Run": "ooc.run",
     "Shared": "ooc.stochastic.variable_arrays",

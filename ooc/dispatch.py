@@ -13,7 +13,7 @@ from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass
 from ooc.claims import Claims
-from ooc.program import Phase, Program
+from ooc.program import Phase, StaticProgram
 from ooc.slices import SliceFile
 from ooc.stopwatch import Stopwatch
 from ooc.switches import Switches
@@ -25,7 +25,7 @@ _AHEAD = 8  # units, at least, that workers know of at a time, so that none need
 class Scheduler:
     """The stages in which the parts of units are dealt."""
 
-    def __init__(self, dataset: Store, program: Program, switches: Switches) -> None:
+    def __init__(self, dataset: Store, program: StaticProgram, switches: Switches) -> None:
         self._dataset, self._program, self._switches = dataset, program, switches
         self._part_counts: dict[tuple[str, int], int] = {}
 
@@ -51,7 +51,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        program: Program,
+        program: StaticProgram,
         scheduler: Scheduler,
         workers: Workers,
         claims: Claims,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from blocks.store import Store
 from ooc.plan import Plan, sliced_bytes
-from ooc.program import Program
+from ooc.program import StaticProgram
 from ooc.state import Layout
 
 # Seconds of a processor that the workers lose to each byte of state that is read or written: checksums, copies, and
@@ -57,7 +57,7 @@ class Forecast:
 
 
 def forecast(
-    dataset: Store, program: Program, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
+    dataset: Store, program: StaticProgram, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
 ) -> Forecast:
     """Predict an iteration of a program on each of some machines, whose share of the documents is `dataset`.
 

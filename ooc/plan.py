@@ -12,7 +12,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.store import Store
 from ooc.cells import Resident, StreamedPass
-from ooc.program import Program
+from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, Slots
 from ooc.shared import ArraySpec
 from ooc.state import Layout
@@ -48,7 +48,7 @@ class Plan:
         return Resident.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
-def make_plan(dataset: Store, program: Program, workers: int, memory: int, *, beside: int = 0) -> Plan:
+def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int, *, beside: int = 0) -> Plan:
     """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do.
 
     The arrays kept by slices come first: in a file they are read and written once for each block, local state once a
@@ -89,7 +89,7 @@ def _state_bytes(layout: Layout, buffers: int) -> int:
     return sum(spec.bytes for spec in specs.values())
 
 
-def sliced_bytes(program: Program) -> tuple[int, int]:
+def sliced_bytes(program: StaticProgram) -> tuple[int, int]:
     """Bytes of the arrays kept by slices: all, and two slices, of which one is being written, the other changed."""
     specs, whole, two = program.shared_arrays(), 0, 0
     for name, elements in program.sliced_arrays().items():
@@ -98,7 +98,7 @@ def sliced_bytes(program: Program) -> tuple[int, int]:
     return whole, two
 
 
-def _fixed_bytes(program: Program, workers: int) -> int:
+def _fixed_bytes(program: StaticProgram, workers: int) -> int:
     sliced = program.sliced_arrays()
     shared = sum(spec.bytes for name, spec in program.shared_arrays().items() if name not in sliced)
     deltas = sum(spec.bytes for spec in program.delta_arrays().values())
@@ -106,7 +106,7 @@ def _fixed_bytes(program: Program, workers: int) -> int:
     return _COORDINATOR + processes_bytes(workers) + shared + own
 
 
-def travelling_bytes(dataset: Store, program: Program) -> int:
+def travelling_bytes(dataset: Store, program: StaticProgram) -> int:
     """What the slots for slices that travel take."""
     if not travels(program):
         return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -113,26 +113,35 @@ class Job:
 Sweep = Callable[[Phase], Iterator[Any]]  # runs a phase; yields its answers in the order of units and parts
 
 
-class Program(Protocol):
-    """schedule / update / aggregate / objective over a dataset.
+class StaticProgram:
+    """schedule / update / aggregate / objective over a dataset: the base class of all programs of the static engine.
+
+    A subclass has `phases` and gives `shared_arrays`, `update` and `export`, and what `metrics.jsonl` is to tell by
+    `aggregate` or `objective`. Unless it says otherwise no local state is kept, no phase fills anything first, all
+    shared arrays are primary, and a unit has one stage of all its parts.
 
     A program is built alike in the coordinator and in the process that the workers are forked from.
     """
 
-    initial: Sequence[Phase]  # these fill the local state of a new run
-    phases: Sequence[Phase]  # of one iteration
-    reading_phases: Sequence[Phase]  # of the objective and the export: they change nothing
-    exported: Sequence[Phase]  # those that `export` sweeps, in that order
+    initial: Sequence[Phase] = ()  # these fill the local state of a new run
+    phases: Sequence[Phase] = ()  # of one iteration
+    reading_phases: Sequence[Phase] = ()  # of the objective and the export: they change nothing
+    exported: Sequence[Phase] = ()  # those that `export` sweeps, in that order
 
-    def local_state(self) -> LocalState: ...
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def local_state(self) -> LocalState:
+        """The numbers that the engine keeps for each token or entry."""
+        return LocalState("uint8", 0)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         """Arrays that workers read and `begin` and `aggregate` change."""
-        ...
+        raise NotImplementedError
 
     def primary_arrays(self) -> Sequence[str]:
         """Those of the shared arrays that belong to a generation."""
-        ...
+        return tuple(self.shared_arrays())
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         """Those of the shared arrays that may lie in a file, kept slice after slice, or block after block.
@@ -140,63 +149,61 @@ class Program(Protocol):
         For each, int64 (n,), its elements in each of these pieces. Between two times that `writes_slice` says so it is
         changed in one piece at most.
         """
-        ...
+        return {}
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         """Whether the sliced arrays are to be written after a stage, or after a unit of a phase that is not staged.
 
         So it must be said of the last of those that change a piece. stage: 0 for a phase that is not staged.
         """
-        ...
+        return False
 
     def summed_arrays(self) -> Sequence[str]:
         """Those of the primary arrays, int64, that `aggregate` adds to what happened here: on a ring of machines they
         are made to hold what happened everywhere."""
-        ...
+        return ()
 
     def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
         """Arrays, float64, that a stage of a unit leaves with sums over the data that is here: on a ring of machines
         they are made to hold those over all data before the next stage. Only of phases that are staged."""
-        ...
+        return ()
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         """int64 (P,), the bytes that each part of what travels of a slice takes at most. bounds: see Job."""
-        ...
+        return np.zeros(bounds.size - 1, np.int64)
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         """Arrays that each worker has of its own, zero when a phase or stage begins, and adds to."""
-        ...
+        return {}
 
     def own_bytes(self) -> int:
         """Memory that the program takes in the coordinator and in the process that the workers are forked from."""
-        ...
+        return 0
 
     def scratch_bytes(self) -> int:
         """Memory that `update` allocates in each worker."""
-        ...
+        return 0
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """What one of some machines, each with as much data, passes on of the model in iteration `iteration`."""
-        ...
+        return sum(spec.bytes for spec in self.shared_arrays().values())
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, every kernel that `update` calls."""
-        ...
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         """The stages of a unit that has so many parts, each the parts that are dealt to the workers, in that order.
 
         Results do not depend on the order inside a stage. A phase that is not staged has one stage.
         """
-        ...
+        return [range(parts)]
 
     def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
         """The parts of the stage before that a part of a stage waits for, if the phase `overlaps`."""
-        ...
+        raise NotImplementedError
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
-        ...
 
     def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
         """In the coordinator, after `iteration` iterations and before the next: what `adapt` has to know of the data
@@ -204,19 +211,17 @@ class Program(Protocol):
 
         A pure function of the primary state: after a kill that came before the next commit it is done again.
         """
-        ...
+        return ()
 
     def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
         """In the coordinator: change primary arrays, but for summed ones, as the censuses of all machines call for."""
-        ...
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         """In the coordinator, before a phase: derive what workers read from the primary arrays."""
-        ...
 
     def update(self, job: Job) -> Any:
         """In a worker: do one part. The answer goes to `aggregate`, `objective` or `export`."""
-        ...
+        raise NotImplementedError
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
@@ -226,107 +231,16 @@ class Program(Protocol):
         answers: in the order of units and parts, or of the stage's schedule. Returns sums over tokens to report,
         added up over an iteration and divided by the number of tokens.
         """
-        ...
+        return {}
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         """Sums over the data, of which `objective` is made. `sweep` runs one of `reading_phases`."""
-        ...
+        return {}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
         """The objective and its parts for the present state. sums: of `measure`, over the data of all machines."""
-        ...
-
-    def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
-        """Write the model of the present state into an empty directory."""
-        ...
-
-
-class StaticProgram:
-    """A program but for what is its own: defaults for all that many programs leave as it is.
-
-    A subclass has `phases` and gives `shared_arrays`, `update` and `export`, and what `metrics.jsonl` is to tell by
-    `aggregate` or `objective`. No local state is kept, no phase fills anything first, all shared arrays are primary,
-    and a unit has one stage of all its parts.
-    """
-
-    initial: Sequence[Phase] = ()
-    phases: Sequence[Phase] = ()
-    reading_phases: Sequence[Phase] = ()
-    exported: Sequence[Phase] = ()
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def local_state(self) -> LocalState:
-        return LocalState("uint8", 0)
-
-    def shared_arrays(self) -> dict[str, ArraySpec]:
-        raise NotImplementedError
-
-    def primary_arrays(self) -> Sequence[str]:
-        return tuple(self.shared_arrays())
-
-    def sliced_arrays(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def writes_slice(self, phase: Phase, stage: int) -> bool:
-        return False
-
-    def summed_arrays(self) -> Sequence[str]:
-        return ()
-
-    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
-        return ()
-
-    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
-        return np.zeros(bounds.size - 1, np.int64)
-
-    def delta_arrays(self) -> dict[str, ArraySpec]:
-        return {}
-
-    def own_bytes(self) -> int:
-        return 0
-
-    def scratch_bytes(self) -> int:
-        return 0
-
-    def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        return sum(spec.bytes for spec in self.shared_arrays().values())
-
-    def warm_up(self) -> None:
-        pass
-
-    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        return [range(parts)]
-
-    def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
-        raise NotImplementedError
-
-    def restore(self, sweep: Sweep, shared: Arrays) -> None:
-        pass
-
-    def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
-        return ()
-
-    def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
-        pass
-
-    def begin(self, phase: Phase, shared: Arrays) -> None:
-        pass
-
-    def update(self, job: Job) -> Any:
-        raise NotImplementedError
-
-    def aggregate(
-        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
-    ) -> dict[str, float]:
-        return {}
-
-    def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        return {}
-
-    def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
         return sums
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
+        """Write the model of the present state into an empty directory."""
         raise NotImplementedError

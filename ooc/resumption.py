@@ -10,6 +10,7 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.generations import has_generation
 from blocks.store import Store
+from ooc.worker import ProgramSpec
 
 
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
@@ -34,6 +35,7 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    old = old | dict(zip(("program", "options"), ProgramSpec(old["program"], old["options"]).current, strict=True))
     if old["program"] != new["program"]:
         yield f"it is of {_name(old['program'])}, not {_name(new['program'])}"
         return

@@ -20,7 +20,7 @@ from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc.cells import RESIDENT
 from ooc.claims import Claims
-from ooc.program import Job, Phase, Program
+from ooc.program import Job, Phase, StaticProgram
 from ooc.ring.packets import SLOTS, Passage, Slots
 from ooc.shared import ArraySpec, SharedArrays
 from ooc.state import Layout
@@ -45,33 +45,41 @@ class ProgramSpec(NamedTuple):
         """Whether the program is part of ooc, and not code of a user."""
         return self.target in importlib.import_module(PROGRAMS).TARGETS
 
-    def build(self, dataset: Store) -> Program:
+    @property
+    def current(self) -> ProgramSpec:
+        """The same program as a training begun now would name it."""
+        return ProgramSpec(*importlib.import_module(PROGRAMS).current(*self))
+
+    def build(self, dataset: Store) -> StaticProgram:
         """Import the program and make one for a dataset.
 
         Raises RequestError if it is not there, WorkFailed if it is one of ooc and does not take the options.
         """
-        module, _, name = self.target.partition(":")
-        try:
-            program = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise RequestError(
-                f"program {self.target} cannot be imported: {error}",
-                "The directory of its module has to be on PYTHONPATH.",
-            ) from error
         if not self.is_known:
-            return program(dataset, **self.options)
+            return self._of_user()(dataset, **self.options)
+        program, options = importlib.import_module(PROGRAMS).find(*self)
         types, wrong = _types_of(program), f"of the program {self.target}"
-        for name, value in self.options.items():
+        for name, value in options.items():
             try:
                 convert(value, types.get(name, Any))
             except (TypeError, ValueError) as error:
                 raise WorkFailed(f"the option {name!r} {wrong}: {error}", REMEDY) from error
         try:
-            return program(dataset, **self.options)
+            return program(dataset, **options)
         except OocError:
             raise
         except (TypeError, ValueError, KeyError) as error:
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
+
+    def _of_user(self) -> Callable[..., StaticProgram]:
+        module, _, name = self.target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise RequestError(
+                f"program {self.target} cannot be imported: {error}",
+                "The directory of its module has to be on PYTHONPATH.",
+            ) from error
 
     def source_checksum(self) -> str | None:
         """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
@@ -118,17 +126,17 @@ class Message(NamedTuple):
         return f"unit {self.unit}, stage {self.stage}, phase {self.phase} of iteration {self.iteration + 1}"
 
 
-def all_phases(program: Program) -> list[Phase]:
+def all_phases(program: StaticProgram) -> list[Phase]:
     """Every phase of a program; a phase goes by its place in this list."""
     return [*program.initial, *program.phases, *program.reading_phases]
 
 
-def travels(program: Program) -> bool:
+def travels(program: StaticProgram) -> bool:
     """Whether what the program has of the slices travels on a ring."""
     return any(phase.travels for phase in all_phases(program))
 
 
-def travelling_rooms(dataset: Store, program: Program) -> list[np.ndarray]:
+def travelling_rooms(dataset: Store, program: StaticProgram) -> list[np.ndarray]:
     """For each slice, int64 (P,), the bytes that its parts take at most when they travel."""
     return [program.rooms(number, slice_parts(dataset, number)) for number in range(dataset.slice_count)]
 
@@ -137,7 +145,7 @@ def delta_name(worker: int, name: str) -> str:
     return f"delta{worker}.{name}"
 
 
-def own_arrays(program: Program, worker: int) -> dict[str, ArraySpec]:
+def own_arrays(program: StaticProgram, worker: int) -> dict[str, ArraySpec]:
     """The shared arrays that one worker alone writes to."""
     deltas = {delta_name(worker, name): spec for name, spec in program.delta_arrays().items()}
     return deltas | {delta_name(worker, STOOD_STILL): ArraySpec((1,), "float64")}
@@ -156,7 +164,9 @@ def attach(attachment: Attachment) -> Callable[[Message], Any]:
 class JobHandler:
     """Handles the messages of one worker."""
 
-    def __init__(self, dataset: Store, program: Program, arrays: Mapping[str, np.ndarray], claims: Claims) -> None:
+    def __init__(
+        self, dataset: Store, program: StaticProgram, arrays: Mapping[str, np.ndarray], claims: Claims
+    ) -> None:
         self._dataset, self._program, self._claims = dataset, program, claims
         self._layout = Layout(dataset.index.cells, program.local_state())
         self._phases = all_phases(program)

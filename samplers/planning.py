@@ -15,7 +15,6 @@ from ooc.forecast import Speeds, forecast
 from ooc.plan import make_plan
 from samplers.lda.doc_major import SMALL
 from samplers.lda.programs import auto_sampler, sampler_spec
-from samplers.lda.ring_programs import ring_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 from samplers.lda.trial import tokens_per_s
 from samplers.preparation import MEMORY_SHARE
@@ -49,12 +48,12 @@ def plan_lda(
     of `directory` is measured if it matters and is not given. Raises RequestError if the memory will not do.
     """
     given = {"mh_steps": mh_steps}
-    auto = "two-phase" if machines > 1 else auto_sampler(topics, dataset.vocabulary_size, given)
+    auto = auto_sampler(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
     name = auto if sampler == "auto" else sampler
     if name == "splash":
         raise RequestError("ooc plan does not know --sampler splash yet", "Train for an iteration to see.")
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
-    spec = (ring_spec if machines > 1 else sampler_spec)(name, options, given)
+    spec = sampler_spec(name, options, given, on_ring=machines > 1)
     available = memory.available()
     budget = memory_bytes or int(MEMORY_SHARE * available)
     program = spec.build(dataset)

@@ -1,6 +1,7 @@
 """The models' programs, by the names that runs remember them by: a name stays when its class moves.
 
-What `ooc.worker.ProgramSpec` names `samplers.programs:NAME` is one of these; programs of users go by their module.
+What `ooc.worker.ProgramSpec` names `samplers.programs:NAME` is one of these; programs of users go by their module. The
+option `on_ring` says that the dataset is a shard, and that all shards are trained on together.
 """
 
 from importlib import import_module
@@ -14,31 +15,31 @@ _PLACES = {
     "lda-aliaslda": "samplers.lda.programs:AliasLda",
     "lda-lightlda": "samplers.lda.programs:LightLda",
     "lda-splash": "samplers.lda.splash:SplashLda",
-    "ring-lda-two-phase": "samplers.lda.ring_programs:RingTwoPhase",
-    "ring-lda-gibbs": "samplers.lda.ring_programs:RingGibbs",
-    "ring-lda-sparse-gibbs": "samplers.lda.ring_programs:RingSparseGibbs",
-    "ring-lda-sparselda": "samplers.lda.ring_programs:RingSparseLda",
-    "ring-lda-aliaslda": "samplers.lda.ring_programs:RingAliasLda",
-    "ring-lda-lightlda": "samplers.lda.ring_programs:RingLightLda",
-    "ring-lda-splash": "samplers.lda.splash:RingSplash",
     "mf-sgd": "samplers.factorization.gradient_programs:StochasticGradient",
     "mf-bsp": "samplers.factorization.gradient_programs:DataParallelGradient",
     "mf-ccd": "samplers.factorization.programs:CoordinateDescent",
     "mf-als": "samplers.factorization.programs:AlternatingLeastSquares",
     "mf-implicit": "samplers.factorization.programs:ImplicitFeedback",
     "mf-splash": "samplers.factorization.splash:SplashFactorization",
-    "ring-mf-sgd": "samplers.factorization.ring_gradient:RingGradient",
-    "ring-mf-ccd": "samplers.factorization.ring_columns:RingDescent",
-    "ring-mf-als": "samplers.factorization.ring_columns:RingLeastSquares",
-    "ring-mf-implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
-    "ring-mf-splash": "samplers.factorization.splash:RingSplash",
     "regression": "samplers.regression.program:RegressionProgram",
     "softmax": "samplers.regression.softmax:Softmax",
 }
-
-
-TARGETS = frozenset([*(f"{__name__}:{name}" for name in _PLACES), *_PLACES.values()])
-"""What runs may name without their user's word; the classes are what older runs named."""
+_PLACES_ON_RING = {  # of programs that walk the grid in another order where several machines share it: `on_ring`
+    "lda-two-phase": "samplers.lda.ring_programs:RingTwoPhase",
+    "lda-gibbs": "samplers.lda.ring_programs:RingGibbs",
+    "lda-sparse-gibbs": "samplers.lda.ring_programs:RingSparseGibbs",
+    "lda-sparselda": "samplers.lda.ring_programs:RingSparseLda",
+    "lda-aliaslda": "samplers.lda.ring_programs:RingAliasLda",
+    "lda-lightlda": "samplers.lda.ring_programs:RingLightLda",
+    "lda-splash": "samplers.lda.splash:RingSplash",
+    "mf-sgd": "samplers.factorization.ring_gradient:RingGradient",
+    "mf-ccd": "samplers.factorization.ring_columns:RingDescent",
+    "mf-als": "samplers.factorization.ring_columns:RingLeastSquares",
+    "mf-implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
+    "mf-splash": "samplers.factorization.splash:RingSplash",
+}
+_RING_NAMES = {f"ring-{name}": name for name in _PLACES_ON_RING}  # what earlier versions called them on a ring
+_CLASSES = frozenset([*_PLACES.values(), *_PLACES_ON_RING.values()])  # what still earlier versions named
 
 
 def target(name: str) -> str:
@@ -46,8 +47,26 @@ def target(name: str) -> str:
     return f"{__name__}:{name}"
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no program {name!r}")
-    module, _, of_class = _PLACES[name].partition(":")
-    return getattr(import_module(module), of_class)
+TARGETS = frozenset([*map(target, [*_PLACES, *_RING_NAMES]), *_CLASSES])
+"""What runs may name without their user's word."""
+
+
+def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The target and the options that a training begun now would have in place of those of an earlier version."""
+    module, _, name = named.partition(":")
+    if module == __name__ and name in _RING_NAMES:
+        return target(_RING_NAMES[name]), options | {"on_ring": True}
+    return named, options
+
+
+def find(named: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The class of one of TARGETS, and the options to build it with."""
+    named, options = current(named, options)
+    module, _, name = named.partition(":")
+    if module == __name__:
+        place = _PLACES[name]
+        if name in _PLACES_ON_RING:
+            options = dict(options)
+            place = _PLACES_ON_RING[name] if options.pop("on_ring", False) else place
+        module, _, name = place.partition(":")
+    return getattr(import_module(module), name), options

@@ -25,7 +25,7 @@ from ooc.plan import Plan, make_plan
 from ooc.run import create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
-from samplers.lda.ring_programs import ring_spec
+from samplers.lda.programs import sampler_spec
 from samplers.lda.travelling_rows import random_bytes, sharpened
 from samplers.lda.trial import tokens_per_s
 from samplers.planning import plan_lda, told
@@ -74,7 +74,8 @@ def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
     assert (found.iteration_s, found.limit) == (pytest.approx(7), "disk")
     found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
     assert found.sent_bytes == 0
-    travels = ring_spec("two-phase", {"topics": 9, "alpha": 0.1, "beta": 0.05, "seed": 1}, {}).build(dataset)
+    options = {"topics": 9, "alpha": 0.1, "beta": 0.05, "seed": 1}
+    travels = sampler_spec("two-phase", options, {}, on_ring=True).build(dataset)
     found = forecast(dataset, travels, streamed(2), Speeds(1e12, 1e12, travels.sent_bytes(2) / 9), machines=2)
     assert (found.iteration_s, found.limit) == (pytest.approx(9), "network")
 
@@ -99,14 +100,16 @@ def train_on_three(directory: Path, shards: list[Dataset], spec: ProgramSpec, it
 @pytest.mark.parametrize("topics", [6, 256])
 def test_a_ring_sends_rows_of_random_topics_in_the_bytes_that_were_planned(tmp_path: Path, topics: int) -> None:
     shards = make_shards(small_dataset(tmp_path / "data").path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
-    spec = ring_spec("two-phase", {"topics": topics, "alpha": 1.0, "beta": 1.0, "seed": 1}, {})  # nothing to learn
+    spec = sampler_spec(
+        "two-phase", {"topics": topics, "alpha": 1.0, "beta": 1.0, "seed": 1}, {}, on_ring=True
+    )  # nothing to learn
     sent, _ = train_on_three(tmp_path, shards, spec, 3)
     assert 2 * random_bytes(shards[0].whole.frequencies, topics) == pytest.approx(sent, rel=0.05)
 
 
 def test_rows_shrink_as_was_planned(tmp_path: Path, drawn: Dataset) -> None:
     shards = make_shards(drawn.path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
-    spec = ring_spec("two-phase", {"topics": 100, "alpha": 0.1, "beta": 0.01, "seed": 1}, {})
+    spec = sampler_spec("two-phase", {"topics": 100, "alpha": 0.1, "beta": 0.01, "seed": 1}, {}, on_ring=True)
     program = spec.build(shards[0])
     planned = [3 * program.sent_bytes(3, iteration) for iteration in range(2, 12)]
     assert train_on_three(tmp_path, shards, spec, 11) == pytest.approx(planned, rel=0.15)
@@ -117,7 +120,7 @@ def test_a_ring_on_paper_is_like_one_of_shards(tmp_path: Path, drawn: Dataset) -
     sizes = {"tokens": drawn.tokens // 3, "documents": drawn.documents // 3, "vocabulary": drawn.vocabulary_size}
     paper = Intended(**sizes, shards=3)
     assert paper.slice_count == shards[0].slice_count
-    spec = ring_spec("two-phase", {"topics": 500, "alpha": 0.1, "beta": 0.05, "seed": 1}, {})
+    spec = sampler_spec("two-phase", {"topics": 500, "alpha": 0.1, "beta": 0.05, "seed": 1}, {}, on_ring=True)
     programs = [spec.build(data) for data in (paper, shards[0])]
     whole = Intended(**{name: 3 * size for name, size in sizes.items()} | {"vocabulary": drawn.vocabulary_size})
     first = sharpened(1) * random_bytes(whole.index.frequencies, 500)

@@ -17,7 +17,6 @@ from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.lda.programs import SAMPLERS, sampler_spec
-from samplers.lda.ring_programs import ring_spec
 from samplers.topics.model import Model
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
@@ -25,7 +24,7 @@ NAMES = ["" if number % 7 == 3 else f"dokument nö {number}" * (number % 4) for 
 
 
 def spec(sampler: str = "two-phase", **options: object) -> ProgramSpec:
-    return ring_spec(sampler, {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3} | options, {})
+    return sampler_spec(sampler, {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3} | options, {}, on_ring=True)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,8 @@ def test_document_major_samplers_go_round(tmp_path, whole, shards, sampler):
 def program_of(sampler: str) -> ProgramSpec:
     """The same chain on one machine, but for its random numbers and the order in which tokens have their turn."""
     start = {"start": "random"} if sampler == "sparse-gibbs" else {}
-    return sampler_spec(sampler, spec().options, start)
+    options = {name: value for name, value in spec().options.items() if name != "on_ring"}
+    return sampler_spec(sampler, options, start)
 
 
 @pytest.mark.parametrize("buffers", [0, 3])

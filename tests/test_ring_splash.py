@@ -32,7 +32,7 @@ from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.lda.observer import LdaObserver
-from samplers.lda.ring_programs import ring_spec
+from samplers.lda.programs import sampler_spec
 from samplers.topics.model import Model
 
 WORDS, TOPICS = 90, 5
@@ -113,7 +113,7 @@ def shards(corpus: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Da
 
 
 def lda(**options: object) -> ProgramSpec:
-    return ring_spec("splash", {"topics": TOPICS, "alpha": 0.1, "beta": 0.05, "seed": 3}, options)
+    return sampler_spec("splash", {"topics": TOPICS, "alpha": 0.1, "beta": 0.05, "seed": 3}, options, on_ring=True)
 
 
 def trained(

@@ -11,7 +11,7 @@ import numpy as np
 from blocks.arrays import Pieces
 from blocks.store import Store
 from ooc.cells import Bell, Pass
-from ooc.program import Phase, Program
+from ooc.program import Phase, StaticProgram
 from ooc.ring.itinerary import Stop, itinerary, resting
 from ooc.ring.packets import SLOTS, Slots
 from ooc.ring.ring import Ring
@@ -32,7 +32,7 @@ class RotatingSlices:
     makes them anew when a run goes on.
     """
 
-    def __init__(self, dataset: Store, program: Program, ring: Ring, directory: Path) -> None:
+    def __init__(self, dataset: Store, program: StaticProgram, ring: Ring, directory: Path) -> None:
         self._program, self._ring, self._directory = program, ring, directory
         self._count = dataset.slice_count
         self._rooms = travelling_rooms(dataset, program)

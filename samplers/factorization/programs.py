@@ -248,4 +248,4 @@ def factorization_spec(
     if on_ring and method not in ON_RING:
         known = ", ".join(_OPTIONS[name] for name in ON_RING)
         raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")
-    return ProgramSpec(target(f"ring-mf-{method}" if on_ring else f"mf-{method}"), options | chosen)
+    return ProgramSpec(target(f"mf-{method}"), options | chosen | ({"on_ring": True} if on_ring else {}))

@@ -100,24 +100,12 @@ class Lda(StaticProgram):
     def primary_arrays(self) -> Sequence[str]:
         return ("topic_counts", "alpha", "beta")
 
-    def sliced_arrays(self) -> dict[str, np.ndarray]:
-        return {}
-
     def summed_arrays(self) -> Sequence[str]:
         return ("topic_counts",)
-
-    def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
-        return ()
-
-    def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
-        return np.zeros(bounds.size - 1, np.int64)
 
     def large_arrays(self) -> Collection[str]:
         """Those of the shared arrays that are as large as the model."""
         return self.sliced_arrays()
-
-    def writes_slice(self, phase: Phase, stage: int) -> bool:
-        return False
 
     def document_prior(self, shared: Arrays) -> groups.Prior:
         """The prior of the topics in a document: alpha."""
@@ -196,9 +184,6 @@ class Lda(StaticProgram):
     def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
         """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
         return None
-
-    def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        return [range(parts)]
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         self._refresh_priors(shared)

@@ -198,21 +198,23 @@ TAKES = {  # options that not every sampler has
 }
 
 
-def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any]) -> str:
+def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> str:
     """The sampler that `--sampler auto` stands for: the sooner one at a given quality, docs/sampling.md says why.
 
     given: as in `sampler_spec`; one that takes all of them is preferred.
     """
+    if on_ring:
+        return "two-phase"
     candidates = ["sparse-gibbs", "two-phase"] if is_small(topics, vocabulary_size) else ["two-phase", "sparse-gibbs"]
     wanted = [option for option, value in given.items() if value is not None]
     return next((name for name in candidates if all(name in TAKES[option] for option in wanted)), candidates[0])
 
 
-def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
+def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False) -> ProgramSpec:
     """The program of a sampler; raises RequestError for a name that is none.
 
     options: those of every sampler. given: those of TAKES, None where the sampler's default is to be taken; raises
-    RequestError for one that the sampler does not have.
+    RequestError for one that the sampler does not have. on_ring: on several machines.
     """
     if name not in SAMPLERS:
         raise RequestError(f"--sampler {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
@@ -222,4 +224,4 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> P
                 takers = ", ".join(TAKES[option])
                 raise RequestError(f"--{option.replace('_', '-')} is not for --sampler {name}", f"It is for: {takers}.")
             options = {**options, option: value}
-    return ProgramSpec(target(f"lda-{name}"), options)
+    return ProgramSpec(target(f"lda-{name}"), options | ({"on_ring": True} if on_ring else {}))

@@ -8,13 +8,11 @@ import numpy as np
 
 from blocks.corpus.dataset import Block, Slice
 from ooc.program import Job, Phase
-from ooc.worker import ProgramSpec
 from samplers.lda import travelling_rows, two_phase
 from samplers.lda.program import tokens_of_documents, tokens_of_words
-from samplers.lda.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase, sampler_spec
+from samplers.lda.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase
 from samplers.lda.ring_doc_major import RingDocMajor
 from samplers.lda.ring_program import RingLda
-from samplers.programs import target
 
 
 class RingTwoPhase(RingLda, TwoPhase):
@@ -60,9 +58,3 @@ class RingAliasLda(RingDocMajor, AliasLda):
 
 class RingLightLda(RingDocMajor, LightLda):
     """See `samplers.lda.lightlda`."""
-
-
-def ring_spec(name: str, options: dict[str, Any], given: dict[str, Any]) -> ProgramSpec:
-    """The program of a sampler, or of two-phase sampling for "auto"; see `samplers.lda.programs.sampler_spec`."""
-    name = "two-phase" if name == "auto" else name
-    return ProgramSpec(target(f"ring-lda-{name}"), sampler_spec(name, options, given).options)

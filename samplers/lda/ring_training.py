@@ -17,7 +17,7 @@ from samplers.lda.averaging import check_average
 from samplers.lda.convergence import check_convergence
 from samplers.lda.observer import LdaObserver
 from samplers.lda.program import check_options
-from samplers.lda.ring_programs import ring_spec
+from samplers.lda.programs import auto_sampler, sampler_spec
 from samplers.lda.training import DEFAULT_BETA, check_splash, default_alpha, optimization, remember_held_out
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_shards
@@ -79,7 +79,10 @@ def train_lda_on_ring(
         node_directory()
     priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
     given = {"mh_steps": mh_steps, "proposal": proposal, "parallelism": parallelism, "sync_per_pass": sync_per_pass}
-    spec, dataset = ring_spec(sampler, {"topics": topics, **priors, "seed": seed}, given), Dataset(data)
+    if sampler == "auto":
+        sampler = auto_sampler(topics, 0, given, on_ring=True)
+    spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given, on_ring=True)
+    dataset = Dataset(data)
     check_limits(spec, workers, max_time)
     check_shards(ring, dataset)
     check_apart(ring, path)
@@ -120,7 +123,9 @@ def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | 
     """Bytes of the generations of state that a new run keeps at most, of a shard."""
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
-    program = ring_spec(sampler, options, {"mh_steps": mh_steps}).build(dataset)
+    if sampler == "auto":
+        sampler = auto_sampler(topics, 0, {}, on_ring=True)
+    program = sampler_spec(sampler, options, {"mh_steps": mh_steps}, on_ring=True).build(dataset)
     arrays = program.shared_arrays()
     committed = sum(arrays[name].bytes for name in program.primary_arrays())
     return GENERATIONS * (committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1]))

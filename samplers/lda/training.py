@@ -11,7 +11,7 @@ from blocks.errors import RequestError
 from blocks.kinds import open_rows
 from ooc.chains import chain_paths, is_chains
 from ooc.plan import Plan
-from ooc.program import Program
+from ooc.program import StaticProgram
 from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
 from ooc.run import Run, create_run
@@ -235,7 +235,7 @@ def check_ring(run: Run, ring: Ring | None) -> None:
         raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
 
 
-def _observer(run: Run, program: Program, plan: Plan, *, first: bool) -> Observer | None:
+def _observer(run: Run, program: StaticProgram, plan: Plan, *, first: bool) -> Observer | None:
     if isinstance(program, Lda | SplashLda):
         return LdaObserver(run, plan.workers, first=first)
     if isinstance(program, Softmax):
