@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from blocks.errors import OocError, WorkFailed
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
-from ooc.cells import Pass, Resident, ResidentPass, StreamedPass
-from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
+from ooc.cells import Pass
 from ooc.counters import Counters
 from ooc.dispatch import Dispatcher, Scheduler
 from ooc.plan import Plan
@@ -30,12 +29,12 @@ from ooc.ring.ranks import Ranks
 from ooc.ring.ring import LocalRing, Ring
 from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
 from ooc.ring.totals import PENDING, Totals
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.slices import SLICES, SliceFile
+from ooc.slices import SLICES
 from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
 from ooc.stopwatch import Stopwatch
 from ooc.switches import Switches
-from ooc.worker import STOOD_STILL, Attachment, ProgramSpec, delta_name, own_arrays, travels
+from ooc.worker import Attachment, ProgramSpec, travels
+from ooc.workspace import Workspace
 
 
 class StaticEngine:
@@ -75,67 +74,29 @@ class StaticEngine:
         self._sums_sent = 0  # bytes of partial sums, by this one
         self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
         self.committed = False
-        ring = ring or LocalRing()
+        slice_directory = generations.directory.with_name(SLICES)
         with ExitStack() as stack:
-            self._ranks = stack.enter_context(closing(Ranks(ring, self._watch)))
+            self._ranks = stack.enter_context(closing(Ranks(ring or LocalRing(), self._watch)))
             self._rotation: RotatingSlices | None = None
             if travels(self.program):
-                directory = scratch or generations.directory.with_name(SLICES)
-                rotation = RotatingSlices(dataset, self.program, ring, directory)
+                rotation = RotatingSlices(dataset, self.program, self._ranks.ring, scratch or slice_directory)
                 self._rotation = stack.enter_context(closing(rotation))
-            self._share(spec, stack)
+            space = Workspace(
+                self.program, self._layout, plan, switches, self._scheduler, self._rotation, slice_directory
+            )
+            self._space = stack.enter_context(closing(space))
+            attachment = Attachment(str(dataset.opened_at), spec, space.known, os.getpid())
+            inherit = [descriptor for _, descriptor in space.known]
+            workers = Workers("ooc.worker:attach", attachment, plan.workers, inherit=inherit)
+            self._workers = stack.enter_context(workers)
+            self._dispatcher = Dispatcher(
+                self.program, self._scheduler, workers, space.claims, space.slices, switches, self._watch
+            )
+            self._dispatcher.begin()
             self._closing = stack.pop_all()
+        self.shared, self.arrays = space.shared, space.arrays
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         self._totals = None if staleness is None else Totals(summed, self._ranks, staleness)
-        self._dispatcher.begin()
-
-    def _share(self, spec: ProgramSpec, stack: ExitStack) -> None:
-        """Allocate the arrays, in memory and in files, and start the workers that share them; `stack` ends all that."""
-        specs, sliced = self._array_specs()
-        self.shared = stack.enter_context(closing(SharedArrays(specs)))
-        if self._rotation:
-            self._rotation.attach(self.shared)
-        self._claims = Claims(self.shared)
-        self._resident = Resident(self._layout, self.shared) if self._plan.resident else None
-        known = [(specs, self.shared.descriptor)]
-        self._slices = None
-        if sliced:
-            self._slices = stack.enter_context(
-                closing(SliceFile(self._generations.directory.with_name(SLICES), sliced))
-            )
-            known.append((sliced, self._slices.arrays.descriptor))
-        everywhere = {**self.shared, **(self._slices.arrays if self._slices else {})}
-        self.arrays = {name: everywhere[name] for name in self.program.shared_arrays()}
-        self._workers = stack.enter_context(
-            Workers(
-                "ooc.worker:attach",
-                Attachment(str(self._dataset.opened_at), spec, known, os.getpid()),
-                self._plan.workers,
-                inherit=[descriptor for _, descriptor in known],
-            )
-        )
-        self._dispatcher = Dispatcher(
-            self.program, self._scheduler, self._workers, self._claims, self._slices, self._switches, self._watch
-        )
-        self._deltas = [
-            {name: self.shared[delta_name(worker, name)] for name in self.program.delta_arrays()}
-            for worker in range(self._plan.workers)
-        ]
-        self._stood_still = [self.shared[delta_name(worker, STOOD_STILL)] for worker in range(self._plan.workers)]
-
-    def _array_specs(self) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
-        """The arrays to share: in memory, and in a file of slices."""
-        specs = self._plan.buffer_specs(self._layout) | self.program.shared_arrays()
-        if self._rotation:
-            specs |= self._rotation.specs()
-        queues = self._plan.workers if self._switches.own_queues else 1
-        specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
-        overlapping = [self._scheduler(phase, 0) for phase in self.program.phases if phase.overlaps]
-        specs[DONE] = done_spec([stage for stages in overlapping for stage in stages])
-        for worker in range(self._plan.workers):
-            specs |= own_arrays(self.program, worker)
-        sliced = {name: specs.pop(name) for name in self.program.sliced_arrays()} if self._plan.mapped else {}
-        return specs, sliced
 
     def counters(self) -> Counters:
         """What has been done so far, on all machines."""
@@ -167,7 +128,7 @@ class StaticEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._claims.refuse()
+        self._space.claims.refuse()
         self._closing.close()
         remove_uncommitted(self._generations.directory)
 
@@ -184,7 +145,6 @@ class StaticEngine:
         have = self.gather(bool(self._generations))
         if any(have):
             check_all_have(have)
-            fall_back_together(self._generations, self.gather)
             self._resume()
         else:
             if not all(self._run(phase, gives_up) for phase in self.program.initial):
@@ -225,8 +185,8 @@ class StaticEngine:
     def _restore(self) -> OocError | None:
         """Bring arrays and cursor to the newest generation; returns what is wrong with it, if anything is."""
         try:
-            if self._resident:
-                self._resident.load(self._generations)
+            if self._space.resident:
+                self._space.resident.load(self._generations)
             else:
                 self._generations.check()
             with self._generations.restoring():
@@ -238,14 +198,9 @@ class StaticEngine:
     def _fill(self, committed: dict[str, np.ndarray]) -> None:
         """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
         self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
-        self._require_known(committed)
+        self._space.fill(committed, self._generations.directory)
         if self._generations.cursor.phase >= len(self.program.phases):
             raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
-        for name, flat in committed.items():
-            if self._slices and name in self._slices.arrays:
-                self._slices.fill(name, flat, int(self.program.sliced_arrays()[name].max()))
-            else:
-                self.arrays[name].reshape(-1)[:] = flat
         self.cursor = self._generations.cursor
 
     def _kept_for_ring(self) -> tuple[str, ...]:
@@ -253,20 +208,13 @@ class StaticEngine:
         slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
         return (PENDING, *slices) if self._totals else slices
 
-    def _require_known(self, committed: Mapping[str, np.ndarray]) -> None:
-        """Raise WorkFailed unless the arrays of a generation are the primary ones of this program."""
-        kept = {**self.arrays, **(self._slices.arrays if self._slices else {})}
-        expected = {name: (kept[name].dtype, kept[name].size) for name in self.program.primary_arrays()}
-        if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
-            raise WorkFailed(f"{self._generations.directory} is damaged: its arrays are not those of the program")
-
     def commit(self) -> None:
         """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
-        if self._resident and not self.committed:
+        if self._space.resident and not self.committed:
             with self._watch.on("commit"):
                 cells = self._generations.create()
                 try:
-                    self.cursor.bytes_written += self._resident.write_all(cells)
+                    self.cursor.bytes_written += self._space.resident.write_all(cells)
                     self._publish(cells)
                 finally:
                     cells.close()
@@ -277,9 +225,7 @@ class StaticEngine:
         self.committed = True
 
     def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
-        arrays: dict[str, np.ndarray | Pieces] = {
-            name: self.arrays[name].reshape(-1) for name in self.program.primary_arrays()
-        }
+        arrays: dict[str, np.ndarray | Pieces] = {**self._space.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()
         if self._rotation:
@@ -289,7 +235,7 @@ class StaticEngine:
     @property
     def commits(self) -> bool:
         """Whether each phase that writes local state commits it, because it is streamed."""
-        return self._resident is None
+        return self._space.resident is None
 
     def step(self, *, checkpoint: bool = False) -> None:
         """Run the phase that the cursor points at and move the cursor; streamed state is committed.
@@ -368,9 +314,7 @@ class StaticEngine:
 
     def _advance(self, phase: Phase) -> None:
         self.cursor.spend(self._watch.take())
-        self.cursor.within("page_cache", max(float(np.mean(self._stood_still)), 0.0))  # clocks may disagree a little
-        for stood_still in self._stood_still:
-            stood_still[:] = 0.0
+        self.cursor.within("page_cache", self._space.take_still_seconds())
         if phase in self.program.initial:
             return
         self.cursor.phase += 1
@@ -405,10 +349,8 @@ class StaticEngine:
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
-            sums = self.program.aggregate(phase, self.arrays, self._deltas, answers)
-            for delta in self._deltas:
-                for array in delta.values():
-                    array.view("uint8")[:] = 0  # of records it takes a seventh of the time that `array[:]` takes
+            sums = self.program.aggregate(phase, self.arrays, self._space.deltas, answers)
+            self._space.clear_deltas()
             return sums
 
     @contextmanager
@@ -417,7 +359,7 @@ class StaticEngine:
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
         source = None
-        if not self._resident and phase not in self.program.initial:
+        if self.commits and phase not in self.program.initial:
             source = self._generations.open()
         units = self._pass(phase, source, target)
         try:
@@ -438,13 +380,7 @@ class StaticEngine:
 
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
         if not self._rotation or not phase.travels:
-            return self._cells(phase, source, target)
+            return self._space.cells(phase, source, target)
         return self._rotation.open(
-            phase, self.cursor, lambda order, bell: self._cells(phase, source, target, order, bell)
+            phase, self.cursor, lambda order, bell: self._space.cells(phase, source, target, order, bell)
         )
-
-    def _cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
-        """The pass over local state. order: of the units, and the bell to ring, if they are not the usual ones."""
-        if self._resident:
-            return ResidentPass(phase, self._layout, self._resident, target, *order[:1])
-        return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)
