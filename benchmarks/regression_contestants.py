@@ -35,8 +35,8 @@ Solver = Callable[[Problem, np.ndarray, float, int], Found]
 
 
 def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) -> Found:
-    from samplers.regression.features import features_of_matrix
-    from samplers.regression.sparse_regression import SparseRegression
+    from samplers.regression.data.features import features_of_matrix
+    from samplers.regression.solver.sparse_regression import SparseRegression
 
     features = features_of_matrix(problem.x, workers)
     regression = SparseRegression(features, problem.y, problem.loss, intercept=False)

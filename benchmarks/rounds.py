@@ -14,8 +14,8 @@ from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
 
-LASSO = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {})
-LOGISTIC = ProgramSpec("samplers.regression.logistic_rounds:LogisticRounds", {})
+LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
 _LOOKS = 10  # at the objective, in a pass over the data
 
 

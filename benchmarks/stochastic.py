@@ -28,7 +28,7 @@ from benchmarks.stochastic_contest import PASSES, YARDSTICK, contest, engine
 from benchmarks.stochastic_data import Part, load, shifted_digits
 from blocks.compiled import reordered_kernel
 from ooc.stochastic.tasks import Process
-from samplers.regression.softmax import FIRST_SQUARES, Softmax, class_of, turn_to_gradients
+from samplers.regression.softmax.program import FIRST_SQUARES, Softmax, class_of, turn_to_gradients
 
 DEGREES = (1, 4, 16, 64)
 SYNCHRONISATIONS = 5  # of a pass with several workers

@@ -65,7 +65,7 @@ def plan(
     if data and machines > 1:
         raise RequestError(f"--machines {machines} is for a corpus on paper", "Give --tokens instead of a dataset.")
     if data and (design := _design(data)):
-        from samplers.regression import path_forecast
+        from samplers.regression.path import forecast as path_forecast
 
         facts = path_forecast.plan_regression(
             design,

@@ -54,7 +54,7 @@ def predict(
     from blocks.outputs import output, require_free
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
-    from samplers.regression.softmax_model import SoftmaxModel
+    from samplers.regression.softmax.model import SoftmaxModel
 
     require_free(out, overwrite=overwrite)
     require_encoding(encoding)
@@ -114,8 +114,8 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
     from blocks.outputs import output, scratch_for
     from blocks.samples.samples import Samples
-    from samplers.regression.softmax_model import SoftmaxModel
-    from samplers.regression.softmax_predictions import write_classes
+    from samplers.regression.softmax.model import SoftmaxModel
+    from samplers.regression.softmax.predictions import write_classes
 
     assert isinstance(model, SoftmaxModel)
     samples = Samples(data)

@@ -131,7 +131,8 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
     """Bytes that a new run takes at most."""
     from samplers.factorization import training as factorization_training
     from samplers.lda import ring_training
-    from samplers.regression import path_plan, softmax_training
+    from samplers.regression.path import plan as path_plan
+    from samplers.regression.softmax import training as softmax_training
 
     if chosen.name in ("train lasso", "train logistic"):
         return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)

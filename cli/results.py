@@ -135,8 +135,8 @@ def evaluate(
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
     from samplers.regression.predictions import evaluate_regression
-    from samplers.regression.softmax_model import SoftmaxModel
-    from samplers.regression.softmax_predictions import evaluate_softmax
+    from samplers.regression.softmax.model import SoftmaxModel
+    from samplers.regression.softmax.predictions import evaluate_softmax
     from samplers.topics.metrics import Request, evaluate_metrics, lines, parse_metrics
 
     model = open_any_model(run)

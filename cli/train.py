@@ -319,7 +319,7 @@ def train_softmax(
 
     Example: ooc train softmax samples run --passes 5 --held-out others
     """
-    from samplers.regression.softmax_training import train_softmax as train
+    from samplers.regression.softmax.training import train_softmax as train
 
     with session(transport) as here:
         last = train(

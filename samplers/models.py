@@ -13,7 +13,7 @@ from samplers.factorization.model import FactorModel
 from samplers.lda.chains import best_chain
 from samplers.model_files import MANIFEST, read_manifest
 from samplers.regression.model import RegressionModel
-from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax.model import SoftmaxModel
 from samplers.topics.model import Model
 
 

@@ -22,7 +22,7 @@ _PLACES = {
     "mf-implicit": "samplers.factorization.programs:ImplicitFeedback",
     "mf-splash": "samplers.factorization.splash:SplashFactorization",
     "regression": "samplers.regression.program:RegressionProgram",
-    "softmax": "samplers.regression.softmax:Softmax",
+    "softmax": "samplers.regression.softmax.program:Softmax",
 }
 _PLACES_ON_RING = {  # of programs that walk the grid in another order where several machines share it: `on_ring`
     "lda-two-phase": "samplers.lda.ring_programs:RingTwoPhase",

@@ -10,8 +10,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from blocks.errors import RequestError
-from samplers.regression.features import features_of_matrix
-from samplers.regression.sparse_regression import Model, SparseRegression
+from samplers.regression.data.features import features_of_matrix
+from samplers.regression.solver.sparse_regression import Model, SparseRegression
 
 
 class Problem(NamedTuple):

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocks.compiled import reordered_kernel
-from samplers.regression import columns as c
-from samplers.regression import gram
-from samplers.regression.columns import DenseColumns, IncompleteColumns, SparseColumns
-from samplers.regression.conjugate_gradients import polish, work_for
-from samplers.regression.coordinate_descent import support, sweep
-from samplers.regression.descent import descend
-from samplers.regression.features import BlockFeatures
-from samplers.regression.free_columns import orthonormal
-from samplers.regression.gram import arrange, memory_for, multiply, subtract
-from samplers.regression.limit import Limit
-from samplers.regression.quadratic import Quadratic, gap_of, objective_of, quadratic
-from samplers.regression.team import ALONE, CHUNKS, Team, meet
-from samplers.regression.vectors import project
+from samplers.regression.data.features import BlockFeatures
+from samplers.regression.linear_algebra import columns as c
+from samplers.regression.linear_algebra import gram
+from samplers.regression.linear_algebra.columns import DenseColumns, IncompleteColumns, SparseColumns
+from samplers.regression.linear_algebra.free_columns import orthonormal
+from samplers.regression.linear_algebra.gram import arrange, memory_for, multiply, subtract
+from samplers.regression.linear_algebra.vectors import project
+from samplers.regression.quadratic.conjugate_gradients import polish, work_for
+from samplers.regression.quadratic.coordinate_descent import support, sweep
+from samplers.regression.quadratic.descent import descend
+from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of, quadratic
+from samplers.regression.solver.limit import Limit
+from samplers.regression.threads.thread_pool import ALONE, CHUNKS, Team, meet
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
@@ -200,7 +200,7 @@ def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
 @pytest.mark.parametrize(("sparse", "many"), [(True, BY_ROWS), (True, BY_COLUMNS), (False, BY_COLUMNS)])
 def test_a_team_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatch):
     """Neighbouring columns are alike, so that coefficients come to 0 on the way."""
-    monkeypatch.setattr("samplers.regression.descent._FEW", 0)
+    monkeypatch.setattr("samplers.regression.quadratic.descent._FEW", 0)
     monkeypatch.setattr(gram, "_MANY", many)
     random = np.random.default_rng(0)
     x = random.standard_normal((150, 400)) * (random.random((150, 400)) < 0.3)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from regressions import problems, solver
 
-from samplers.regression import correlations, team
-from samplers.regression.features import features_of_matrix
-from samplers.regression.sparse_regression import SparseRegression
+from samplers.regression.data.features import features_of_matrix
+from samplers.regression.solver import correlations
+from samplers.regression.solver.sparse_regression import SparseRegression
+from samplers.regression.threads import thread_pool
 
 
 @settings(max_examples=40)
@@ -57,7 +58,7 @@ def test_threads_find_together_which_correlations_may_be_too_large(seed, threads
     level = np.quantile(most[candidates], quantile)
     expected = candidates[most[candidates] > level]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(team, "_FEW", 0)
+        patched.setattr(thread_pool, "_FEW", 0)
         possible = known.possible(residual, candidates, np.empty_like(candidates), level)
         over = known.possible(residual, candidates, candidates, level)
     assert np.isin(expected, possible).all()

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from blocks import Design
 from blocks.errors import WorkFailed
-from samplers.regression import features as features_module
-from samplers.regression import read_ahead
-from samplers.regression.columns import DenseColumns, dense
-from samplers.regression.design_features import DesignFeatures, design_moments
-from samplers.regression.features import Piece
-from samplers.regression.read_ahead import ReadAhead
+from samplers.regression.data import features as features_module
+from samplers.regression.data import read_ahead
+from samplers.regression.data.design_features import DesignFeatures, design_moments
+from samplers.regression.data.features import Piece
+from samplers.regression.data.read_ahead import ReadAhead
+from samplers.regression.linear_algebra.columns import DenseColumns, dense
 
 ROWS = 30
 FORMS = {"sparse": [8], "ones": [4], "float32": [4], "int8": [1], "mixed": [1] * 30 + [4] * 10}  # bytes of entries

@@ -23,8 +23,8 @@ from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
 
-LASSO = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {})
-LOGISTIC = ProgramSpec("samplers.regression.logistic_rounds:LogisticRounds", {})
+LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
+LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
 RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
@@ -198,7 +198,7 @@ from blocks import Design
 from ooc.dynamic.engine import DynamicEngine
 from ooc.dynamic.schedules import Rule
 from ooc.worker import ProgramSpec
-spec = ProgramSpec("samplers.regression.lasso_rounds:LassoRounds", {{}})
+spec = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {{}})
 engine = DynamicEngine(Design({str(design.path)!r}), spec, Rule(), 2)
 engine.hold()
 interpreter, stopped, waiting = engine.pids

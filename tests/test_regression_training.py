@@ -28,9 +28,9 @@ from ooc.run import Run
 from samplers.lda.training import resume
 from samplers.models import open_any_model
 from samplers.regression import training as regression_training
-from samplers.regression.features import features_of_matrix
+from samplers.regression.data.features import features_of_matrix
 from samplers.regression.model import RegressionModel
-from samplers.regression.sparse_regression import Model, SparseRegression
+from samplers.regression.solver.sparse_regression import Model, SparseRegression
 from samplers.regression.training import train_regression
 
 ROWS, COLUMNS = 80, 400
@@ -144,7 +144,7 @@ def undisturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr("samplers.regression.features._LEAST", 1)
+    monkeypatch.setattr("samplers.regression.data.features._LEAST", 1)
     how = {**PATH, "workers": 3, "memory_bytes": 600_000_000}
     train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **how)
     assert model_bytes(tmp_path / "run") == undisturbed

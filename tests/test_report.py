@@ -19,7 +19,7 @@ from corpora import trained_model
 from ooc.run import Run
 from samplers.models import open_model
 from samplers.regression.model import RegressionModel
-from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax.model import SoftmaxModel
 from samplers.report.page import write_report
 from samplers.report.topic_charts import charts
 from samplers.report.topics import section

@@ -14,11 +14,11 @@ from blocks import Design
 from blocks.design.row_shards import RowShard
 from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
-from samplers.regression.columns import dense
-from samplers.regression.design_features import DesignFeatures
-from samplers.regression.features import Features
-from samplers.regression.ring_features import RingFeatures
-from samplers.regression.sparse_regression import Moments, SparseRegression
+from samplers.regression.data.design_features import DesignFeatures
+from samplers.regression.data.features import Features
+from samplers.regression.data.ring_features import RingFeatures
+from samplers.regression.linear_algebra.columns import dense
+from samplers.regression.solver.sparse_regression import Moments, SparseRegression
 
 ROOM = 1 << 30
 RATIOS = np.array([0.7, 0.2, 0.05])

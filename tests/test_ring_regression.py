@@ -24,7 +24,7 @@ from ooc.run import Run
 from samplers import ring_checks
 from samplers.lda.training import resume
 from samplers.regression import training as regression_training
-from samplers.regression.ring_moments import joined_moments, own_moments
+from samplers.regression.data.ring_moments import joined_moments, own_moments
 from samplers.regression.training import train_regression
 
 LOSS_OF = {"lasso": "squared", "logistic": "logistic"}

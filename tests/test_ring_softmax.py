@@ -29,7 +29,7 @@ from ooc.run import Run, create_run
 from ooc.training import train
 from ooc.worker import ProgramSpec
 from samplers.programs import target
-from samplers.regression.softmax_training import SoftmaxObserver
+from samplers.regression.softmax.training import SoftmaxObserver
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from ooc.dynamic.priorities import add_up, empty_sums
 from ooc.dynamic.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule, Turn, generator
-from samplers.regression.lasso_rounds import LassoRounds
-from samplers.regression.logistic_rounds import LogisticRounds
+from samplers.regression.rounds.lasso import LassoRounds
+from samplers.regression.rounds.logistic import LogisticRounds
 
 SPARSE, DENSE, ONES, GENOTYPES = "sparse", "float32", "ones", "int8"
 PENALTY = 0.3

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplers.regression import selection, team
+from samplers.regression.solver import selection
+from samplers.regression.threads import thread_pool
 
-_THREE = team.Team(3)
+_THREE = thread_pool.Team(3)
 
 
 @settings(max_examples=100)
@@ -18,7 +19,7 @@ def test_the_largest_gains_are_chosen(gains, size):
     array, chosen = np.array(gains, np.float32), np.arange(len(gains)) * 3
     found = selection.largest(array, chosen, size)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(team, "_FEW", 0)
+        patched.setattr(thread_pool, "_FEW", 0)
         np.testing.assert_array_equal(selection.largest(array, chosen, size, _THREE), found)
     assert len(found) == min(size, np.count_nonzero(array))
     assert (np.diff(found) > 0).all()

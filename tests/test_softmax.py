@@ -19,10 +19,10 @@ from blocks.samples.samples import Samples
 from ooc.run import Run
 from ooc.worker import ProgramSpec
 from samplers.programs import target
-from samplers.regression.softmax import LOSSES, turn_to_gradients
-from samplers.regression.softmax_model import SoftmaxModel
-from samplers.regression.softmax_predictions import write_classes
-from samplers.regression.softmax_training import train_softmax
+from samplers.regression.softmax.model import SoftmaxModel
+from samplers.regression.softmax.predictions import write_classes
+from samplers.regression.softmax.program import LOSSES, turn_to_gradients
+from samplers.regression.softmax.training import train_softmax
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -166,7 +166,7 @@ def test_classes_are_predicted_and_told_as_while_training(
     if loss == "softmax":
         shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
         assert np.allclose([list(map(float, line[2:])) for line in lines], shares, atol=1e-5)
-    monkeypatch.setattr("samplers.regression.softmax_predictions._NUMBERS", 100)
+    monkeypatch.setattr("samplers.regression.softmax.predictions._NUMBERS", 100)
     with (folder / "again.csv").open("w", newline="") as out:
         write_classes(SoftmaxModel(folder / loss / "model"), Samples(folder / "others"), out, folder)
     assert (folder / "again.csv").read_bytes() == (folder / f"{loss}.csv").read_bytes()

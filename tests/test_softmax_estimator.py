@@ -49,7 +49,7 @@ def test_it_takes_the_steps_of_one_worker(tmp_path: Path, loss: str) -> None:
     order = np.concatenate([samples.block(number).rows for number in range(samples.block_count)]).astype(np.int64)
     options = {"loss": loss, "rate": 0.3, "regularization": 0.01}
     estimator = SoftmaxRegression(**options)
-    spec = ProgramSpec("samplers.regression.softmax:Softmax", options | {"parallelism": 1})
+    spec = ProgramSpec("samplers.regression.softmax.program:Softmax", options | {"parallelism": 1})
     with InProcess(samples, spec) as chain:
         chain.iterate()
         weights = chain.shared["weights"].copy()

@@ -16,11 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
-from samplers.regression import correlations, descent, duality, features, team, working_sets
-from samplers.regression.features import features_of_matrix
-from samplers.regression.path_solver import PathFit
-from samplers.regression.sparse_regression import Model, SparseRegression
-from samplers.regression.working_sets import Solution
+from samplers.regression.data import features
+from samplers.regression.data.features import features_of_matrix
+from samplers.regression.path.solver import PathFit
+from samplers.regression.quadratic import descent
+from samplers.regression.solver import correlations, dual_gap, working_sets
+from samplers.regression.solver.sparse_regression import Model, SparseRegression
+from samplers.regression.solver.working_sets import Solution
+from samplers.regression.threads import thread_pool
 
 RATIOS = (0.5, 0.1, 0.01)
 
@@ -175,7 +178,7 @@ def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_results_are_the_same_bits_for_any_number_of_threads(genes, monkeypatch, loss, sparse):
-    monkeypatch.setattr("samplers.regression.features._LEAST", 1)
+    monkeypatch.setattr("samplers.regression.data.features._LEAST", 1)
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
     problem = Problem(genes.x, y, loss, {})
     x = scipy.sparse.csc_array(genes.x) if sparse else np.asfortranarray(genes.x)
@@ -359,17 +362,17 @@ def test_a_path_that_goes_on_from_its_state_is_the_same():
 def test_slopes_of_columns_that_are_not_looked_at_are_not_missed():
     """A coefficient may be on its way to 0 when its column is ruled out."""
     chosen, support = np.array([1, 4, 6]), np.array([0, 4, 5, 9])
-    found = duality.slopes_of(chosen, np.array([1.0, 2.0, 3.0]), support, np.array([0.1, 0.2, 0.3, 0.4]))
+    found = dual_gap.slopes_of(chosen, np.array([1.0, 2.0, 3.0]), support, np.array([0.1, 0.2, 0.3, 0.4]))
     np.testing.assert_array_equal(found, [1.0, 1.8, 3.0])
-    assert not duality.slopes_of(np.empty(0, np.int64), np.empty(0), support, np.ones(4)).size
+    assert not dual_gap.slopes_of(np.empty(0, np.int64), np.empty(0), support, np.ones(4)).size
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_path_is_the_same_for_any_number_of_threads(genes, sparse, monkeypatch):
     """Bit for bit, where all that threads share is shared."""
-    for module, name in ((team, "_FEW"), (descent, "_FEW"), (features, "_LEAST")):
+    for module, name in ((thread_pool, "_FEW"), (descent, "_FEW"), (features, "_LEAST")):
         monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(team, "_VECTORS", 64)
+    monkeypatch.setattr(thread_pool, "_VECTORS", 64)
     x = scipy.sparse.csc_array(np.where(np.abs(genes.x) > 0.5, genes.x, 0.0)) if sparse else np.asfortranarray(genes.x)
     found = []
     for threads in (1, 2, 3):

@@ -15,8 +15,8 @@ from test_regression_training import LOSS_OF, PATH, made  # noqa: F401
 from blocks import Design
 from ooc.run import Run
 from samplers import Lasso, LogisticRegression
-from samplers.regression.limit import Limit, Stopped
-from samplers.regression.path_solver import PathSolver
+from samplers.regression.path.solver import PathSolver
+from samplers.regression.solver.limit import Limit, Stopped
 from samplers.regression.training import program_of, train_regression
 
 ROOM = 1 << 26

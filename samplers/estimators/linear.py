@@ -12,13 +12,13 @@ from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, Table, dataset_path, is_path, read_table
-from samplers.regression.columns import combine
-from samplers.regression.features import BlockFeatures, block_columns, features_of_matrix
-from samplers.regression.limit import Limit
-from samplers.regression.sparse_regression import SparseRegression, told_of_constant
-from samplers.regression.team import Team
-from samplers.regression.vectors import inner
-from samplers.regression.working_sets import Solution
+from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
+from samplers.regression.linear_algebra.columns import combine
+from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.sparse_regression import SparseRegression, told_of_constant
+from samplers.regression.solver.working_sets import Solution
+from samplers.regression.threads.thread_pool import Team
 
 
 class LinearEstimator(Estimator):

@@ -14,8 +14,8 @@ from samplers.estimators.labels import accuracy, classes_of, labels_among
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, Table, read_table
 from samplers.estimators.targets import read_target, read_weights
-from samplers.regression.softmax import LOSSES
-from samplers.regression.softmax_in_memory import SoftmaxInMemory
+from samplers.regression.softmax.in_memory import SoftmaxInMemory
+from samplers.regression.softmax.program import LOSSES
 
 
 class SoftmaxRegression(Estimator):

@@ -21,7 +21,7 @@ from samplers.interchange.word2vec import write_word2vec
 from samplers.model_files import MANIFEST
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
-from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax.model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
 from samplers.topics.mixtures import check_format, suffix_of, write_trained
 from samplers.topics.model import TopicModel, write_topic_model

@@ -29,8 +29,8 @@ from samplers.lda.program import Lda, check_options
 from samplers.lda.programs import TAKES, auto_sampler, sampler_spec
 from samplers.lda.splash import SplashLda
 from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
-from samplers.regression.softmax import Softmax
-from samplers.regression.softmax_training import SoftmaxObserver
+from samplers.regression.softmax.program import Softmax
+from samplers.regression.softmax.training import SoftmaxObserver
 from samplers.regression.training import is_regression, resume_regression
 from samplers.ring_checks import check_same
 

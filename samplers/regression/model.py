@@ -24,7 +24,7 @@ from blocks.design.design import Design
 from blocks.files import publish
 from blocks.schemas import ArrayFile, Count, File
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
-from samplers.regression.cross_validation import Validation
+from samplers.regression.path.cross_validation import Validation
 
 KIND = "sparse regression"
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from samplers.regression.columns import combine, gathered
-from samplers.regression.features import block_columns
+from samplers.regression.data.features import block_columns
+from samplers.regression.linear_algebra.columns import combine, gathered
+from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.model import Coefficients, RegressionModel
-from samplers.regression.vectors import inner
 
 
 def check_columns(model: RegressionModel, design: Design) -> None:

@@ -18,12 +18,12 @@ from blocks.files import checksum
 from blocks.schemas import Count
 from ooc.program import LocalState
 from ooc.ring.ring import Ring
-from samplers.regression.design_features import DesignFeatures, design_moments
-from samplers.regression.limit import Limit
-from samplers.regression.ring_features import RingFeatures
-from samplers.regression.ring_moments import ring_moments
-from samplers.regression.sparse_regression import SparseRegression, shifts_of
-from samplers.regression.working_sets import AHEAD
+from samplers.regression.data.design_features import DesignFeatures, design_moments
+from samplers.regression.data.ring_features import RingFeatures
+from samplers.regression.data.ring_moments import ring_moments
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.sparse_regression import SparseRegression, shifts_of
+from samplers.regression.solver.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
 _OF_ROW = 600  # and for each row

@@ -22,14 +22,14 @@ from ooc.training import Stop, interruption, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
-from samplers.regression.design_features import known_moments
-from samplers.regression.limit import Stopped
-from samplers.regression.path_plan import PathPlan, plan_path
-from samplers.regression.path_training import PathTraining
+from samplers.regression.data.design_features import known_moments
+from samplers.regression.path.plan import PathPlan, plan_path
+from samplers.regression.path.training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
-from samplers.regression.round_solver import MOST_STEPS, rule_of
-from samplers.regression.sparse_regression import shifts_of
-from samplers.regression.warm_up import prepare_regression
+from samplers.regression.rounds.solver import MOST_STEPS, rule_of
+from samplers.regression.solver.limit import Stopped
+from samplers.regression.solver.sparse_regression import shifts_of
+from samplers.regression.solver.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
 
 RHO, PARALLELISM = 0.2, 64  # of rounds, by default

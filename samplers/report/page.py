@@ -15,7 +15,7 @@ from ooc.run import Run
 from samplers.factorization import model as factor_model
 from samplers.models import open_any_model
 from samplers.regression import model as regression_model
-from samplers.regression import softmax_model
+from samplers.regression.softmax import model as softmax_model
 from samplers.report import factors, regression, softmax, topics, training
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section

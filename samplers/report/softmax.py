@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax.model import SoftmaxModel
 from samplers.report.charts import drawn, quantity, values
 from samplers.report.section import Section
 

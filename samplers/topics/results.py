@@ -11,7 +11,7 @@ from blocks.compiled import kernel
 from blocks.npz import write_npz
 from samplers.factorization.model import Factorization
 from samplers.regression.model import RegressionModel
-from samplers.regression.softmax_model import SoftmaxModel
+from samplers.regression.softmax.model import SoftmaxModel
 from samplers.topics.model import Rows, TopicModel
 
 

@@ -1,0 +1,146 @@
+"""The columns of a design matrix on disk as the solvers see them: blocks stay mapped, what is read of them is counted.
+
+Pages of mapped files are the kernel's to drop, so they are not of the memory that a process holds: all that is, of the
+columns, are those of a working set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.errors import WorkFailed
+from ooc.pages import ask_for
+from samplers.regression.data.features import BlockFeatures, Piece, block_columns
+from samplers.regression.data.read_ahead import ReadAhead, arrays_of
+from samplers.regression.linear_algebra.columns import (
+    Columns,
+    DenseColumns,
+    SparseColumns,
+    entries,
+    gather_sparse,
+    read_only,
+    room_for,
+)
+from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.sparse_regression import Moments
+from samplers.regression.threads.thread_pool import Team
+
+_LONG = 0.5  # of all entries: after a pass over more, the next begins with what was read last
+_COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
+
+
+class DesignFeatures(BlockFeatures):
+    """room: bytes that gathered columns may take. keeps: of a sparse design, columns that are gathered are kept until
+    others are, and those that are asked for again, along a path most of them, not read again. scaled: the rows of what
+    is gathered are to have factors, which takes another copy. limit: at which passes over columns raise Stopped.
+    Attributes: `bytes_read` and `samples`, entries or cells, so far."""
+
+    def __init__(
+        self,
+        design: Design,
+        threads: int,
+        room: int,
+        limit: Limit | None = None,
+        *,
+        keeps: bool = False,
+        scaled: bool = False,
+    ) -> None:
+        self._limit = limit or Limit()
+        blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
+        self._size = sum(_entry_bytes(block) * entries(block) for block in blocks)
+        self._read_ahead = ReadAhead(blocks, self._size)
+        super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads), design.offsets)
+        self._room, self._keeps = room, keeps and not design.dense
+        self._backwards = True  # a design whose checksums were looked at has been read to its end
+        self._copies = _COPIES + (not design.dense) + scaled
+        self.bytes_read = self.samples = 0
+        nothing = np.empty(0, np.int64)
+        self._numbers, self._held = nothing, read_only(room_for(nothing, np.float32))
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        """Raises WorkFailed if there is no room for them."""
+        check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
+        if self._keeps:
+            return self._gather_sparse(chosen)
+        return super().gather(chosen)
+
+    def _gather_sparse(self, chosen: np.ndarray) -> SparseColumns:
+        copied, again = room_for(self._sizes(chosen), np.float32), np.isin(chosen, self._numbers, assume_unique=True)
+        places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
+        gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
+        self._copy(chosen[fresh], fresh, copied)
+        self._numbers, self._held = chosen, read_only(copied)
+        return copied
+
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+        team, pieces = self._shared_out(chosen)
+        sizes = self._counted(chosen, pieces)
+        if self._backwards:
+            pieces, sizes = pieces[::-1], sizes[::-1]
+        self._backwards ^= bool(sizes.sum() > _LONG * self._size)
+        ask = self._read_ahead.begin(pieces, sizes)
+
+        def work(number: int) -> None:
+            if self._limit.reached:
+                raise Stopped
+            ask(number)
+            look(pieces[number])
+
+        team.each(range(len(pieces)), work)
+
+    def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
+        """Bytes of the pieces that some columns are in, which are about to be read."""
+        if not pieces:
+            return np.empty(0, np.int64)
+        sizes = np.add.reduceat(self._sizes(chosen), [piece.place.start for piece in pieces])
+        self.samples += int(sizes.sum())
+        sizes *= [_entry_bytes(piece.block) for piece in pieces]
+        self.bytes_read += int(sizes.sum())
+        return sizes
+
+
+def _entry_bytes(block: Columns) -> int:
+    """Bytes of an entry, or of a cell, of a block."""
+    return sum(array.itemsize for array in arrays_of(block))
+
+
+def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
+    """Blocks, all sparse or all dense; where columns begin is held in memory, not mapped."""
+    sparse = [block for block in blocks if isinstance(block, SparseColumns)]
+    for block in sparse:
+        ask_for(block.offsets)
+    return [read_only(block._replace(offsets=block.offsets.copy())) for block in sparse] or blocks
+
+
+def check_room(columns: int, needed: int, room: int) -> None:
+    """Raise WorkFailed unless there is room, in bytes, for some columns to be worked on."""
+    if needed > room:
+        raise WorkFailed(
+            f"{columns:,} columns are worked on at a time, which takes {needed / 1e6:,.0f} MB,"
+            f" but there are {room / 1e6:,.0f} MB for them",
+            "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
+        )
+
+
+def known_moments(design: Design) -> Moments:
+    """Those of the columns as they are stored, all rows having the same weight."""
+    return Moments(design.means, design.norms, design.deviations)
+
+
+def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
+    """Those of the columns under several weights of the rows, float64 (n,) or None for 1 everywhere."""
+    known = known_moments(design)
+    of_rows = [some for some in weights if some is not None]
+    if not of_rows:
+        return [known] * len(weights)
+    several = weights_of(np.stack(of_rows, axis=1))
+    with ThreadPoolExecutor(threads) as pool:
+        blocks = pool.map(lambda number: weighted_moments(design.block(number), several), range(design.block_count))
+        found = np.concatenate(list(blocks), axis=2)  # (3, K, p)
+    others = iter(range(len(of_rows)))
+    return [known if some is None else Moments(*found[:, next(others)]) for some in weights]

@@ -1,0 +1,195 @@
+"""All columns of a design, as the solvers see them: what they ask for, and how columns that are mapped or in memory
+answer.
+
+Work on many columns is done by threads, each on columns of its own: the result is the same for any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from blocks.design.design import DenseBlock, Design
+from samplers.regression.linear_algebra.columns import (
+    TOGETHER,
+    Columns,
+    DenseColumns,
+    IncompleteColumns,
+    SparseColumns,
+    correlate,
+    correlate_all,
+    count_entries,
+    count_up,
+    entries,
+    gather_dense,
+    gather_sparse,
+    kind_of_copy,
+    room_for,
+    squares,
+)
+from samplers.regression.linear_algebra.contiguous import BLOCK
+from samplers.regression.threads.thread_pool import ALONE, Team
+
+_PIECES = 12  # of the columns of a block, for each thread: those of sparse designs differ in length
+_LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
+
+
+class Features(Protocol):
+    """p columns of n rows. chosen: int64 (m,), ascending. Results are float64 (m,)."""
+
+    rows: int
+    count: int
+    entries: int  # of all columns; cells, if they are dense
+    team: Team  # threads for what is to be done with them
+    every: np.ndarray  # int64 (p,), the numbers of all columns
+    sparse: bool
+    offsets: np.ndarray | None  # float64 (p,), what the columns lack of those that are meant; None if nothing
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """The same for several vectors, float64 (k, n), in one pass: float64 (k, m)."""
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        """A copy of chosen columns."""
+
+
+class Piece(NamedTuple):
+    """Chosen columns of one block."""
+
+    block: Columns
+    columns: np.ndarray  # int64, their numbers in the block
+    place: slice  # among all that are chosen
+
+
+class BlockFeatures:
+    """`Features` of which one block of columns comes after the other."""
+
+    def __init__(
+        self, blocks: Sequence[Columns], rows: int, team: Team = ALONE, offsets: np.ndarray | None = None
+    ) -> None:
+        self._blocks, self.rows, self.team, self.offsets = blocks, rows, team, offsets
+        self.sparse = isinstance(blocks[0], SparseColumns)
+        sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
+        self._bounds = np.concatenate([[0], np.cumsum(sizes)])
+        self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
+        self.every = np.empty(self.count, np.int64)
+        team.share(self.count, lambda begin, end: count_up(begin, self.every[begin:end]))
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        found = np.empty(chosen.size) if found is None else found
+        self._each_piece(chosen, lambda piece: correlate(*piece[:2], vector, found[piece.place]))
+        return found
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        found, many = np.empty((len(vectors), chosen.size)), max(len(vectors), TOGETHER)
+        if self.sparse:
+            rows = np.zeros((self.rows, many))
+            rows[:, : len(vectors)] = vectors.T
+            vectors = rows
+
+        def look(piece: Piece) -> None:
+            correlate_all(piece.block, piece.columns, vectors, np.empty((BLOCK, many)), found, piece.place.start)
+
+        self._each_piece(chosen, look)
+        return found
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        found, weights = np.empty(chosen.size), np.empty(0) if weights is None else weights
+        self._each_piece(chosen, lambda piece: squares(*piece[:2], weights, found[piece.place]))
+        return found
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        first = self._blocks[0]
+        if isinstance(first, SparseColumns):
+            copied = room_for(self._sizes(chosen), first.values.dtype)
+            self._copy(chosen, np.arange(chosen.size), copied)
+            return copied
+        kinds = [kind_of_copy(first, chosen[:0]), *(kind_of_copy(*piece[:2]) for piece in self._pieces(chosen, 1))]
+        found = np.empty((chosen.size, self.rows), np.result_type(*kinds))
+        self._each_piece(chosen, lambda piece: gather_dense(*piece[:2], found[piece.place]))
+        return DenseColumns(found)
+
+    def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
+        """Copy chosen columns to places, int64 (m,), among those."""
+        self._each_piece(chosen, lambda piece: gather_sparse(*piece[:2], places[piece.place], *copied))
+
+    def _sizes(self, chosen: np.ndarray) -> np.ndarray:
+        """How many entries, or cells, each of some columns has; int64."""
+        sizes = np.full(chosen.size, self.rows)
+        for piece in self._pieces(chosen, 1):
+            if isinstance(piece.block, SparseColumns):
+                count_entries(piece.block.offsets, piece.columns, sizes[piece.place])
+        return sizes
+
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+        """Have look(piece) done for each of the pieces of chosen columns, which are read for it."""
+        team, pieces = self._shared_out(chosen)
+        team.each(pieces, look)
+
+    def _shared_out(self, chosen: np.ndarray) -> tuple[Team, list[Piece]]:
+        """Who is to work on chosen columns, and the pieces of them that one does at a time."""
+        worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
+        team = self.team if worth > 1 else ALONE
+        each = -(-worth // team.size) * team.size  # as much for all of them
+        return team, list(self._pieces(chosen, min(max(each, 1), team.size * _PIECES)))
+
+    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
+        """Each block's columns in so many pieces."""
+        ends = np.searchsorted(chosen, self._bounds).tolist()
+        for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
+            cuts = range(first, last, max(-(-(last - first) // each), 1))
+            for begin, end in pairwise([*cuts, last]):
+                columns = chosen[begin:end] - before if before else chosen[begin:end]
+                yield Piece(block, columns, slice(begin, end))
+
+
+class MatrixFeatures(BlockFeatures):
+    """The columns of a matrix in memory."""
+
+    def __init__(self, columns: Columns, rows: int, team: Team) -> None:
+        super().__init__([columns], rows, team)
+        self.columns = columns
+
+
+def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
+    """Those of a block of a design matrix on disk, which stays mapped. means: float64 (p,), what missing values of each
+    column count as."""
+    block = design.block(number)
+    if not isinstance(block, DenseBlock):
+        return SparseColumns(*block)
+    if block.values.dtype == np.float32 and not block.missing_rows.size:
+        return DenseColumns(block.values)
+    return IncompleteColumns(*block, means[slice(*design.block_bounds[number : number + 2])])
+
+
+def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
+    """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
+    a sparse matrix of scipy of format csc."""
+    team = Team(threads)
+    if not isinstance(matrix, np.ndarray):
+        return MatrixFeatures(_sparse(matrix, team), matrix.shape[0], team)
+    values = np.ascontiguousarray(matrix.T)
+    block: Columns = DenseColumns(values)
+    if values.dtype == np.int8:
+        none = np.zeros(len(values) + 1, np.int64)
+        block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
+    return MatrixFeatures(block, matrix.shape[0], team)
+
+
+def _sparse(matrix: Any, team: Team) -> SparseColumns:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    values = matrix.data if matrix.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
+    rows = matrix.indices.view(np.uint32) if matrix.indices.itemsize == 4 else matrix.indices.astype(np.uint32)
+    offsets = np.empty(matrix.indptr.size, np.int64)
+    team.share(offsets.size, lambda begin, end: np.copyto(offsets[begin:end], matrix.indptr[begin:end]))
+    return SparseColumns(offsets, rows, values)

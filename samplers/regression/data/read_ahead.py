@@ -1,0 +1,92 @@
+"""Columns of mapped blocks that are about to be looked at, read beforehand in one of two ways.
+
+Where they are many, a thread touches all that lies between them: the kernel reads on from there, in pages of megabytes
+if it has them, which costs a small part of what as many small pages do. Where they are few, they are asked for, and
+nothing else is read: at the touch of one, the kernel would read what comes after it, too, and most of a design for a
+hundredth of it.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from ooc.pages import ask_for_runs, say_order
+from samplers.regression.data.features import Piece
+from samplers.regression.linear_algebra.columns import Columns, SparseColumns
+
+_AHEAD = 64_000_000  # bytes
+_SLOWER = 2  # times, at least, that a byte in a small page takes
+_TOUCHED = 1 << 16  # bytes: what a kernel maps at a touch if pages are small
+
+
+class ReadAhead:
+    """What reads columns of these blocks, of so many bytes in all, ahead of who looks at them."""
+
+    def __init__(self, blocks: Sequence[Columns], size: int) -> None:
+        self._blocks, self._size = blocks, size
+        self._streams(streamed=False)
+        self._reader = ThreadPoolExecutor(1)
+
+    def begin(self, pieces: Sequence[Piece], sizes: np.ndarray) -> Callable[[int], None]:
+        """Have pieces, of so many bytes, int64 (m,), read in turn. What is returned is to be called with the number of
+        each that is about to be looked at."""
+        pages = mmap.PAGESIZE * len(arrays_of(self._blocks[0])) * sum(piece.columns.size for piece in pieces)
+        streamed = _SLOWER * (pages + int(sizes.sum())) > self._size
+        if streamed != self._streamed:
+            self._streams(streamed=streamed)
+        ends = np.cumsum(sizes)
+        until = np.searchsorted(ends, ends + _AHEAD, "right").tolist()
+
+        def ask(number: int) -> None:
+            following = pieces[until[number - 1] if number else 0 : until[number]]
+            if streamed:
+                self._reader.submit(_touch, following)
+            else:
+                _ask_for(following)
+
+        return ask
+
+    def _streams(self, *, streamed: bool) -> None:
+        self._streamed = streamed
+        for block in self._blocks:
+            say_order(arrays_of(block)[0], streamed=streamed)
+
+
+def arrays_of(block: Columns) -> Sequence[np.ndarray]:
+    """Those that are read of each column."""
+    if not isinstance(block, SparseColumns):
+        return (block.values,)
+    return (block.rows, block.values) if block.values.size else (block.rows,)
+
+
+def _places(block: Columns, columns: np.ndarray) -> np.ndarray:
+    """Where columns begin in these arrays."""
+    return block.offsets[columns] if isinstance(block, SparseColumns) else columns
+
+
+def _ask_for(pieces: Sequence[Piece]) -> None:
+    for block, columns, _ in pieces:
+        begins, ends = _places(block, columns), _places(block, columns + 1)
+        for array in arrays_of(block):
+            ask_for_runs(array, begins, ends)
+
+
+def _touch(pieces: Sequence[Piece]) -> None:
+    for block, columns, _ in pieces:
+        begin, end = _places(block, np.array([columns[0], columns[-1] + 1])).tolist()
+        for array in arrays_of(block):
+            touch(array[begin:end].reshape(-1).view(np.uint8))
+
+
+@reordered_kernel
+def touch(contents):
+    """Have all of an array of bytes, uint8 (N,), in memory for a while."""
+    total = 0
+    for k in range(0, contents.size, _TOUCHED):
+        total += contents[k]
+    return total

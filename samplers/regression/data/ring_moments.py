@@ -1,0 +1,77 @@
+"""Mean, norm and deviation of columns of whose rows each rank of a ring has some, under weights of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.row_shards import RowShard, row_bounds
+from blocks.design.weighted_moments import Weights, weighted_moments, weights_of
+from ooc.ring.ring import Ring
+from samplers.regression.data.design_features import known_moments
+from samplers.regression.solver.sparse_regression import Moments
+
+_COLUMNS = 1 << 16  # of which ranks tell each other at a time
+
+_ROUNDED = 1e-12  # of what all rows weigh
+
+
+def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, threads: int) -> list[Moments]:
+    """Moments of the columns of the whole, see `samplers.regression.data.design_features.design_moments`.
+
+    weights: of the rows of the whole, the same at all ranks.
+    """
+    known = known_moments(shard)
+    of_rows = [some for some in weights if some is not None]
+    if not of_rows:
+        return [known] * len(weights)
+    several = np.stack(of_rows, axis=1)
+    totals = np.add.reduceat(several, row_bounds(shard.rows, shard.shards)[:-1])
+    own = weights_of(several[shard.own])
+    with ThreadPoolExecutor(threads) as pool:
+        blocks = pool.map(lambda number: own_moments(shard.block(number), own), range(shard.block_count))
+        found = np.concatenate([one for block in blocks for one in _together(block, totals, ring)], axis=2)
+    others = iter(range(len(of_rows)))
+    return [known if some is None else Moments(*found[:, next(others)]) for some in weights]
+
+
+def own_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
+    """float64 (4, K, w): of the w columns of a block under K weights of its rows, the means, norms, deviations, and
+    what the rows weigh whose values are given. Where all rows weigh 0, the first three are 0."""
+    moments = np.where(weights.totals[:, None] > 0, weighted_moments(block, weights), 0.0)
+    given = np.repeat(weights.totals[:, None], moments.shape[2], axis=1)
+    if isinstance(block, DenseBlock) and block.missing_rows.size:
+        columns = np.repeat(np.arange(len(block.values)), np.diff(block.missing_offsets))
+        of_missing = [np.bincount(columns, mine[block.missing_rows], len(block.values)) for mine in weights.of_rows.T]
+        given -= np.stack(of_missing)
+        given[given < _ROUNDED * weights.totals[:, None]] = 0.0
+    return np.concatenate([moments, given[None]])
+
+
+def _together(mine: np.ndarray, totals: np.ndarray, ring: Ring) -> Iterator[np.ndarray]:
+    for first in range(0, mine.shape[2], _COLUMNS):
+        some = mine[:, :, first : first + _COLUMNS]
+        everywhere = np.zeros((ring.ranks, *some.shape))
+        everywhere[ring.rank] = some
+        ring.all_reduce(everywhere)
+        yield joined_moments(everywhere, totals)
+
+
+def joined_moments(parts: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """float64 (3, K, w): means, norms and deviations of columns of whose rows R ranks have `own_moments` (R, 4, K, w).
+
+    totals: float64 (R, K), what the rows of each weigh. The deviation of a column that is constant is exactly 0.
+    """
+    means, norms, deviations, given = np.moveaxis(parts, 1, 0)
+    totals, some = totals[:, :, None], given > 0
+    weight = given.sum(axis=0)
+    mean = np.divide((given * means).sum(axis=0), weight, out=np.zeros_like(weight), where=weight > 0)
+    least = np.where(some, means, np.inf).min(axis=0)
+    constant = (least == np.where(some, means, -np.inf).max(axis=0)) & (deviations == 0).all(axis=0)
+    mean = np.where(constant, least, mean)
+    squares = (norms**2 - (totals - given) * means**2).sum(axis=0) + (totals.sum(axis=0) - weight) * mean**2
+    spread = (totals * deviations**2 + given * (means - mean) ** 2).sum(axis=0)
+    return np.stack([mean, np.sqrt(np.maximum(squares, 0.0)), np.sqrt(spread / totals.sum(axis=0))])

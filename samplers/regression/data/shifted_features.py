@@ -1,0 +1,66 @@
+"""Columns that a number was added to, the same in all rows: an offset that they are stored without, or what brings
+those that are far from 0 to a mean of 0, so that sums over their rows lose no digits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from samplers.regression.data.features import BlockFeatures, Features, MatrixFeatures
+from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, gather_sparse, gathered, room_for
+from samplers.regression.linear_algebra.vectors import inner, products
+
+
+class ShiftedFeatures:
+    """`Features` that are others, which are left as they are, plus a number for each column: shifts, float64 (p,)."""
+
+    offsets: np.ndarray | None = None
+
+    def __init__(self, features: Features, shifts: np.ndarray) -> None:
+        self._features, self._shifts, self._ones = features, shifts, np.ones(features.rows)
+        self.rows, self.count, self.entries = features.rows, features.count, features.entries
+        self.team, self.every, self.sparse = features.team, features.every, features.sparse
+
+    def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
+        found = self._features.correlations(chosen, vector, found)
+        found += inner(vector, self._ones) * self._shifts[chosen]
+        return found
+
+    def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        found = self._features.several_correlations(chosen, vectors)
+        found += products(vectors, self._ones)[:, None] * self._shifts[chosen]
+        return found
+
+    def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        found, shifts = self._features.squares(chosen, weights), self._shifts[chosen]
+        of_rows = self._ones if weights is None else weights
+        along = self._features.correlations(chosen, of_rows)
+        return found + shifts * (2 * along + shifts * inner(of_rows, self._ones))
+
+    def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+        return plus(self._features.gather(chosen), self._shifts[chosen], self.rows)
+
+
+def shifted(features: Features, shifts: np.ndarray) -> Features:
+    """The columns plus a number each, float64 (p,). Those of a matrix in memory are copied, so that it is added before
+    anything is added up; of mapped ones it is added to the sums."""
+    if not isinstance(features, MatrixFeatures):
+        return ShiftedFeatures(features, shifts)
+    columns = features.columns
+    if not isinstance(columns, SparseColumns | DenseColumns):
+        columns = gathered(columns, features.every)
+    return BlockFeatures([plus(columns, shifts, features.rows)], features.rows, features.team)
+
+
+def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) -> SparseColumns | DenseColumns:
+    """A copy, float64, of columns of so many rows, each plus a number, float64 (W,). Sparse columns have entries in all
+    rows then, but where the number is 0."""
+    if isinstance(columns, DenseColumns):
+        return DenseColumns(columns.values + numbers[:, None])
+    copied = room_for(np.where(numbers != 0, rows, np.diff(columns.offsets)), np.float64)
+    same = np.flatnonzero(numbers == 0)
+    gather_sparse(columns, same, same, *copied)
+    for j in np.flatnonzero(numbers).tolist():
+        mine, whole = slice(*columns.offsets[j : j + 2]), slice(*copied.offsets[j : j + 2])
+        copied.rows[whole], copied.values[whole] = np.arange(rows), numbers[j]
+        copied.values[whole][columns.rows[mine]] += columns.values[mine] if columns.values.size else 1.0
+    return copied

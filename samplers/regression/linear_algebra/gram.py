@@ -1,0 +1,257 @@
+"""Products of a vector and the Gram matrix A' A of some columns, the face.
+
+Of sparse columns, row by row: the sum over rows a of a (a . d). Each entry serves both products while it is at hand,
+and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the face. Rows
+with the same number of entries come together: most have a few, and the processor would guess the ends of their loops
+wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread having
+columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster then.
+
+Rows, or columns, come in parts, see `samplers.regression.linear_algebra.pairwise_sum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
+from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, add, dot, entries
+from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
+from samplers.regression.threads.thread_pool import meet, own_numbers
+
+_MOST_PARTS = 8
+_ENTRIES, _COLUMNS = 4, 16  # of a column in a part of the rows; in a part, at least: sums take time, too
+_MANY = 1 / 16  # of the rows
+
+
+class Rows(NamedTuple):
+    """n rows of W sparse columns, in P parts, and their N entries row by row."""
+
+    bounds: np.ndarray  # int64 (P+1,), where the parts begin
+    products: np.ndarray  # float64 (P, W), of parts
+    sums: np.ndarray  # the same
+    ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
+    order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
+    places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
+    spans: np.ndarray  # int64 (P, 2), the entries of a part
+    entries: np.ndarray  # (N,), a record: column, uint32, its number in the face, and value, of the columns' kind
+
+
+class Images(NamedTuple):
+    """Of columns of n rows, in P parts. float64."""
+
+    parts: np.ndarray  # (P, n)
+    sums: np.ndarray  # (P, n)
+    whole: np.ndarray  # (n,)
+
+
+def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Images:
+    """Working memory for faces of columns of so many rows."""
+    size = entries(columns)
+    count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
+    if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
+        images, sums = np.empty((2, _parts(count // _COLUMNS), rows))
+        return Images(images, sums, np.empty(rows))
+    parts = _parts(size // max(_ENTRIES * count, 1))
+    return Rows(
+        bounds=np.arange(parts + 1) * rows // parts,
+        products=np.empty((parts, count)),
+        sums=np.empty((parts, count)),
+        ends=np.empty((parts, count + 1), np.int64),
+        order=np.empty(rows, np.uint32),
+        places=np.empty(rows, np.uint32 if size < 1 << 32 else np.int64),
+        spans=np.empty((parts, 2), np.int64),
+        entries=np.empty(size, [("column", np.uint32), ("value", columns.values.dtype)]),
+    )
+
+
+def _parts(most: int) -> int:
+    """A power of two."""
+    return min(1 << max(most.bit_length() - 1, 0), _MOST_PARTS)
+
+
+@reordered_kernel
+def order_rows(part, begin, rows):
+    """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins, the first of
+    them at `begin`; returns where the last one ends."""
+    first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
+    for r in range(first, last):
+        longest = max(longest, rows.places[r])  # a few entries, where the face may have thousands of columns
+    ends = rows.ends[part, : longest + 1]
+    ends[:] = 0
+    for r in range(first, last):
+        ends[rows.places[r]] += 1
+    ends[0] = at = first
+    for length in range(1, longest + 1):
+        count = ends[length]
+        ends[length] = at  # where the next of these rows comes, at last the one after them
+        at += count
+    for r in range(first, last):
+        length = rows.places[r]
+        if length > 0:
+            rows.order[ends[length]] = r
+            ends[length] += 1
+    place = begin
+    for k in range(first, ends[longest]):
+        r = rows.order[k]
+        length = rows.places[r]
+        rows.places[r] = place
+        place += length
+    rows.spans[part, 0], rows.spans[part, 1] = begin, place
+    return place
+
+
+def arrange_rows(columns, face, memory):
+    memory.places[:] = 0
+    for j in face:
+        for k in range(columns.offsets[j], columns.offsets[j + 1]):
+            memory.places[columns.rows[k]] += 1
+    end = 0
+    for part in range(len(memory.spans)):
+        end = order_rows(part, end, memory)
+    for i in range(face.size):
+        for k in range(columns.offsets[face[i]], columns.offsets[face[i] + 1]):
+            place = memory.places[columns.rows[k]]
+            memory.entries[place]["column"], memory.entries[place]["value"] = i, columns.values[k]
+            memory.places[columns.rows[k]] = place + 1
+
+
+@inlined_kernel
+def multiply_rows(length, count, begin, rows, vector, found):
+    """The products of so many rows of one length."""
+    for _ in range(count):
+        row, along = rows.entries[begin : begin + length], 0.0
+        for k in range(length):
+            along += row[k]["value"] * vector[row[k]["column"]]
+        for k in range(length):
+            found[row[k]["column"]] += row[k]["value"] * along
+        begin += length
+
+
+@unmanaged_kernel
+def multiply_part(part, rows, vector, found):
+    """The product of a part's rows."""
+    found[:] = 0.0
+    (begin, end), length = rows.spans[part], 0
+    while begin < end:
+        length += 1
+        count = rows.ends[part, length] - rows.ends[part, length - 1]
+        if length == 1:  # the compiler has a loop for each of these
+            multiply_rows(1, count, begin, rows, vector, found)
+        elif length == 2:
+            multiply_rows(2, count, begin, rows, vector, found)
+        elif length == 3:
+            multiply_rows(3, count, begin, rows, vector, found)
+        elif length == 4:
+            multiply_rows(4, count, begin, rows, vector, found)
+        elif length == 5:
+            multiply_rows(5, count, begin, rows, vector, found)
+        elif length == 6:
+            multiply_rows(6, count, begin, rows, vector, found)
+        else:
+            multiply_rows(length, count, begin, rows, vector, found)
+        begin += length * count
+
+
+def multiply_by_rows(member, columns, face, memory, vector, found):
+    first, last = own_parts(member, len(memory.spans))
+    for part in range(first, last):
+        multiply_part(part, memory, vector, memory.products[part, : face.size])
+    add_up_own(member, memory.products, face.size)
+    meet(member)
+    add_up(member, memory.products, memory.sums, *own_numbers(member, face.size), found)
+
+
+@reordered_kernel
+def subtract_part(part, rows, weights, residual):
+    """Subtract a part's rows times weights."""
+    (begin, end), length = rows.spans[part], 0
+    while begin < end:
+        length += 1
+        for at in range(rows.ends[part, length - 1], rows.ends[part, length]):
+            row, along = rows.entries[begin : begin + length], 0.0
+            for k in range(length):
+                along += row[k]["value"] * weights[row[k]["column"]]
+            residual[rows.order[at]] -= along
+            begin += length
+
+
+def subtract_from_rows(member, columns, face, memory, weights, residual):
+    first, last = own_parts(member, len(memory.spans))
+    for part in range(first, last):
+        subtract_part(part, memory, weights, residual)
+
+
+def arrange_nothing(columns, face, memory):
+    pass
+
+
+@reordered_kernel
+def find_image(member, columns, face, memory, vector):
+    """Find the columns times a vector: the member's rows of it."""
+    parts = len(memory.parts)
+    first, last = own_parts(member, parts)
+    for part in range(first, last):
+        memory.parts[part] = 0.0
+        for i in range(face.size * part // parts, face.size * (part + 1) // parts):
+            add(columns, face[i], vector[i], memory.parts[part])
+    add_up_own(member, memory.parts, memory.whole.size)
+    meet(member)
+    add_up(member, memory.parts, memory.sums, *own_numbers(member, memory.whole.size), memory.whole)
+
+
+def multiply_by_columns(member, columns, face, memory, vector, found):
+    find_image(member, columns, face, memory, vector)
+    meet(member)
+    first, last = own_numbers(member, face.size)
+    for i in range(first, last):
+        found[i] = dot(columns, face[i], memory.whole)
+
+
+def subtract_image(member, columns, face, memory, weights, residual):
+    find_image(member, columns, face, memory, weights)
+    first, last = own_numbers(member, residual.size)
+    for k in range(first, last):
+        residual[k] -= memory.whole[k]
+
+
+_WITH: dict[type, dict[str, Callable[..., Any]]] = {
+    Rows: {"arrange": arrange_rows, "multiply": multiply_by_rows, "subtract": subtract_from_rows},
+    Images: {"arrange": arrange_nothing, "multiply": multiply_by_columns, "subtract": subtract_image},
+}
+
+
+def arrange(columns, face, memory):
+    """Begin with a face, int64 (m,), of columns, before any member multiplies."""
+    _WITH[type(memory)]["arrange"](columns, face, memory)
+
+
+def multiply(member, columns, face, memory, vector, found):
+    """found = the Gram matrix times a vector, both float64 (m,): the member's numbers of it."""
+    _WITH[type(memory)]["multiply"](member, columns, face, memory, vector, found)
+
+
+def subtract(member, columns, face, memory, weights, residual):
+    """Subtract the columns times weights, float64 (m,), from the member's rows of a residual, float64 (n,)."""
+    _WITH[type(memory)]["subtract"](member, columns, face, memory, weights, residual)
+
+
+_OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
+
+
+@overload(arrange, jit_options=_OPTIONS)
+def _(columns, face, memory):
+    return _WITH[memory.instance_class]["arrange"]
+
+
+@overload(multiply, jit_options=_OPTIONS)
+def _(member, columns, face, memory, vector, found):
+    return _WITH[memory.instance_class]["multiply"]
+
+
+@overload(subtract, jit_options=_OPTIONS)
+def _(member, columns, face, memory, weights, residual):
+    return _WITH[memory.instance_class]["subtract"]

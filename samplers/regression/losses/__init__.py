@@ -1,0 +1,1 @@
+"""Losses: least squares and logistic."""

@@ -1,0 +1,126 @@
+"""The loss of logistic regression: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1.
+
+Near some scores it is, to second order, least squares with other weights; their solution gives the direction of a step
+(proximal Newton steps: Lee, Sun and Saunders, SIAM J. Optim. 2014; the subproblems as in GLMNET).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from samplers.regression.linear_algebra.columns import combine, correlate, scaled
+from samplers.regression.linear_algebra.free_columns import orthonormal
+from samplers.regression.linear_algebra.vectors import combined, inner, project
+from samplers.regression.losses.logistic_kernels import EQUAL, entropy, find_target, fit_free, memory_for
+from samplers.regression.losses.loss import Fit, Part
+from samplers.regression.quadratic.descent import descend
+from samplers.regression.quadratic.problem import penalty_of, quadratic
+
+_INEXACT = 0.2  # of the gap: that of the least squares problem of a step
+_ARMIJO = 1e-4  # of the decrease that the slope promises: a step must bring as much
+_HALVINGS = 40  # of a step, at most
+_PATIENCE = 5  # steps that lower the objective by no more than rounding
+
+
+class DualPoint(NamedTuple):
+    """What no coefficients have an objective below, and the residual that shows it."""
+
+    bound: float
+    residual: np.ndarray  # float64 (n,)
+
+
+def better(one: DualPoint, other: DualPoint) -> DualPoint:
+    return other if other.bound > one.bound else one
+
+
+class Logistic:
+    """The `Loss` of logistic regression. y: float64 (n,), all 0 or 1. weights: float64 (n,), not negative, or None for
+    1. free: float64 (k, n), the columns without a penalty."""
+
+    curvature = 0.25
+
+    def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:
+        self.roots = None if weights is None else np.sqrt(weights)
+        self.free = free if self.roots is None else free * self.roots
+        self._y, self._columns = y, free
+        self._roots = np.ones(y.size) if self.roots is None else self.roots
+
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+        return self._fit(scores, coefficients)[0]
+
+    def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[Fit, np.ndarray]:
+        """Also the curvatures of the rows, float64 (n,)."""
+        residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
+        work = memory_for(self._columns)
+        loss = fit_free(free, scores, self._columns, self._y, self._roots, residual, curvatures, work)
+        return Fit(scores, free, residual, loss), curvatures
+
+    def dual(self, residual: np.ndarray) -> float:
+        return float(entropy(residual, self._y, self._roots))
+
+    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
+        fit, curvatures = self._fit(fit.scores, fit.free)
+        objective = least = fit.loss + _penalty(part, coefficients)
+        best = own = self._dual_point(part, coefficients, fit.residual)
+        stalled = 0
+        while objective - best.bound > goal and stalled < _PATIENCE and not part.limit.reached:
+            new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
+            if stalled:  # what rounding took from b may be more than there is to gain
+                best = better(best, self._dual_point(part, new, self.fit(reached, fit.free).residual))
+            found = self._search(part, coefficients, fit, objective, new, free)
+            lower = found[1].loss + _penalty(part, found[0])
+            point = self._dual_point(part, found[0], found[1].residual)
+            stalled = 0 if lower < least * (1 - EQUAL) else stalled + 1
+            best, least = better(best, point), min(lower, least)
+            if not stalled or point.bound >= own.bound:  # else b is the same, but rounded worse
+                (coefficients, fit, curvatures), objective, own = found, lower, point
+        return coefficients, fit._replace(residual=best.residual)
+
+    def _dual_point(self, part: Part, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
+        """That of a residual, of a problem on some columns."""
+        slopes = np.empty(coefficients.size)
+        correlate(part.columns, np.arange(slopes.size), residual * self._roots, slopes)
+        slopes -= part.l2 * coefficients
+        scale = 1.0 / np.max(np.abs(slopes) / part.l1, initial=1.0)
+        ridge = 0.5 * scale**2 * inner(part.l2, coefficients**2)
+        return DualPoint(self.dual(scale * residual) - ridge, residual)
+
+    def _newton(
+        self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """b and a where the loss to second order is least, and their scores before b was rounded."""
+        roots, target = np.empty((2, fit.residual.size))
+        find_target(fit.residual, self._roots, curvatures, roots, target)
+        free = orthonormal(self._columns * roots)
+        left, new = target.copy(), coefficients.copy()
+        project(free.basis, left)
+        columns = scaled(part.columns, roots)
+        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.team)
+        image = np.empty(left.size)
+        combine(columns, np.arange(new.size), new - coefficients, image)
+        change = np.divide(target - left, roots, out=np.zeros(left.size), where=roots > 0)
+        return new, fit.free + free.coefficients(target - image), fit.scores + change
+
+    def _search(
+        self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
+    ) -> tuple[np.ndarray, Fit, np.ndarray]:
+        """Go towards b and a until the objective is enough lower; returns b, its fit and the curvatures of the rows."""
+        scores, length = np.empty(fit.scores.size), 1.0
+        combine(part.columns, np.arange(new.size), new, scores)
+        change = scores - fit.scores + combined(free - fit.free, self._columns)
+        promise = inner(change, fit.residual * self._roots) - _penalty(part, new) + _penalty(part, coefficients)
+        for _ in range(_HALVINGS):
+            tried = coefficients + length * (new - coefficients)
+            found, curvatures = self._fit(
+                fit.scores + length * (scores - fit.scores), fit.free + length * (free - fit.free)
+            )
+            if found.loss + _penalty(part, tried) <= objective * (1 + EQUAL) - _ARMIJO * length * promise:
+                break
+            length *= 0.5
+        return tried, found, curvatures
+
+
+def _penalty(part: Part, coefficients: np.ndarray) -> float:
+    return float(penalty_of(part.l1, part.l2, coefficients))

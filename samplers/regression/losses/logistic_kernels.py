@@ -1,0 +1,142 @@
+"""The logistic loss, its derivatives by the scores of the rows, and the best coefficients of columns without a penalty.
+
+All arrays are float64; roots are those of the weights of the n rows, y is 0 or 1 in each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import copy
+from samplers.regression.linear_algebra.free_columns import (
+    FreeColumns,
+    find_coefficients,
+    orthonormalise,
+    room_for_free,
+)
+from samplers.regression.linear_algebra.vectors import inner
+
+_LEAST = 1e-18  # curvature of a row of weight 1
+_HALVINGS = 40  # of a step, at most
+_ROUNDING = 1e-12  # of the loss: the step of Newton's method that promises less is the last
+_STEPS = 100  # of Newton's method, at most: ten are many
+EQUAL = 1e-14  # of the loss, or of the objective: rounding
+
+
+class Memory(NamedTuple):
+    """To work with."""
+
+    free: FreeColumns
+    scores: np.ndarray  # (n,), all of them
+    factors: np.ndarray  # (n,), roots of the curvatures
+    target: np.ndarray  # (n,), of the least squares problem that the loss is to second order, rows times factors
+    step: np.ndarray  # (k,)
+    tried: np.ndarray  # (k,), coefficients
+
+
+def memory_for(columns: np.ndarray) -> Memory:
+    """Memory for columns without a penalty, (k, n)."""
+    scores, factors, target = np.empty((3, columns.shape[1]))
+    step, tried = np.empty((2, len(columns)))
+    return Memory(room_for_free(columns), scores, factors, target, step, tried)
+
+
+@reordered_kernel
+def derivatives(scores, y, roots, residual, curvatures):
+    """Find root w (y - p) and w p (1 - p) of each row; returns the loss."""
+    loss = 0.0
+    for i in range(scores.size):
+        weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
+        small = math.exp(-abs(margin))
+        larger = 1.0 / (1.0 + small)  # of both probabilities
+        wrong = small * larger if margin >= 0.0 else larger
+        loss += weight * (math.log1p(small) + max(-margin, 0.0))
+        residual[i] = roots[i] * (wrong if y[i] == 1.0 else -wrong)
+        curvatures[i] = weight * max(small * larger * larger, _LEAST)
+    return loss
+
+
+@reordered_kernel
+def find_target(residual, roots, curvatures, factors, target):
+    """The target of the least squares problem that the loss is to second order, and the factors of its rows."""
+    for i in range(residual.size):
+        factors[i] = math.sqrt(curvatures[i])
+        target[i] = residual[i] * roots[i] / factors[i] if factors[i] > 0.0 else 0.0
+
+
+@reordered_kernel
+def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work):
+    """The same as `derivatives`, with coefficients of columns, (k,) and (k, n), besides the scores."""
+    copy(scores, work.scores)
+    for k in range(free.size):
+        for i in range(scores.size):
+            work.scores[i] += free[k] * columns[k, i]
+    return derivatives(work.scores, y, roots, residual, curvatures)
+
+
+@reordered_kernel
+def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work):
+    """Take a step of Newton's method, or the longest of its halves that does not raise the loss; returns the loss,
+    whether the step was the last, and how many columns do not depend on others."""
+    find_target(residual, roots, curvatures, work.factors, work.target)
+    rank = orthonormalise(columns, work.factors, work.free)
+    work.step[:] = 0.0
+    find_coefficients(work.free, rank, work.target, work.step)
+    promise, stays, new = 0.0, True, loss
+    for k in range(free.size):
+        for i in range(scores.size):
+            promise += work.step[k] * columns[k, i] * roots[i] * residual[i]
+    for _ in range(_HALVINGS):
+        for k in range(free.size):
+            work.tried[k] = free[k] + work.step[k]
+            work.step[k] *= 0.5
+        new = derivatives_with(work.tried, scores, columns, y, roots, residual, curvatures, work)
+        if new <= loss * (1.0 + EQUAL):
+            break
+    for k in range(free.size):
+        stays &= work.tried[k] == free[k]
+        free[k] = work.tried[k]
+    return new, stays or promise <= _ROUNDING * new, rank
+
+
+@reordered_kernel
+def make_orthogonal(residual, roots, rank, work):
+    """Take out of the residual what a step that is not rounded would, after the last one of `take_step`."""
+    for i in range(residual.size):
+        work.target[i] = residual[i] * roots[i] / work.factors[i] if work.factors[i] > 0.0 else 0.0
+    for r in range(rank):
+        axis = work.free.basis[r]
+        along = inner(axis, work.target)
+        for i in range(residual.size):
+            if roots[i] > 0.0:
+                residual[i] -= along * axis[i] * work.factors[i] / roots[i]
+
+
+@reordered_kernel
+def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
+    """Find the best coefficients, (k,), of columns without a penalty, (k, n), from those that are given, by Newton's
+    method, to the last digit; residual, (n,), orthogonal to the columns even where that digit is too coarse for it, as
+    the duality gap needs it; and curvatures of the rows, (n,). Returns the loss."""
+    loss, last, rank = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0, 0
+    for _ in range(_STEPS):
+        if last:
+            break
+        loss, last, rank = take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
+    make_orthogonal(residual, roots, rank, work)
+    return loss
+
+
+@reordered_kernel
+def entropy(residual, y, roots):
+    """-sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i, which is 0 to 1."""
+    total = 0.0
+    for i in range(residual.size):
+        if roots[i] > 0.0:
+            away = abs(residual[i]) / roots[i]  # from y
+            if 0.0 < away < 1.0:
+                total -= roots[i] * roots[i] * (away * math.log(away) + (1.0 - away) * math.log1p(-away))
+    return total

@@ -1,0 +1,59 @@
+"""Losses of regressions, as functions of the scores z = X b + U a of the rows: X are the columns with a penalty, U
+those without, the intercept among them.
+
+    Squared    1/2 sum_i w_i (y_i - z_i)^2
+    Logistic   sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1
+
+A residual is minus the derivative of the loss by the score of a row, over the root of its weight: root w_i (y_i - z_i),
+and root w_i (y_i - p_i) with p_i = 1 / (1 + exp(-z_i)). It is orthogonal to the columns of U (rows times root w_i), as
+their coefficients a are always the best for the b at hand. Scaled by s, such that all |x_j . root w r| s are at most
+what the penalty allows, it is a point of the dual problem.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns
+from samplers.regression.solver.limit import Limit
+from samplers.regression.threads.thread_pool import ALONE, Team
+
+
+class Fit(NamedTuple):
+    """What some coefficients b, and the best a for them, come to."""
+
+    scores: np.ndarray  # float64 (n,), X b
+    free: np.ndarray  # float64 (k,), a
+    residual: np.ndarray  # float64 (n,)
+    loss: float
+
+
+class Part(NamedTuple):
+    """Some of the columns, and their penalties sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2."""
+
+    columns: SparseColumns | DenseColumns
+    norms: np.ndarray  # float64 (W,), of them (rows times roots of weights), without what free columns explain of them
+    l1: np.ndarray  # float64 (W,)
+    l2: np.ndarray  # float64 (W,)
+    limit: Limit
+    team: Team = ALONE  # that works on them
+
+
+class Loss(Protocol):
+    """n rows, k columns without a penalty."""
+
+    curvature: float  # the largest second derivative by a score, of a row of weight 1
+    roots: np.ndarray | None  # float64 (n,), of the weights; None if all are 1
+    free: np.ndarray  # float64 (k, n), the columns without a penalty, times the roots
+
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+        """What scores X b, float64 (n,), come to. coefficients: float64 (k,), a start for a."""
+
+    def dual(self, residual: np.ndarray) -> float:
+        """The objective of a dual point, but for what the penalty has in it."""
+
+    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
+        """Better coefficients for some columns: the gap, were there no others, is `goal`, unless the limit of the part
+        is reached, or nothing gets better."""

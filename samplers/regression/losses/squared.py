@@ -1,0 +1,48 @@
+"""The loss of least squares: 1/2 sum_i w_i (y_i - z_i)^2."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from samplers.regression.linear_algebra.columns import combine, scaled
+from samplers.regression.linear_algebra.free_columns import orthonormal
+from samplers.regression.linear_algebra.vectors import combined, inner, project
+from samplers.regression.losses.loss import Fit, Part
+from samplers.regression.quadratic.descent import descend
+from samplers.regression.quadratic.problem import quadratic
+
+
+class Squared:
+    """The `Loss` of least squares. y: float64 (n,). weights: float64 (n,), not negative, or None. free: (k, n)."""
+
+    curvature = 1.0
+
+    def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:
+        self.roots = None if weights is None else np.sqrt(weights)
+        self.free = self._times_roots(free)
+        self._free = orthonormal(self.free)
+        self._y, self._target = y, self._times_roots(y).copy()
+        project(self._free.basis, self._target)
+
+    def _times_roots(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.roots is None else rows * self.roots
+
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+        left = self._times_roots(self._y - scores)
+        free = self._free.coefficients(left)
+        if free.size:
+            left -= combined(free, self.free)
+        project(self._free.basis, left)
+        return Fit(scores, free, left, 0.5 * inner(left, left))
+
+    def dual(self, residual: np.ndarray) -> float:
+        return inner(residual, self._target) - 0.5 * inner(residual, residual)
+
+    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
+        columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
+        found, residual = coefficients.copy(), fit.residual.copy()
+        problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms)
+        descend(problem, found, residual, goal, part.limit, part.team)
+        scores = np.empty(residual.size)
+        combine(part.columns, np.arange(found.size), found, scores)
+        return found, self.fit(scores, fit.free)

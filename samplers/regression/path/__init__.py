@@ -1,0 +1,1 @@
+"""A path of lambdas and its cross-validation: plan, solver, training."""

@@ -1,0 +1,155 @@
+"""What a path of lambda would take: said beforehand, with what that assumes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from blocks import memory
+from blocks.design.design import Design
+from blocks.errors import RequestError
+from ooc.disk_speed import measure_disk
+from samplers.regression.data.design_features import DesignFeatures
+from samplers.regression.path.plan import disk_needed, plan_path
+from samplers.regression.program import RegressionProgram
+from samplers.regression.solver.working_sets import FURTHER
+
+WITHIN = 0.25  # of what is planned: memory that runs were found to hold
+_SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was not found to
+_FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
+_VISITS = 100  # of each column of a working set, for a lambda
+_SMALLEST = 100  # columns of a working set
+_COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is sparse; if rows have weights, as of folds
+_TRIAL = 1 << 22  # entries that are read to find the speed
+_ASSUMED = (
+    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 9 to"
+    " 12 were measured for 100, and up to 15 for a single small one",
+    f"those of a working set, three for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
+    " take several times as long",
+    "columns have average lengths, and half as many coefficients as at the end are in the model on the way",
+)
+
+
+def plan_regression(
+    design: Design,
+    *,
+    length: int = 100,
+    folds: int = 0,
+    nonzeros: int | None = None,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    speed: float | None = None,
+    disk: float | None = None,
+) -> dict[str, Any]:
+    """Facts of a path of `length` values of lambda, and of the same for each of the folds; JSON types only.
+
+    nonzeros: coefficients at its end; None for half as many as there are rows, or columns. speed: entries (of dense
+    columns: cells) that a worker reads in a second; None tries. disk: bytes a second; measured if it matters and is not
+    given. Raises RequestError if the memory will not do.
+    """
+    if length < 1 or folds == 1 or folds < 0:
+        raise RequestError(
+            f"a path of {length} values, and {folds} folds", "Ask for 1 value or more, and no or 2 folds."
+        )
+    nonzeros = min(design.rows, design.columns) // 2 if nonzeros is None else nonzeros
+    program = _program(design, length, folds)
+    plan = plan_path(program, workers, memory_bytes)
+    cells = design.rows * design.columns if design.dense else design.entries
+    at_once = min(plan.workers, program.regressions)
+    copies = _COPIES + _SORTED * (not design.dense) + _SCALED * (folds > 0)
+    largest = min(max(_SMALLEST, FURTHER * nonzeros), design.columns) * cells // design.columns
+    passes = (_FIRST + _EACH * (length - 1)) * program.regressions
+    read = round(passes * design.data_bytes)
+    speed = speed or entries_per_s(design)
+    solved = length * program.regressions * _VISITS * largest / 2 / speed / at_once
+    from_disk = design.data_bytes > max(memory.available() - plan.held, 0)
+    if from_disk and disk is None:
+        disk = measure_disk(design.path.parent).reading
+    looking = passes * cells / speed / plan.workers
+    reading = read / disk if from_disk and disk else 0.0
+    return {
+        "rows": design.rows,
+        "columns": design.columns,
+        "entries": cells,
+        "lambdas": length,
+        "folds": folds,
+        "workers": plan.workers,
+        "assumed_nonzeros": nonzeros,
+        "memory_bytes": plan.held - _SPARE + copies * largest * at_once,
+        "held_bytes": plan.held,
+        "room_bytes": plan.room,
+        "fitting_columns": min(plan.room // at_once // max(copies * cells // design.columns, 1), design.columns),
+        "dataset_bytes": design.data_bytes,
+        "state_bytes": disk_needed(design.path, folds),
+        "passes": passes,
+        "read_bytes": read,
+        "lambda_bytes": round(read / length),
+        "looking_s": looking,
+        "disk_s": reading,
+        "solving_s": solved,
+        "path_s": max(looking, reading) + solved,
+        "assumed_entries_per_s": speed,
+        **({"assumed_disk": disk} if from_disk else {}),
+    }
+
+
+def _program(design: Design, length: int, folds: int) -> RegressionProgram:
+    """One of such a length; memory does not depend on the other options."""
+    return RegressionProgram(
+        design,
+        loss="squared",
+        levels={"ratio": 0.01, "number": length},
+        tolerance=1e-6,
+        share=1.0,
+        intercept=True,
+        standardize=True,
+        unpenalized=[],
+        weights=None,
+        rows=None,
+        folds=folds,
+        seed=0,
+    )
+
+
+def entries_per_s(design: Design) -> float:
+    """Entries of columns, or cells, that one worker looks at in a second: the best of some trials on the first ones."""
+    features = DesignFeatures(design, 1, 0)
+    each = max(design.rows if design.dense else design.entries // design.columns, 1)
+    some, vector = np.arange(min(design.columns, max(_TRIAL // each, 1))), np.ones(design.rows)
+    best = 0.0
+    for _ in range(4):
+        before, began = features.samples, time.perf_counter()
+        features.correlations(some, vector)
+        best = max(best, (features.samples - before) / (time.perf_counter() - began))
+    return best
+
+
+def told(facts: dict[str, Any]) -> Iterator[str]:
+    """Lines for a reader."""
+    folds = f", and of {facts['folds']} folds" if facts["folds"] else ""
+    yield f"design     {facts['rows']:,} rows x {facts['columns']:,} columns, {facts['entries']:,} entries"
+    yield f"path       {facts['lambdas']:,} values of lambda{folds}, to {facts['assumed_nonzeros']:,} coefficients"
+    yield f"memory     about {_size(facts['memory_bytes'])}, to {WITHIN:.0%}, {facts['workers']} workers"
+    yield f"           a budget has to hold {_size(facts['held_bytes'])} and the columns that are worked on: here"
+    fitting = f"room for {facts['fitting_columns']:,} at a time"
+    yield f"           {_size(facts['room_bytes'])} are left for these, which is {fitting}"
+    state = f"state, in up to three generations, {_size(facts['state_bytes'])}"
+    yield f"disk       dataset {_size(facts['dataset_bytes'])}; {state}"
+    yield (
+        f"reads      {_size(facts['read_bytes'])} in {facts['passes']:.1f} passes,"
+        f" {_size(facts['lambda_bytes'])} for a lambda"
+    )
+    speed = f"{facts['assumed_entries_per_s'] / 1e6:,.0f}M entries a second and worker"
+    yield f"time       {facts['path_s']:,.1f} s, to a factor of several:"
+    yield f"           all columns  {facts['looking_s']:,.1f} s, at {speed}"
+    if "assumed_disk" in facts:
+        yield f"           disk         {facts['disk_s']:,.1f} s, beside it, at {_size(facts['assumed_disk'])}/s"
+    yield f"           working sets {facts['solving_s']:,.1f} s"
+    yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,63 @@
+"""What a regression takes of memory and disk, and what is left for the columns that are worked on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from blocks import memory, stderr
+from blocks.design.row_shards import shard_or_whole
+from blocks.errors import RequestError
+from blocks.workers import cores
+from ooc.dynamic.schedules import Rule
+from samplers.preparation import MEMORY_SHARE
+from samplers.regression.program import RegressionProgram
+from samplers.regression.rounds.solver import round_bytes
+
+_PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
+_ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
+
+_STATE_OF_COLUMN = 13  # bytes of a generation: what is known of it, and whether it is a candidate
+_STATE_OF_ROW = 208  # residuals
+_GENERATIONS = 3  # while the third replaces the first
+
+
+class PathPlan(NamedTuple):
+    """What a run keeps in memory. room: bytes of the columns that are worked on, besides all that is held for sure."""
+
+    workers: int
+    held: int
+    room: int
+
+    def told(self) -> str:
+        return (
+            f"plan: {self.workers} workers; {self.held / 1e6:,.0f} MB, and up to {self.room / 1e6:,.0f} MB for the"
+            " columns that are worked on; blocks are mapped, and only the columns that may matter are read"
+        )
+
+
+def plan_path(
+    program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
+) -> PathPlan:
+    """rule: of rounds, if there are any. Raises RequestError if the budget will not do."""
+    workers = workers or cores()
+    available = memory.available()
+    if memory_bytes and memory_bytes > available:
+        stderr.warn(f"--memory is more than the {available / 1e9:.1f} GB that are available")
+    budget = memory_bytes or int(MEMORY_SHARE * available)
+    held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
+    if held + _ROOM > budget:
+        left_out = "--schedule, for which all are held," if rule else "--cross-validate" if program.folds else ""
+        least = -(-(held + _ROOM) // 10**6)
+        raise RequestError(
+            f"--memory {budget / 1e6:,.0f} MB is too little: {program.design.columns:,} columns need at least"
+            f" {least:,} MB",
+            f"Give more memory, or leave {left_out} out." if left_out else "Give more memory.",
+        )
+    return PathPlan(workers, held, budget - held)
+
+
+def disk_needed(data: Path, folds: int) -> int:
+    """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
+    design = shard_or_whole(data)
+    return (1 + folds) * _GENERATIONS * (_STATE_OF_COLUMN * design.columns + _STATE_OF_ROW * design.rows)

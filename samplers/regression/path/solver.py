@@ -1,0 +1,325 @@
+"""The way of a regression, and of those of its folds, from one lambda to the next: state that can be taken up again.
+
+A step is a working set of each regression for the lambda that is next and, as long as that goes well, for more of them,
+each from the one before: all columns are then looked at for all of these in one pass. Steps, and what comes of them, do
+not depend on the threads that they are shared out to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ooc.ring.ring import Ring
+from samplers.regression.losses.loss import Fit
+from samplers.regression.path.cross_validation import Validation, held_out_error, validate
+from samplers.regression.program import RegressionProgram
+from samplers.regression.solver.correlations import REACH
+from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.sparse_regression import SparseRegression
+from samplers.regression.solver.working_sets import AHEAD, Attempt, Solution, judge_all
+
+_NONE = np.empty(0, np.int64)
+_NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
+
+
+class Found(NamedTuple):
+    """The model for a lambda."""
+
+    level: float
+    intercept: float
+    columns: np.ndarray  # int64 (m,), whose coefficients are not 0
+    values: np.ndarray  # float64 (m,), these
+    objective: float
+    gap: float
+
+
+class PathFit:
+    """One regression on its way. share: of the weight of all rows that it has, and so of each lambda. Attributes:
+    `attempt`, at the lambda that is next, None before the first and after the last."""
+
+    def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
+        self.regression, self._share, self._tolerance = regression, share, tolerance
+        self.attempt: Attempt | None = None
+        self._before = 0.0  # the level of the last solution
+        self._ahead = 1  # values of lambda that the next pass is for
+        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by level
+
+    def begin(self, level: float) -> None:
+        """Be about to look for the solution for the first lambda."""
+        nothing = self.regression.nothing
+        target = self._tolerance * nothing.fit.loss
+        self.attempt, self._before = self._beginning(level, nothing, target), nothing.level
+
+    def step(self, levels: np.ndarray) -> list[Solution]:
+        """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed, and Stopped if
+        the limit is reached before that is known: `attempt` has what was found so far."""
+        attempts, limit = self._attempts(levels), self.regression.regression.limit
+        attempts[-1].solve_working_set()
+        if limit.reached:
+            raise Stopped
+        if len(attempts) == 1:
+            found = attempts[0].examine()
+            solutions = [found] if found else []
+        else:
+            solutions = judge_all(attempts)
+            self._missed |= {further.level: further.working for further in attempts[len(solutions) + 1 :]}
+        self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
+        if not solutions:
+            self.attempt = attempts[0]
+            return []
+        self._before, target = solutions[-1].level, attempts[0].target
+        if len(solutions) < len(attempts):
+            self.attempt = attempts[len(solutions)]
+        elif len(solutions) < levels.size:
+            self.attempt = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
+        else:
+            self.attempt = None
+        self._missed = {level: some for level, some in self._missed.items() if level < self._before}
+        return solutions
+
+    def _attempts(self, levels: np.ndarray) -> list[Attempt]:
+        """That for the next lambda, and with several ahead those for more, the working sets solved of all but the
+        last."""
+        assert self.attempt
+        attempts = [self.attempt]
+        for level in (self._share * levels[1 : self._ahead]).tolist():
+            if level * REACH < self._before:
+                break
+            attempts[-1].solve_working_set()
+            attempts.append(attempts[-1].following(level, self._before, self._missed.get(level, _NONE)))
+        return attempts
+
+    def _beginning(self, level: float, start: Solution, target: float) -> Attempt:
+        return Attempt.beginning(self.regression.regression, self._share * level, start, target)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it goes on from; all one-dimensional."""
+        attempt, known = self.attempt, self.regression.regression.correlations
+        if attempt is None:
+            return {}
+        numbers = [float(getattr(attempt, name)) for name in _NUMBERS]
+        return {
+            "numbers": np.array([*numbers, attempt.fit.loss, self._before, self._ahead]),
+            "columns": attempt.support,
+            "values": attempt.values,
+            "scores": attempt.fit.scores,
+            "free": attempt.fit.free,
+            "residual": attempt.fit.residual,
+            "candidates": attempt.candidates,
+            "working": attempt.working,
+            "missed_levels": np.array(list(self._missed)),
+            "missed_sizes": np.array([columns.size for columns in self._missed.values()], np.int64),
+            "missed": np.concatenate([_NONE, *self._missed.values()]),
+            **known.arrays(),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` was."""
+        if not arrays:
+            return
+        *numbers, loss, self._before, ahead = arrays["numbers"].tolist()
+        self._ahead = int(ahead)
+        ends = np.cumsum(arrays["missed_sizes"])
+        missed = [some.copy() for some in np.split(arrays["missed"], ends)[: ends.size]]
+        self._missed = dict(zip(arrays["missed_levels"].tolist(), missed, strict=True))
+        names = "columns", "values", "scores", "free", "residual", "candidates", "working"
+        support, values, scores, free, residual, candidates, working = (arrays[name].copy() for name in names)
+        regression = self.regression.regression
+        require_ascending(support, candidates, working, *missed, below=regression.features.count)
+        expected = ((values, support.size), (scores, residual.size), (residual, regression.features.rows))
+        if any(array.size != size for array, size in expected) or free.size != len(regression.loss.free):
+            raise ValueError("a solution of other rows or columns")
+        told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
+        told["stalled"] = int(told["stalled"])
+        self.attempt = Attempt(
+            regression,
+            support=support,
+            values=values,
+            fit=Fit(scores, free, residual, loss),
+            candidates=candidates,
+            working=working,
+            **told,
+        )
+        regression.correlations.restore(arrays)
+
+
+class PathSolver:
+    """The regressions of a program. room: bytes for the columns that they work on. limit: at which they are left. ring:
+    of ranks of which each has a solver like this. Attributes: `levels`, float64 (N,), once it has begun; `found`, the
+    models so far; `errors`, those of each fold's rows by the solutions without them."""
+
+    def __init__(
+        self, program: RegressionProgram, workers: int, room: int, limit: Limit, ring: Ring | None = None
+    ) -> None:
+        self._program = program
+        self._features, regressions = program.build(workers, room, limit, ring)
+        total = program.design.rows if program.weights is None else program.weights.sum()
+        shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
+        self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
+        # All ranks have to add up the same at a time.
+        self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
+        self.levels = np.empty(0)
+        self.found: list[Found] = []
+        self.errors: list[list[float]] = [[] for _ in program.held_out]
+
+    @property
+    def bytes_read(self) -> int:
+        """Of columns, so far."""
+        return sum(features.bytes_read for features in self._features)
+
+    @property
+    def samples(self) -> int:
+        """Entries that were read so far."""
+        return sum(features.samples for features in self._features)
+
+    @property
+    def gap(self) -> float:
+        """Of the regression of all rows, at the lambda at hand, as a share of the loss of an empty model."""
+        attempt = self._fits[0].attempt
+        return attempt.gap / attempt.target * self._program.tolerance if attempt else 0.0
+
+    @property
+    def solved(self) -> int:
+        """For how many values of lambda all regressions have solutions."""
+        return min(len(self.found), *map(len, self.errors)) if self.errors else len(self.found)
+
+    @property
+    def models(self) -> list[Found]:
+        """Those to publish when all is done."""
+        return self.found
+
+    @property
+    def done(self) -> bool:
+        return self.solved == self.levels.size
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that it works in."""
+        return [os.getpid()]
+
+    def close(self) -> None:
+        """Nothing is left to be done by threads."""
+
+    def begin(self) -> None:
+        """Find the largest lambda, and be about to solve for the first."""
+        list(self._map(lambda fit: fit.regression.nothing, self._fits))
+        whole, asked = self._fits[0].regression, self._program.levels
+        if "lambda" in asked:
+            self.levels = np.array([asked["lambda"]])
+        else:
+            self.levels = whole.levels(self._program.length, asked["ratio"])
+        list(self._map(lambda fit: fit.begin(float(self.levels[0])), self._fits))
+
+    @property
+    def largest(self) -> float:
+        """The least lambda at which nothing is in the model; of a solver that has begun."""
+        return self._fits[0].regression.largest
+
+    @property
+    def constant(self) -> np.ndarray:
+        """int64, columns that the regression of all rows leaves out, as they have the same value everywhere."""
+        return self._fits[0].regression.constant
+
+    def step(self) -> None:
+        """Make a step of each regression that has not come to the end. Raises Stopped if the limit is reached before:
+        what it goes on from is whole."""
+        going_on = [number for number, fit in enumerate(self._fits) if fit.attempt]
+        if not all(list(self._map(self._step, going_on))):
+            raise Stopped
+
+    def _step(self, number: int) -> bool:
+        """Whether it came to an end."""
+        fit, done = self._fits[number], self.errors[number - 1] if number else self.found
+        try:
+            solutions = fit.step(self.levels[len(done) :])
+        except Stopped:
+            return False
+        for solution in solutions:
+            if number == 0:
+                self.found.append(found_model(fit.regression, solution))
+            else:
+                self.errors[number - 1].append(self._error(number - 1, fit.regression.scores(solution)))
+        return True
+
+    def _error(self, fold: int, scores: np.ndarray) -> float:
+        program = self._program
+        return held_out_error(program.loss, program.y, scores, program.held_out[fold])
+
+    def validation(self) -> Validation | None:
+        """By the folds, if there are any, when all is done."""
+        if not self.errors:
+            return None
+        return validate(np.array(self.errors).T, np.array([weights.sum() for weights in self._program.held_out]))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it goes on from; all one-dimensional."""
+        arrays = {"levels": self.levels, **path_arrays(self.found)}
+        for fold, errors in enumerate(self.errors):
+            arrays[f"errors.{fold}"] = np.array(errors)
+        for number, fit in enumerate(self._fits):
+            arrays |= {f"{number}.{name}": array for name, array in fit.arrays().items()}
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` was."""
+        self.levels = arrays["levels"].copy()
+        self.found = found_of(arrays)
+        self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
+        require_path(self.levels, self._program.length, max([len(self.found), *map(len, self.errors)]))
+        for number, fit in enumerate(self._fits):
+            begin = f"{number}."
+            fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
+
+
+def require_path(levels: np.ndarray, length: int, solved: int) -> None:
+    """Raise ValueError if `levels` does not have `length` values of lambda, or if more than these are `solved`.
+
+    A path with more solutions than values would never be done.
+    """
+    if levels.size != length or not np.isfinite(levels).all() or solved > length:
+        raise ValueError(f"{solved} solutions for {levels.size} values of lambda of {length}")
+
+
+def require_ascending(*sets: np.ndarray, below: int) -> None:
+    """Raise ValueError unless these are sets of columns of which there are so many: kernels index with them."""
+    for columns in sets:
+        if columns.size and (columns[0] < 0 or columns[-1] >= below or (columns[1:] <= columns[:-1]).any()):
+            raise ValueError("columns that do not ascend, or that there are not")
+
+
+def found_model(regression: SparseRegression, solution: Solution) -> Found:
+    """Of a solution, for the columns as they are."""
+    terms = regression.terms(solution)
+    return Found(solution.level, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
+
+
+def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
+    """The models for N values of lambda, as `found_of` takes them: `lambdas`, `intercepts`, `objectives`, `gaps`
+    float64 (N,); `offsets` int64 (N+1,), where the `columns` int64 and the `coefficients` float64 of each begin."""
+    sizes = [one.columns.size for one in found]
+    return {
+        "lambdas": np.array([one.level for one in found]),
+        "intercepts": np.array([one.intercept for one in found]),
+        "objectives": np.array([one.objective for one in found]),
+        "gaps": np.array([one.gap for one in found]),
+        "offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        "columns": np.concatenate([np.empty(0, np.int64), *(one.columns for one in found)]),
+        "coefficients": np.concatenate([np.empty(0), *(one.values for one in found)]),
+    }
+
+
+def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
+    """What `path_arrays` was given."""
+    offsets = arrays["offsets"].tolist()
+    if arrays["columns"].min(initial=0) < 0:
+        raise ValueError("a column below 0")
+    rows = zip(*(arrays[name].tolist() for name in ("lambdas", "intercepts", "objectives", "gaps")), strict=True)
+    return [
+        Found(level, intercept, arrays["columns"][begin:end].copy(), arrays["coefficients"][begin:end].copy(), *told)
+        for (level, intercept, *told), begin, end in zip(rows, offsets[:-1], offsets[1:], strict=True)
+    ]

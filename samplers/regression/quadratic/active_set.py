@@ -1,0 +1,250 @@
+"""Newton's method on the active set of a `Quadratic`: its coefficients that are not 0, all at once, by a factorisation.
+
+With the signs s fixed, the objective is quadratic in them, and their best values solve
+
+    (A^T A + diag(l2)) d = A^T r - l1 s - l2 b
+
+Coefficients that come to 0 on the way stay there and leave the set, if the objective is lower for it; if not, the step
+ends where the first of them does. Conjugate gradients are faster where many columns are not far from orthogonal; where
+columns depend on each other and the penalty is weak, they do not arrive.
+
+A^T A is factorised by Cholesky's method with pivots. Columns that depend on those before them, but for rounding, keep
+their coefficients while these are solved for; then each is moved along the direction in which only the penalty changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import add, copy, dot
+from samplers.regression.linear_algebra.vectors import inner, project
+from samplers.regression.quadratic.problem import objective_of
+
+_DEPENDENT = 1e-12  # of a column's square: a smaller pivot is rounding
+_REFINED = 4  # solutions of one factorisation: what rounding left of the gradient is solved for again
+_FACTORS = 32  # at most: one more whenever coefficients leave the set
+_FLAT = 2e-15  # of the lengths of column and residual, for each root of a row: a smaller slope is rounding
+_FAR = 1e150  # times a scaled column
+
+
+class Memory(NamedTuple):
+    """Working memory for m active coefficients and n rows, float64 but for what is said."""
+
+    gram: np.ndarray  # (m, m), A^T A + diag(l2) of columns scaled to have a diagonal of 1
+    factor: np.ndarray  # (m, m), Cholesky's, below the diagonal, by place in `order`
+    scales: np.ndarray  # (m,), of the columns
+    signs: np.ndarray  # (m,), of the coefficients at the start
+    gradient: np.ndarray  # (m,), minus the derivative of the objective, of scaled columns
+    direction: np.ndarray  # (m,), of the coefficients of scaled columns
+    values: np.ndarray  # (m,), by place in `order`
+    left: np.ndarray  # (m,), of the diagonal, by place in `order`
+    order: np.ndarray  # int64 (m,), the coefficients that are left, those with the largest pivots first
+    column: np.ndarray  # (n,)
+    before: np.ndarray  # (m,), coefficients to go back to
+    residual: np.ndarray  # (n,), theirs
+
+
+def memory_for(active: int, rows: int) -> Memory:
+    """Memory for so many active coefficients and rows."""
+    scales, signs, gradient, direction, values, left, before = np.zeros((7, active))
+    gram, factor = np.zeros((2, active, active))
+    vectors = scales, signs, gradient, direction, values, left
+    column, residual = np.zeros((2, rows))
+    return Memory(gram, factor, *vectors, np.arange(active), column, before, residual)
+
+
+@reordered_kernel
+def multiply_columns(problem, active, work):
+    """Set the Gram matrix of active columns, int64 (m,), and their scales."""
+    gram, column = work.gram, work.column
+    for i in range(active.size):
+        j = active[i]
+        column[:] = 0.0
+        add(problem.columns, j, 1.0, column)
+        project(problem.basis, column)
+        for k in range(i + 1):
+            gram[i, k] = gram[k, i] = dot(problem.columns, active[k], column)
+        gram[i, i] += problem.l2[j]
+    for i in range(active.size):
+        work.scales[i] = 1.0 / math.sqrt(gram[i, i]) if gram[i, i] > 0.0 else 1.0
+    for i in range(active.size):
+        for k in range(active.size):
+            gram[i, k] *= work.scales[i] * work.scales[k]
+
+
+@reordered_kernel
+def factorise(size, work):
+    """Find Cholesky's factor of the first so many coefficients in `order`, put in another order; returns its rank."""
+    gram, factor, order, left = work.gram, work.factor, work.order, work.left
+    for i in range(size):
+        left[i] = gram[order[i], order[i]]
+    for k in range(size):
+        best = k
+        for i in range(k + 1, size):
+            if left[i] > left[best]:
+                best = i
+        if left[best] <= _DEPENDENT:
+            return k
+        order[k], order[best] = order[best], order[k]
+        left[k], left[best] = left[best], left[k]
+        for c in range(k):
+            factor[k, c], factor[best, c] = factor[best, c], factor[k, c]
+        factor[k, k] = math.sqrt(left[k])
+        for i in range(k + 1, size):
+            total = gram[order[i], order[k]]
+            for c in range(k):
+                total -= factor[i, c] * factor[k, c]
+            factor[i, k] = total / factor[k, k]
+            left[i] -= factor[i, k] * factor[i, k]
+    return size
+
+
+@reordered_kernel
+def solve_factor(factor, rank, values):
+    """Solve L L^T x = values for the leading part of a factor; values, float64 (>= rank,), become x."""
+    for i in range(rank):
+        total = values[i]
+        for c in range(i):
+            total -= factor[i, c] * values[c]
+        values[i] = total / factor[i, i]
+    for i in range(rank - 1, -1, -1):
+        total = values[i]
+        for c in range(i + 1, rank):
+            total -= factor[c, i] * values[c]
+        values[i] = total / factor[i, i]
+
+
+@reordered_kernel
+def first_to_leave(active, coefficients, work):
+    """Which active coefficient is the first to come to 0 along the direction, and how far along; -1 and 1 if none does
+    within the whole of it."""
+    length, first = 1.0, -1
+    for i in range(active.size):
+        b, change = coefficients[active[i]], work.scales[i] * work.direction[i]
+        if b * change < 0.0 and abs(b) <= length * abs(change):
+            length, first = abs(b) / abs(change), i
+    return length, first
+
+
+@reordered_kernel
+def move(problem, active, length, leaves, coefficients, residual, work):
+    """Go so far along the direction. leaves: which coefficient comes to 0 there; those that come past it stay there.
+
+    The residual has what coefficients lose by rounding, as with conjugate gradients.
+    """
+    for i in range(active.size):
+        j, change = active[i], length * work.scales[i] * work.direction[i]
+        before = coefficients[j]
+        if i == leaves or before * (before + change) < 0.0:
+            change = -before
+        if change != 0.0:
+            coefficients[j] = before + change
+            add(problem.columns, j, -change, residual)
+    project(problem.basis, residual)
+
+
+@reordered_kernel
+def leave(problem, active, length, first, coefficients, residual, work):
+    """Go along the direction, past the length at which the first coefficient comes to 0 if the objective is lower there
+    than here."""
+    copy(residual, work.residual)
+    for i in range(active.size):
+        work.before[i] = coefficients[active[i]]
+    here = objective_of(problem, coefficients, residual)
+    move(problem, active, 1.0, -1, coefficients, residual, work)
+    if objective_of(problem, coefficients, residual) >= here:
+        copy(work.residual, residual)
+        for i in range(active.size):
+            coefficients[active[i]] = work.before[i]
+        move(problem, active, length, first, coefficients, residual, work)
+
+
+@reordered_kernel
+def find_gradient(problem, active, coefficients, residual, work):
+    for i in range(active.size):
+        j = active[i]
+        slope = dot(problem.columns, j, residual) - problem.l2[j] * coefficients[j]
+        work.gradient[i] = work.scales[i] * (slope - work.signs[i] * problem.l1[j])
+
+
+@reordered_kernel
+def find_newton_direction(rank, work):
+    """The direction to the minimum by the independent columns, the first so many in `order`."""
+    for c in range(rank):
+        work.values[c] = work.gradient[work.order[c]]
+    solve_factor(work.factor, rank, work.values)
+    work.direction[:] = 0.0
+    for c in range(rank):
+        work.direction[work.order[c]] = work.values[c]
+
+
+@reordered_kernel
+def find_flat_direction(size, rank, residual, work):
+    """The direction in which a dependent column moves with those that it depends on: only the penalty changes.
+
+    It is that of the column whose penalty falls fastest, and leads far beyond where a coefficient comes to 0. Returns
+    whether there is such a column.
+    """
+    factor, order, along = work.factor, work.order, work.values
+    steepest, place = _FLAT * math.sqrt(residual.size * inner(residual, residual)), -1
+    for k in range(rank, size):
+        if abs(work.gradient[order[k]]) > steepest:
+            steepest, place = abs(work.gradient[order[k]]), k
+    if place < 0:
+        return False
+    for i in range(rank - 1, -1, -1):  # L^T x = the row of the dependent column
+        total = factor[place, i]
+        for c in range(i + 1, rank):
+            total -= factor[c, i] * along[c]
+        along[i] = total / factor[i, i]
+    far = _FAR * np.sign(work.gradient[order[place]])
+    work.direction[:] = 0.0
+    work.direction[order[place]] = far
+    for c in range(rank):
+        work.direction[order[c]] = -far * along[c]
+    return True
+
+
+@reordered_kernel
+def go_to_minimum(problem, active, size, coefficients, residual, work):
+    """Go to the minimum by the first so many coefficients in `order`; returns False if some come to 0 before."""
+    rank = factorise(size, work)
+    for _ in range(_REFINED):
+        find_gradient(problem, active, coefficients, residual, work)
+        find_newton_direction(rank, work)
+        length, first = first_to_leave(active, coefficients, work)
+        if first >= 0:
+            leave(problem, active, length, first, coefficients, residual, work)
+            return False
+        move(problem, active, 1.0, -1, coefficients, residual, work)
+    find_gradient(problem, active, coefficients, residual, work)
+    if not find_flat_direction(size, rank, residual, work):
+        return True
+    length, first = first_to_leave(active, coefficients, work)
+    if first >= 0:
+        move(problem, active, length, first, coefficients, residual, work)
+    return first < 0
+
+
+@reordered_kernel
+def minimise_active(problem, active, coefficients, residual, work):
+    """Bring the coefficients of active columns, int64 (m,), and the residual to the minimum for their signs.
+
+    coefficients: float64 (W,), and residual: float64 (n,), are changed. work: `Memory` of m coefficients.
+    """
+    size = active.size
+    multiply_columns(problem, active, work)
+    for i in range(size):
+        work.signs[i], work.order[i] = np.sign(coefficients[active[i]]), i
+    for _ in range(_FACTORS):
+        if go_to_minimum(problem, active, size, coefficients, residual, work):
+            return
+        before, size = size, 0
+        for place in range(before):
+            i = work.order[place]
+            work.order[size] = i
+            size += coefficients[active[i]] != 0.0

@@ -1,0 +1,241 @@
+"""Conjugate gradients on the face of a `Quadratic` that the signs of its coefficients span.
+
+With the signs fixed, the objective is quadratic in the coefficients that are not 0. Steps are preconditioned by the
+curvatures, and each direction is made conjugate to the one before (Hestenes and Stiefel, J. Res. NBS 1952, section 5).
+Coefficients that come past 0 leave the face: they are where they are while the others go on, and are put to 0 together
+at the end, as the directions would have to begin anew each time. Coordinate descent finds faces fast but goes slowly to
+the best point of one if columns are correlated; this is the reverse.
+
+The threads of a team take a step together: each multiplies by rows of its own, and adds up for coefficients of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import dot, squared
+from samplers.regression.linear_algebra.gram import Images, Rows, arrange, memory_for, multiply, subtract
+from samplers.regression.linear_algebra.vectors import project
+from samplers.regression.quadratic.problem import Quadratic
+from samplers.regression.threads.thread_pool import CHUNKS, agreed, greatest, meet, own_chunks, own_numbers, summed
+
+_SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
+_NOISE = 1e-30  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
+# Rows of `Work.sums`: the last has others after it.
+_PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
+
+
+class Work(NamedTuple):
+    """Working memory for W coefficients, n rows and k axes of a basis, float64 but for what is said. What is of the
+    face is in its order."""
+
+    face: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
+    swept: np.ndarray  # int64 (W,), the coefficients that are not 0
+    gram: Rows | Images  # of the face
+    sums: np.ndarray  # (9 + k, CHUNKS), of chunks
+    values: np.ndarray  # (W,), of the face
+    changes: np.ndarray  # (W,), of these, so far
+    signs: np.ndarray  # (W,), of the face; 0 for what is, or has come to, 0
+    curvatures: np.ndarray  # (W,), of the face
+    gradient: np.ndarray  # (W,), minus that, of the face
+    direction: np.ndarray  # (W,), of the face
+    change: np.ndarray  # (W,), of the face, what the gradient loses along the direction
+    shift: np.ndarray  # (k,)
+    coefficients: np.ndarray  # (W,), to go back to
+    residual: np.ndarray  # (n,), theirs
+    outcome: np.ndarray  # (3,), objective, gap, and how many signs the last sweep has turned
+
+
+def work_for(problem: Quadratic, rows: int) -> Work:
+    coefficients, basis = problem.l1.size, len(problem.basis)
+    return Work(
+        face=np.empty(coefficients, np.int64),
+        swept=np.empty(coefficients, np.int64),
+        gram=memory_for(problem.columns, rows),
+        sums=np.empty((_BASIS + basis, CHUNKS)),
+        values=np.empty(coefficients),
+        changes=np.empty(coefficients),
+        signs=np.empty(coefficients),
+        curvatures=np.empty(coefficients),
+        gradient=np.empty(coefficients),
+        direction=np.empty(coefficients),
+        change=np.empty(coefficients),
+        shift=np.empty(basis),
+        coefficients=np.empty(coefficients),
+        residual=np.empty(rows),
+        outcome=np.empty(3),
+    )
+
+
+@reordered_kernel
+def begin(member, problem, size, coefficients, residual, work):
+    """Note the values of the face, their signs, and the gradient."""
+    first, last = own_numbers(member, size)
+    for i in range(first, last):
+        j = work.face[i]
+        b, sign = coefficients[j], np.sign(coefficients[j])
+        work.values[i], work.changes[i], work.signs[i], work.direction[i] = b, 0.0, sign, 0.0
+        work.curvatures[i] = problem.curvatures[j]
+        gradient = dot(problem.columns, j, residual) - problem.l2[j] * b - sign * problem.l1[j]
+        work.gradient[i] = abs(sign) * gradient
+
+
+@reordered_kernel
+def turn(member, size, curvature, work):
+    """Make the direction that of the preconditioned gradient, conjugate to the one before if `curvature`, that along
+    it, is above 0; returns the inner product of gradient and preconditioned gradient."""
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        product = along = 0.0
+        for i in range(c * each, min((c + 1) * each, size)):
+            steepest = work.gradient[i] / work.curvatures[i]
+            product += steepest * work.gradient[i]
+            along += steepest * work.change[i]
+        work.sums[_PRODUCT, c], work.sums[_ALONG, c] = product, along
+    product = agreed(member, work.sums[_PRODUCT], size)
+    share = max(-summed(work.sums[_ALONG], size) / curvature, 0.0) if curvature > 0.0 else 0.0
+    for c in range(first, last):
+        for i in range(c * each, min((c + 1) * each, size)):
+            steepest = work.gradient[i] / work.curvatures[i]
+            work.direction[i] = steepest + share * abs(work.signs[i]) * work.direction[i]
+    meet(member)
+    return product
+
+
+@reordered_kernel
+def is_enough(member, problem, size, product, square, enough, work):
+    """Whether the gap, as far as the face tells, and the product, which is twice what could be gained if columns were
+    orthogonal, are that small. square: of the residual. What the ridge adds to the gap is of second order."""
+    if product > max(enough, _NOISE * size * square):
+        return False
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        steepest = inner = absolute = 0.0
+        for i in range(c * each, min((c + 1) * each, size)):
+            cost = problem.l1[work.face[i]]
+            steepest = max(steepest, work.gradient[i] * work.signs[i] / cost)
+            inner += work.gradient[i] * work.values[i]
+            absolute += cost * abs(work.values[i])
+        work.sums[_STEEPEST, c], work.sums[_INNER, c], work.sums[_ABSOLUTE, c] = steepest, inner, absolute
+    inner, absolute = agreed(member, work.sums[_INNER], size), summed(work.sums[_ABSOLUTE], size)
+    scale = 1.0 / (1.0 + greatest(work.sums[_STEEPEST], size))
+    gap = 0.5 * (1.0 - scale) ** 2 * square + (1.0 - scale) * absolute - scale * inner
+    return gap <= enough or product <= _NOISE * size * square
+
+
+@reordered_kernel
+def find_change(member, problem, size, work):
+    """Find the change along the direction; returns the curvature along it, and minus the slope. A curvature that is
+    rounding counts as 0: columns that depend on each other leave directions in which only the penalty changes."""
+    face = work.face[:size]
+    each, first, last = own_chunks(member, size)
+    for m in range(len(problem.basis)):
+        for c in range(first, last):
+            along = 0.0
+            for i in range(c * each, min((c + 1) * each, size)):
+                along += problem.along[m, face[i]] * work.direction[i]
+            work.sums[_BASIS + m, c] = along
+    multiply(member, problem.columns, face, work.gram, work.direction[:size], work.change[:size])
+    for c in range(first, last):
+        begin, end = c * each, min((c + 1) * each, size)
+        for i in range(begin, end):
+            work.change[i] += problem.l2[face[i]] * work.direction[i]
+        for m in range(len(problem.basis)):
+            along = summed(work.sums[_BASIS + m], size)
+            for i in range(begin, end):
+                work.change[i] -= along * problem.along[m, face[i]]
+        curvature = slope = apart = 0.0
+        for i in range(begin, end):
+            curvature += work.direction[i] * work.change[i]
+            slope += work.direction[i] * work.gradient[i]
+            apart += work.direction[i] ** 2 * work.curvatures[i]
+        work.sums[_CURVATURE, c], work.sums[_SLOPE, c], work.sums[_APART, c] = curvature, slope, apart
+    curvature = agreed(member, work.sums[_CURVATURE], size)
+    curvature = curvature if curvature > _SINGULAR * summed(work.sums[_APART], size) else 0.0
+    return curvature, summed(work.sums[_SLOPE], size)
+
+
+@reordered_kernel
+def first_stop(member, size, work):
+    """How far along the direction the first coefficient comes to 0; 0 if none does."""
+    least = 0.0
+    for i in range(size):
+        towards = -work.direction[i] * work.signs[i]
+        if towards > 0.0:
+            length = abs(work.values[i]) / towards
+            if least == 0.0 or length < least:
+                least = length
+    meet(member)
+    return least
+
+
+@reordered_kernel
+def go(member, size, length, work):
+    """Go so far along the direction; coefficients that come past 0 leave the face."""
+    each, first, last = own_chunks(member, size)
+    for c in range(first, last):
+        left = 0.0
+        for i in range(c * each, min((c + 1) * each, size)):
+            work.values[i] += length * work.direction[i]
+            work.changes[i] += length * work.direction[i]
+            if work.values[i] * work.signs[i] <= 0.0:
+                work.signs[i] = 0.0
+            work.gradient[i] = abs(work.signs[i]) * (work.gradient[i] - length * work.change[i])
+            left += work.signs[i] == 0.0 and work.values[i] != 0.0
+        work.sums[_LEFT, c] = left
+
+
+@reordered_kernel
+def put_to_zero(member, problem, size, work):
+    """Put the coefficients that have left the face to 0."""
+    first, last = own_numbers(member, size)
+    for i in range(first, last):
+        work.direction[i] = 0.0 if work.signs[i] != 0.0 else -work.values[i]
+    meet(member)
+    find_change(member, problem, size, work)
+    go(member, size, 1.0, work)
+
+
+@reordered_kernel
+def finish(member, problem, size, coefficients, residual, work):
+    """Bring coefficients and residual up to date. The residual has what coefficients lose by rounding: where large ones
+    cancel, that is more of their columns than the gap allows."""
+    first, last = own_numbers(member, size)
+    for i in range(first, last):
+        coefficients[work.face[i]] = work.values[i]
+    meet(member)
+    subtract(member, problem.columns, work.face[:size], work.gram, work.changes[:size], residual)
+    meet(member)
+    if member.rank == 0:
+        project(problem.basis, residual)
+
+
+@reordered_kernel
+def polish(member, problem, size, steps, enough, coefficients, residual, work):
+    """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date.
+
+    enough: of the gap, as far as the face tells. A larger team has arranged the face before.
+    """
+    begin(member, problem, size, coefficients, residual, work)
+    square = squared(residual)
+    product = turn(member, size, 0.0, work)
+    if is_enough(member, problem, size, product, square, enough, work):
+        return
+    if member.size == 1:
+        arrange(problem.columns, work.face[:size], work.gram)
+    for k in range(steps):
+        curvature, slope = find_change(member, problem, size, work)
+        length = slope / curvature if curvature > 0.0 else first_stop(member, size, work)
+        go(member, size, length, work)
+        product = turn(member, size, curvature, work)
+        done = is_enough(member, problem, size, product, square, enough, work)
+        if (done or length == 0.0 or k + 1 == steps) and summed(work.sums[_LEFT], size) > 0.0:
+            put_to_zero(member, problem, size, work)
+            product = turn(member, size, 0.0, work)
+            done = is_enough(member, problem, size, product, square, enough, work)
+        if done or length == 0.0:
+            break
+    finish(member, problem, size, coefficients, residual, work)

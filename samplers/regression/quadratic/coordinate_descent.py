@@ -1,0 +1,54 @@
+"""Coordinate descent on a `Quadratic`: the best value of one coefficient, all others being as they are, is
+
+    b_j <- S(a_j . r + h_j b_j, l1_j) / h_j,   S(x, l) = sign(x) max(|x| - l, 0)
+
+with the curvature h_j, for l2 = 0 (Friedman, Hastie and Tibshirani, J. Stat. Softw. 2010, section 2).
+"""
+
+from __future__ import annotations
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import add, dot
+from samplers.regression.linear_algebra.vectors import project
+
+
+@reordered_kernel
+def soften(value, threshold):
+    """S(value, threshold), without a branch that the processor could guess wrong."""
+    return max(value - threshold, 0.0) + min(value + threshold, 0.0)
+
+
+@reordered_kernel
+def sweep(problem, chosen, coefficients, residual, shift):
+    """Descend along each chosen coordinate in turn; returns how many have another sign than before, or none.
+
+    chosen: int64 (m,). coefficients: float64 (W,), and residual: float64 (n,), are brought up to date. shift: float64
+    (k,), where the residual lies along the basis meanwhile.
+    """
+    shift[:] = 0.0
+    turned = 0
+    for i in range(chosen.size):
+        j = chosen[i]
+        curvature, old = problem.curvatures[j], coefficients[j]
+        slope = dot(problem.columns, j, residual) - problem.l2[j] * old
+        for m in range(shift.size):
+            slope -= shift[m] * problem.along[m, j]
+        new = soften(slope + curvature * old, problem.l1[j]) / curvature
+        if new != old:
+            coefficients[j] = new
+            turned += new * old <= 0.0
+            add(problem.columns, j, old - new, residual)
+            for m in range(shift.size):
+                shift[m] += (old - new) * problem.along[m, j]
+    project(problem.basis, residual)
+    return turned
+
+
+@reordered_kernel
+def support(coefficients, found):
+    """Write to `found`, int64 (W,), which coefficients are not 0; returns how many there are."""
+    count = 0
+    for j in range(coefficients.size):  # without a branch: all are written, and most written over
+        found[count] = j
+        count += coefficients[j] != 0.0
+    return count

@@ -1,0 +1,134 @@
+"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their face.
+
+Where that takes no longer, as on small faces, Newton's method takes the place of conjugate gradients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import copy, entries
+from samplers.regression.linear_algebra.gram import arrange
+from samplers.regression.quadratic.active_set import memory_for, minimise_active
+from samplers.regression.quadratic.conjugate_gradients import Work, polish, work_for
+from samplers.regression.quadratic.coordinate_descent import support, sweep
+from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of
+from samplers.regression.solver.limit import Limit
+from samplers.regression.threads.thread_pool import ALONE, Team, meet
+
+_SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
+_SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
+_STEPS = 20  # of conjugate gradients in the first round, at most
+_MORE = 1.2  # times as many in each round after it,
+_MANY_MORE = 2.0  # if it has changed no signs: to begin anew loses what the directions have in common
+_ENOUGH = 0.3  # of the goal, as far as the face tells, which conjugate gradients may leave
+_ROUNDING = 1e-15  # of the objective
+_FEW = 1 << 14  # entries of a face: not worth a second thread
+_PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
+_AFFORDABLE = 1 << 29  # products for the Gram matrix of a face
+_PROGRESS = 0.9  # of the gap
+_AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in which no limit is seen
+
+
+@reordered_kernel
+def approach(problem, every, coefficients, residual, work):
+    """The first sweep of a round; returns how many coefficients are not 0, which are in work.face."""
+    sweep(problem, every, coefficients, residual, work.shift)
+    return support(coefficients, work.face)
+
+
+@reordered_kernel
+def settle(problem, coefficients, residual, work):
+    """The other sweeps of a round; coefficients and residual are kept to go back to. Notes the objective, and how many
+    coefficients the last sweep has given another sign."""
+    for _ in range(_SWEEPS - 1):
+        size = support(coefficients, work.swept)
+        turned = sweep(problem, work.swept[:size], coefficients, residual, work.shift)
+        if turned <= _SETTLED * size:
+            break
+    copy(coefficients, work.coefficients)
+    copy(residual, work.residual)
+    work.outcome[0], work.outcome[2] = objective_of(problem, coefficients, residual), turned
+
+
+@reordered_kernel
+def improve(member, problem, size, steps, enough, coefficients, residual, work):
+    """The rest of a round: sweeps, by one thread while another makes the face ready, and conjugate gradients. What
+    these come to is gone back from if the objective has become larger. Notes objective and gap."""
+    if member.rank == 0:
+        settle(problem, coefficients, residual, work)
+    elif member.rank == member.size - 1:
+        arrange(problem.columns, work.face[:size], work.gram)
+    meet(member)
+    before = work.outcome[0]
+    polish(member, problem, size, steps, enough, coefficients, residual, work)
+    meet(member)
+    after = objective_of(problem, coefficients, residual)
+    if after > before * (1.0 + _ROUNDING):  # as a coefficient was stopped at 0
+        meet(member)
+        if member.rank == 0:
+            copy(work.coefficients, coefficients)
+            copy(work.residual, residual)
+        meet(member)
+    gap = gap_of(member, problem, coefficients, residual, work.sums)
+    if member.rank == 0:
+        work.outcome[0], work.outcome[1] = min(before, after), gap
+
+
+@reordered_kernel
+def improve_exactly(member, problem, size, coefficients, residual, work, active):
+    """The rest of a round by one thread: Newton's method on the face, of so many. Notes objective and gap."""
+    copy(coefficients, work.coefficients)
+    copy(residual, work.residual)
+    before = objective_of(problem, coefficients, residual)
+    minimise_active(problem, work.face[:size], coefficients, residual, active)
+    after = objective_of(problem, coefficients, residual)
+    if after > before * (1.0 + _ROUNDING):
+        copy(work.coefficients, coefficients)
+        copy(work.residual, residual)
+    gap = gap_of(member, problem, coefficients, residual, work.sums)
+    work.outcome[0], work.outcome[1], work.outcome[2] = min(before, after), gap, 0.0
+
+
+def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
+    """Whether Newton's method on a face, whose columns have so many entries each, takes no longer than so many steps of
+    conjugate gradients, and not too long."""
+    products = size**2 * (each + len(problem.basis) * rows) / 2
+    return products < _AFFORDABLE and products + size**3 / 6 < 2 * size * each * steps
+
+
+def descend(
+    problem: Quadratic,
+    coefficients: np.ndarray,
+    residual: np.ndarray,
+    goal: float,
+    limit: Limit,
+    team: Team = ALONE,
+) -> None:
+    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`, the
+    limit is reached, or nothing gets better.
+
+    The gap that counts is to the best dual point of all rounds. The result is the same for any team.
+    """
+    work: Work = work_for(problem, residual.size)
+    each = entries(problem.columns) / max(coefficients.size, 1)
+    every, bound, best, least, stalled = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0
+    steps, enough = float(_STEPS), _ENOUGH * goal
+    most = max(_AT_ONCE / max(2 * entries(problem.columns), 1), _STEPS)
+    while stalled < _PATIENCE and not limit.reached:
+        limit.taken += 1
+        size = approach(problem, every, coefficients, residual, work)
+        if is_small(problem, size, each, residual.size, steps):
+            ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
+        else:
+            at_work = team if size * each > _FEW else ALONE
+            at_work.run(improve, problem, size, int(min(steps, most)), enough, coefficients, residual, work)
+        objective, gap, turned = work.outcome.tolist()
+        bound = max(bound, objective - gap)
+        if objective - bound <= goal:
+            return
+        better = objective < best * (1.0 - _ROUNDING) or gap < _PROGRESS * least
+        stalled, least = 0 if better else stalled + 1, min(gap, least)
+        best, enough = min(objective, best), 0.0 if stalled else enough
+        steps = min((_MORE if turned else _MANY_MORE) * steps, max(coefficients.size, _STEPS))

@@ -1,0 +1,95 @@
+"""Least squares with an l1 penalty on few columns, all in memory: the problem that every solver here comes down to.
+
+    minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
+
+where t and the columns of A are what a projection leaves of them: on what is orthogonal to some columns without
+penalty, the intercept among them. A is not projected, as that would fill it; the inner products of its columns with an
+orthonormal basis of those are kept instead. A residual is what is left of t - A b, projected.
+
+With r the residual and c_j = a_j . r - l2_j b_j, the point s r is feasible for the dual problem if s |c_j| <= l1_j for
+all j, and the gap between both objectives is a sum of terms that are not negative:
+
+    1/2 (1 - s)^2 (|r|^2 + sum_j l2_j b_j^2) + sum_j (l1_j |b_j| - s b_j c_j)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
+from samplers.regression.threads.thread_pool import agreed, greatest, own_chunks, summed
+
+_FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
+
+
+class Quadratic(NamedTuple):
+    """W columns of n rows, k of them in the basis. All arrays are float64."""
+
+    columns: SparseColumns | DenseColumns  # before the projection
+    basis: np.ndarray  # (k, n), orthonormal
+    along: np.ndarray  # (k, W), inner products of basis and columns
+    curvatures: np.ndarray  # (W,), squared norms of the projected columns, plus l2
+    l1: np.ndarray  # (W,), positive
+    l2: np.ndarray  # (W,)
+
+
+def quadratic(
+    columns: SparseColumns | DenseColumns,
+    basis: np.ndarray,
+    l1: np.ndarray,
+    l2: np.ndarray,
+    norms: np.ndarray | None = None,
+) -> Quadratic:
+    """The problem on all of some columns; for the other arguments see `Quadratic`. norms: float64 (W,), of the
+    projected columns, if they are known."""
+    every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
+    for vector, found in zip(basis, along, strict=True):
+        correlate(columns, every, vector, found)
+    if norms is None:
+        curvatures = np.empty(l1.size)
+        squares(columns, every, np.empty(0), curvatures)
+        curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
+    else:
+        curvatures = norms**2
+    curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 whatever this is
+    return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
+
+
+@reordered_kernel
+def penalty_of(l1, l2, coefficients):
+    """sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2. All float64 (W,)."""
+    total = 0.0
+    for j in range(coefficients.size):
+        b = coefficients[j]
+        total += l1[j] * abs(b) + 0.5 * l2[j] * b * b
+    return total
+
+
+@reordered_kernel
+def objective_of(problem, coefficients, residual):
+    """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
+    return 0.5 * squared(residual) + penalty_of(problem.l1, problem.l2, coefficients)
+
+
+@reordered_kernel
+def gap_of(member, problem, coefficients, residual, sums):
+    """Between that and the objective of the dual point that the residual gives. sums: float64 (4, CHUNKS), to work
+    with."""
+    l1, l2, count = problem.l1, problem.l2, coefficients.size
+    each, first, last = own_chunks(member, count)
+    for c in range(first, last):
+        ridge = absolute = inner = steepest = 0.0
+        for j in range(c * each, min((c + 1) * each, count)):
+            b = coefficients[j]
+            slope = dot(problem.columns, j, residual) - l2[j] * b
+            steepest = max(steepest, abs(slope) / l1[j])
+            ridge += l2[j] * b * b
+            absolute += l1[j] * abs(b)
+            inner += slope * b
+        sums[0, c], sums[1, c], sums[2, c], sums[3, c] = ridge, absolute, inner, steepest
+    square = squared(residual) + agreed(member, sums[0], count)
+    scale = 1.0 / max(greatest(sums[3], count), 1.0)
+    return 0.5 * (1.0 - scale) ** 2 * square + summed(sums[1], count) - scale * summed(sums[2], count)

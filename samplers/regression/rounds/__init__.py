@@ -1,0 +1,1 @@
+"""Regressions by rounds of the dynamic engine."""

@@ -1,0 +1,128 @@
+"""L1-regularised logistic regression by rounds of coordinate descent: a program for the dynamic engine.
+
+Objective, over columns x_j that are scaled to norm 1, with labels y of -1 and 1 and margins f = sum_j x_j b_j:
+
+    sum_i log(1 + exp(-y_i f_i)) + sum_j penalty_j |b_j|
+    b_j <- S(b_j + 4 x_j' g, 4 penalty_j),    g_i = y_i / (1 + exp(y_i f_i))
+
+1/4 is the most that the loss can curve along a column of norm 1 (Shotgun, section 2), so that an update by itself never
+raises the objective.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from blocks.compiled import unmanaged_kernel
+from blocks.design.design import Design
+from ooc.dynamic.held_columns import SparseColumns, band_bounds
+from ooc.dynamic.program import DynamicProgram, Survey, Wave
+from ooc.program import Arrays
+from ooc.shared import ArraySpec
+from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.rounds.lasso import shrunk
+from samplers.regression.rounds.sums import add_columns, column_sums, require_values
+
+_CURVATURE = 0.25
+
+
+class LogisticRounds(DynamicProgram):
+    """Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows:
+    `labels` y, `margins` f and `pulls` g."""
+
+    nearness = "nearness"
+
+    def __init__(self, design: Design, most: int | None = None) -> None:
+        super().__init__(design, most)
+        require_values(design)
+        self._band_bounds = band_bounds(design)
+        self._uncentred = np.zeros(self.most), np.zeros(self._band_bounds.size - 1)  # means, totals
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        names = ("coefficients", "scales", "penalties", "nearness")
+        of_parameters = dict.fromkeys(names, ArraySpec((self.most,), "float64"))
+        of_rows = dict.fromkeys(("labels", "margins", "pulls"), ArraySpec((self.design.rows,), "float64"))
+        return of_parameters | of_rows
+
+    def begin(
+        self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, labels: np.ndarray | None = None
+    ) -> None:
+        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design. penalty: of all, or of each,
+        float64 (m,). labels: -1 and 1, float64 (n,), if those of the design are others."""
+        labels = self.design.y if labels is None else labels
+        assert labels is not None
+        held, norms = slice(columns.size), self.design.norms[columns]
+        shared["coefficients"][held], shared["penalties"][held], shared["nearness"][held] = 0.0, penalty, 0.0
+        shared["scales"][held] = np.where(norms > 0, norms, 1.0)
+        shared["labels"][:], shared["margins"][:] = labels, 0.0
+        shared["pulls"][:] = labels / 2
+
+    def objective(self, shared: Arrays, parameters: int) -> float:
+        """In the coordinator, between rounds: the objective, over so many parameters that are held."""
+        held = slice(parameters)
+        losses = np.logaddexp(0.0, -shared["labels"] * shared["margins"])
+        return float(losses.sum() + inner(shared["penalties"][held], np.abs(shared["coefficients"][held])))
+
+    def update(self, wave: Wave) -> int:
+        pulls = wave.shared["pulls"]
+        return column_sums(wave.columns, wave.parameters, wave.bands, pulls, *self._uncentred, wave.sums)
+
+    def aggregate(self, wave: Wave) -> None:
+        arrays = (wave.shared[name] for name in ("scales", "penalties", "coefficients", "nearness"))
+        logistic_changes(wave.parameters, wave.sums, *arrays, wave.changes, wave.priorities)
+
+    def apply(self, wave: Wave) -> None:
+        margins, (first, last) = wave.shared["margins"], wave.bands
+        add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, margins, np.empty(last))
+        rows = [wave.shared[name] for name in ("labels", "margins", "pulls")]
+        if isinstance(wave.columns, SparseColumns):
+            pull_entries(wave.columns, wave.parameters, first, last, wave.changes, *rows)
+        elif wave.changes.any():
+            pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
+
+    def survey(self, survey: Survey) -> int:
+        """The priority of a parameter is what its update would change it by, squared."""
+        shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
+        sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
+        samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
+        copies = (shared[name][parameters] for name in ("scales", "penalties", "coefficients"))
+        nearness = np.empty(own.size)
+        logistic_changes(own, sums, *copies, nearness, np.empty(own.size), survey.priorities)
+        shared["nearness"][parameters] = nearness
+        return samples
+
+
+@unmanaged_kernel
+def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness, changes, priorities):
+    """Update some coefficients by the products of their columns with the pulls.
+
+    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales and
+    penalties; coefficients, changed; nearness, of these parameters filled. Filled: priorities float64 (c,), and changes
+    float64 (c,), to be added to the margins times the columns as they are held.
+    """
+    for i in range(parameters.size):
+        j = parameters[i]
+        before = coefficients[j]
+        goal = before + sums[i, :, 0].sum() / (scales[j] * _CURVATURE)
+        after = shrunk(goal, penalties[j] / _CURVATURE)
+        coefficients[j], nearness[j] = after, abs(goal) - penalties[j] / _CURVATURE
+        changes[i] = (after - before) / scales[j]
+        priorities[i] = (after - before) ** 2
+
+
+@unmanaged_kernel
+def pull(labels, margins, pulls):
+    """Fill pulls, float64 (n,), of some rows."""
+    for row in range(labels.size):
+        pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
+
+
+@unmanaged_kernel
+def pull_entries(columns, parameters, first, last, changes, labels, margins, pulls):
+    """Fill pulls of the rows in the bands from `first` to `last` in which a parameter that changes has an entry."""
+    for i in range(parameters.size):
+        bounds = columns.bounds[parameters[i]]
+        for row in columns.rows[bounds[first] : bounds[last if changes[i] != 0 else first]]:
+            pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))

@@ -1,0 +1,186 @@
+"""A regression for one lambda by the rounds of the dynamic engine: state that can be taken up again.
+
+A step is as many rounds as could update every column once, after which all columns are looked at for the duality gap,
+as the solver of `samplers.regression.solver.working_sets` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from blocks.design.design import Design
+from blocks.errors import WorkFailed
+from ooc.dynamic.engine import DynamicEngine, shared_bytes
+from ooc.dynamic.rounds import Pipeline
+from ooc.dynamic.schedules import Rule
+from ooc.plan import processes_bytes
+from ooc.worker import ProgramSpec
+from samplers.regression.linear_algebra.columns import combine
+from samplers.regression.path.solver import Found, found_model, found_of, path_arrays, require_path
+from samplers.regression.program import RegressionProgram
+from samplers.regression.solver.correlations import Wanted
+from samplers.regression.solver.dual_gap import slopes_of, standing, survey
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.working_sets import Solution
+
+_SPECS = {"squared": "lasso:LassoRounds", "logistic": "logistic:LogisticRounds"}
+_FEW = 256  # columns: so few are one scheduler's, without rounds that overlap
+_DIVERGED = 2.0  # times the objective of the empty model
+MOST_STEPS = 1000  # of a run
+
+
+def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool) -> Rule:
+    """Without a bound rho on dependencies, a round has all that are drawn."""
+    candidates = parallelism if rho is None else 2 * parallelism
+    rule = Rule(schedule, parallelism, candidates, rho, centred, seed=seed)
+    return rule._replace(pipeline=Pipeline(1, 1, 1)) if design.columns < _FEW else rule
+
+
+def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
+    """What the columns, which are all held, and the workers take in memory."""
+    return processes_bytes(workers) + shared_bytes(program.design, _spec(program), rule, workers)
+
+
+def _spec(program: RegressionProgram) -> ProgramSpec:
+    options = {"intercept": program.intercept} if program.loss == "squared" else {}
+    return ProgramSpec(f"samplers.regression.rounds.{_SPECS[program.loss]}", options)
+
+
+class RoundSolver:
+    """The regression of a program, which has no folds, for its one lambda. room: bytes for the columns that have
+    coefficients. Attributes: as of `samplers.regression.path.solver.PathSolver`; `found` has what each step came to."""
+
+    def __init__(self, program: RegressionProgram, rule: Rule, workers: int, room: int) -> None:
+        self._program, self._rule = program, rule
+        (self._features,), (self._whole,) = program.build(workers, room, Limit(), None)
+        self._engine = DynamicEngine(program.design, _spec(program), rule, workers)
+        self.levels, self.found = np.empty(0), list[Found]()
+        self.errors: list[list[float]] = []
+        self._bound = -np.inf  # no coefficients have a smaller objective
+
+    def close(self) -> None:
+        self._engine.__exit__()
+
+    @property
+    def pids(self) -> list[int]:
+        return [os.getpid(), *self._engine.pids]
+
+    @property
+    def bytes_read(self) -> int:
+        return self._features.bytes_read
+
+    @property
+    def samples(self) -> int:
+        return self._features.samples + self._engine.samples
+
+    @property
+    def largest(self) -> float:
+        return self._whole.largest
+
+    @property
+    def constant(self) -> np.ndarray:
+        return self._whole.constant
+
+    @property
+    def gap(self) -> float:
+        """Of the last step, as a share of the loss of an empty model."""
+        return self.found[-1].gap / self._whole.nothing.fit.loss if self.found else np.inf
+
+    @property
+    def solved(self) -> int:
+        return len(self.found)
+
+    @property
+    def models(self) -> list[Found]:
+        return self.found[-1:]
+
+    @property
+    def done(self) -> bool:
+        return self.gap <= self._program.tolerance
+
+    def validation(self) -> None:
+        """There are no folds."""
+
+    def begin(self) -> None:
+        """Hold the columns, and start from coefficients of 0."""
+        asked = self._program.levels
+        self.levels = np.array([asked["lambda"]]) if "lambda" in asked else self._whole.levels(1, asked["ratio"])
+        self._hold()
+        if self._rule.schedule == "priority":
+            self._engine.survey()
+
+    def _hold(self) -> None:
+        """Columns are scaled to norm 1, so penalties are of what coefficients are then."""
+        engine, regression, level = self._engine, self._whole.regression, float(self.levels[0])
+        engine.hold(regression.usable)
+        l1, l2 = regression.penalty.at(level, engine.columns)
+        scales, rounds = regression.norms[engine.columns], engine.program
+        if self._program.loss == "squared":
+            rounds.begin(engine.arrays, engine.columns, l1 / scales, l2 / scales**2)  # type: ignore[attr-defined]
+        else:
+            labels = 2 * self._program.y - 1
+            rounds.begin(engine.arrays, engine.columns, l1 / scales, labels)  # type: ignore[attr-defined]
+
+    def step(self) -> None:
+        """Raises WorkFailed if the rounds diverge, or come to no end."""
+        engine = self._engine
+        engine.run(max(engine.columns.size // self._rule.parallel, 1))
+        if self._rule.schedule == "priority":
+            engine.survey_if_settled()
+        self.found.append(self._look())
+        self._check()
+
+    def _look(self) -> Found:
+        """Of the present coefficients, whose residual is made anew."""
+        regression, level = self._whole.regression, float(self.levels[0])
+        held, scores = self._engine.columns, np.empty(self._program.design.rows)
+        b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
+        support, values = held[b != 0], b[b != 0]
+        combine(regression.features.gather(support), np.arange(support.size), values, scores)
+        fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
+        wanted = Wanted(fit.residual, level, support)
+        seen = regression.correlations.see(wanted, regression.usable)
+        l1, l2 = regression.penalty.at(level, support)
+        slopes = slopes_of(seen.chosen, seen.values, support, l2 * values)
+        gains = regression.correlations.gains[: seen.chosen.size]
+        steepest = survey(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
+        found = standing(regression.loss, fit, steepest, l1, l2, values)
+        self._bound = max(self._bound, found.bound)
+        gap = max(found.objective - self._bound, 0.0)
+        return found_model(self._whole, Solution(level, support, values, fit, found.objective, gap))
+
+    def _check(self) -> None:
+        level, rule, last = float(self.levels[0]), self._rule, self.found[-1]
+        remedy = "Lower --parallelism or --rho, use --schedule priority, or leave --schedule out."
+        if not last.objective < _DIVERGED * self._whole.nothing.objective:
+            raise WorkFailed(
+                f"lambda {level:g}: rounds of {rule.parallel} updates, --schedule {rule.schedule}, diverge: the"
+                f" objective is {last.objective:g}, that of the empty model {self._whole.nothing.objective:g}",
+                remedy,
+            )
+        if self.solved >= MOST_STEPS and not self.done:
+            raise WorkFailed(
+                f"lambda {level:g}: after {MOST_STEPS} passes of rounds the duality gap is {last.gap:g}",
+                f"Choose a larger --tolerance. {remedy}",
+            )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it goes on from; all one-dimensional. Of steps but the last it is known that they were."""
+        steps = {"levels": self.levels, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
+        rounds = {f"rounds.{name}": array for name, array in self._engine.committed().items()}
+        return steps | path_arrays(self.models) | rounds
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` was."""
+        self.levels, self._bound = arrays["levels"].copy(), float(arrays["bound"][0])
+        steps = int(arrays["steps"][0])
+        require_path(self.levels, self._program.length, 0)
+        if not 0 <= steps <= MOST_STEPS:
+            raise ValueError(f"{steps} steps")
+        self.found = found_of(arrays) * steps
+        self._hold()
+        begin = "rounds."
+        self._engine.restore({name.removeprefix(begin): array for name, array in arrays.items() if begin in name})

@@ -1,0 +1,1 @@
+"""Multi-class regression by stochastic gradient descent."""

@@ -1,0 +1,1 @@
+"""Working sets: the solver of a regression for one lambda after another."""

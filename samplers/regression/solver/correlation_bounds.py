@@ -1,0 +1,230 @@
+"""Cosines of the angles between columns and residuals: what is known of them, and what that tells of another residual.
+
+If a column is at the angle s of a residual, and that at the angle t of another, the column's cosine with the other is
+at most |cos s cos t| + |sin s sin t|.
+
+A look at what is known takes as long as memory does, of which several threads get no more than one: it is five bytes
+for a column, four for its limit, and one for what comes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_inlined_kernel, reordered_kernel
+from samplers.regression.linear_algebra.columns import copy
+from samplers.regression.linear_algebra.contiguous import BLOCK, is_run
+
+NOTHING = 0  # the number of no residual
+_FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
+_ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
+_LEAST = 1e-37  # of a limit: float32 has no much smaller numbers
+MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
+
+
+class Known(NamedTuple):
+    """What is known of p columns."""
+
+    cosines: np.ndarray  # float32 (p,), with residuals
+    numbers: np.ndarray  # uint8 (p,), of these
+
+
+class Angles(NamedTuple):
+    """Between a residual and the k that have numbers. float32 (k,), no less than they are."""
+
+    cosines: np.ndarray
+    sines: np.ndarray
+
+
+@reordered_kernel
+def largest_limit(l1, norms):
+    """The largest cosine l1 / |x| that is allowed to any of some columns; 0 if all of them are 0. float64 (m,); l1 may
+    be (1,), also of what follows."""
+    largest = 0.0
+    for j in range(norms.size):
+        limit = l1[j if l1.size > 1 else 0] / norms[j]
+        largest = max(largest, limit if norms[j] > 0.0 else 0.0)
+    return largest
+
+
+@reordered_kernel
+def set_limits(l1, norms, largest, limits):
+    """Fill in limits, float32 (m,), of cosines: l1 / |x| as a share of the largest; 0 only for columns that are 0, or
+    have no penalty."""
+    factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
+    for j in range(limits.size):
+        cost = l1[j if l1.size > 1 else 0]
+        limit = max(cost / norms[j] * factor, _LEAST)
+        limits[j] = limit if cost > 0.0 and norms[j] > 0.0 else 0.0
+
+
+@reordered_kernel
+def find_angles(products, square, squares, angles):
+    """Fill in the angles of a residual to k others, from its products with these, and their squares: float64 (k,); the
+    square of one that is not there is 0."""
+    for k in range(squares.size):
+        cosine, sine = 0.0, _FAR
+        if squares[k] > 0.0:
+            length = math.sqrt(squares[k] * square)
+            cosine = products[k] / length if length > 0.0 else 0.0
+            sine = math.sqrt(max(1.0 - cosine * cosine, 0.0) + _ROUNDED)
+        angles.cosines[k], angles.sines[k] = (1.0 + MARGIN) * cosine, (1.0 + MARGIN) * sine
+
+
+@reordered_kernel
+def least_bound(angles, counts):
+    """The least that any column's cosine may be, for what is known. counts: int64 (k,), of columns for each residual.
+
+    The bound is concave in what the cosine with the other residual is, so least where that is 0 or 1.
+    """
+    least = _FAR
+    for k in range(NOTHING + 1, counts.size):
+        if counts[k] > 0:
+            least = min(least, angles.sines[k], abs(angles.cosines[k]))
+    return least
+
+
+class Block(NamedTuple):
+    """Of some columns, at most BLOCK, to work with. float32 (BLOCK,)."""
+
+    cosines: np.ndarray
+    limits: np.ndarray
+    of_angles: np.ndarray
+    sines: np.ndarray
+
+
+def block() -> Block:
+    return Block(*np.empty((4, BLOCK), np.float32))
+
+
+@reordered_kernel
+def are_same(numbers):
+    same = 0
+    for i in range(numbers.size):
+        same += numbers[i] == numbers[0]
+    return same == numbers.size
+
+
+@reordered_kernel
+def look_up(numbers, angles, block):
+    """The angles of some residuals, apart from what is reckoned with them: of that the compiler makes vectors."""
+    if are_same(numbers):
+        block.of_angles[: numbers.size] = angles.cosines[numbers[0]]
+        block.sines[: numbers.size] = angles.sines[numbers[0]]
+    else:
+        for i in range(numbers.size):
+            block.of_angles[i], block.sines[i] = angles.cosines[numbers[i]], angles.sines[numbers[i]]
+
+
+@reordered_kernel
+def exceed(cosines, limits, level, spare, block, above):
+    """Whether the largest cosines that some columns may have are too large; returns how many are."""
+    for i in range(cosines.size):
+        cosine = cosines[i]
+        most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
+        above[i] = most - level * limits[i] + spare > 0.0
+    return count_true(above)
+
+
+@reordered_kernel
+def count_true(flags):
+    count = np.int64(0)
+    for i in range(flags.size):
+        count += flags[i]
+    return count
+
+
+@reordered_kernel
+def bound(known, limits, angles, candidates, level, spare, block, above):
+    """Note in `above`, bool (m,), which of the candidates, int64 (m,), may have cosines above level * limit - spare,
+    float32; returns how many."""
+    count = 0
+    for begin in range(0, candidates.size, BLOCK):
+        some, found = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
+        size = some.size
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            look_up(known.numbers[run], angles, block)
+            count += exceed(known.cosines[run], limits[run], level, spare, block, found)
+        else:
+            for i in range(size):
+                j = some[i]
+                number = known.numbers[j]
+                block.cosines[i], block.limits[i] = known.cosines[j], limits[j]
+                block.of_angles[i], block.sines[i] = angles.cosines[number], angles.sines[number]
+            count += exceed(block.cosines[:size], block.limits[:size], level, spare, block, found)
+    return count
+
+
+@reordered_kernel
+def choose(candidates, above, chosen):
+    """Write to `chosen`, int64 (l,), which may begin where the candidates do, those l of them, int64 (m,), for which
+    `above`, bool (m,), is true."""
+    count = 0
+    for begin in range(0, candidates.size, BLOCK):
+        some, flags = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
+        many = count_true(flags)
+        if many == some.size:
+            copy(some, chosen[count : count + many])
+        elif many > 0:
+            found, at = chosen[count : count + many], 0
+            for i in range(some.size):  # most are written over: the processor would guess a branch on each wrong
+                if at == many:
+                    break
+                found[at] = some[i]
+                at += flags[i]
+        count += many
+
+
+@reordered_kernel
+def count(numbers, counts):
+    """Count some numbers, uint8, which are often all the same: to add one after the other waits for each."""
+    same = 0
+    for i in range(numbers.size):
+        same += numbers[i] == numbers[0]
+    counts[numbers[0]] += same
+    if same < numbers.size:
+        for i in range(numbers.size):
+            counts[numbers[i]] += numbers[i] != numbers[0]
+
+
+@reordered_inlined_kernel
+def cosine_of(value, length, norm):
+    return max(min(value / length / norm, 1.0), -1.0)
+
+
+@reordered_kernel
+def learn_run(known, values, number, length, norms):
+    for i in range(values.size):
+        known.numbers[i], known.cosines[i] = number, cosine_of(values[i], length, norms[i])
+
+
+@reordered_kernel
+def learn(known, lost, chosen, values, number, length, norms):
+    """Note what the inner products of chosen columns with the residual of a number, and of that length, tell.
+
+    lost: int64, zeros, get how many of the columns knew each residual. chosen: int64 (m,). values: float64 (m,).
+    """
+    for begin in range(0, chosen.size, BLOCK):
+        some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
+        if is_run(some):
+            run = slice(some[0], some[-1] + 1)
+            of_run = Known(known.cosines[run], known.numbers[run])
+            count(of_run.numbers, lost)
+            learn_run(of_run, found, number, length, norms[run])
+        else:
+            for i in range(some.size):
+                j = some[i]
+                lost[known.numbers[j]] += 1
+                known.numbers[j], known.cosines[j] = number, cosine_of(found[i], length, norms[j])
+
+
+@reordered_kernel
+def forget(known, number):
+    """Let the columns that know the residual of a number know nothing."""
+    for j in range(known.numbers.size):
+        if known.numbers[j] == number:
+            known.numbers[j], known.cosines[j] = NOTHING, 0.0

@@ -1,0 +1,291 @@
+"""Correlations of columns with a residual that changes, read anew only where what is known of them does not suffice.
+
+The correlation of a column x with the residual r (all rows times the roots of their weights) is |x| |r| times a cosine.
+Some residuals are kept, and with each column its cosine with the last that it was read for, which bounds that with any
+other: see `samplers.regression.solver.correlation_bounds`. So along a path of penalties most columns are read once in
+ten levels, and columns far from having a coefficient hardly ever.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from samplers.regression.data.features import Features
+from samplers.regression.linear_algebra.vectors import inner, products
+from samplers.regression.solver.correlation_bounds import (
+    NOTHING,
+    Angles,
+    Known,
+    block,
+    bound,
+    choose,
+    find_angles,
+    forget,
+    largest_limit,
+    learn,
+    least_bound,
+    set_limits,
+)
+from samplers.regression.solver.limit import Stopped
+from samplers.regression.solver.screening import strong_level
+from samplers.regression.solver.selection import largest
+
+_KEPT = 24  # residuals, with none
+REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
+_MOST = 1e25  # of a level, as a cosine
+_MOST_OF_THEM = 2 / 3  # of some columns: it takes no longer to go on with all, whose numbers are written down already
+_LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
+
+
+def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
+    """Arrays of so many numbers of each of these kinds, the largest first, in one piece of memory: of a large one the
+    kernel gives 2 MB at a time. To get 4 KB takes 2 microseconds, and longer if several threads do."""
+    ends = np.cumsum([count * np.dtype(kind).itemsize for kind in kinds])
+    memory = np.empty(ends[-1], np.uint8)
+    return [part.view(kind) for part, kind in zip(np.split(memory, ends[:-1]), kinds, strict=True)]
+
+
+class Seen(NamedTuple):
+    """Correlations of m candidates, as they are until the next look, or until candidates are left out."""
+
+    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed. May be the candidates
+    values: np.ndarray  # float64 (l,), the correlations of these
+
+
+class Wanted(NamedTuple):
+    """Correlations that somebody wants to see."""
+
+    residual: np.ndarray  # float64 (n,)
+    level: float  # exactly if they may be above level * l1
+    always: np.ndarray  # int64, of these columns exactly
+
+
+class Look(NamedTuple):
+    """What was read for a residual."""
+
+    seen: Seen
+    number: int  # of the residual, which is kept
+    length: float  # of it
+
+
+class Correlations:
+    """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
+    columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, the columns,
+    int64, ascending, that are not 0 and have a penalty; `columns_read`, so far; and to work with `gains`, float32
+    (p,), and `kept`, int64 (p,)."""
+
+    def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
+        self._features, self._roots, self._norms = features, roots, norms
+        kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8, np.bool_
+        memory = side_by_side(norms.size, *kinds)
+        self.kept, self._chosen, self._values, self._limits, self.gains, *known, self._above = memory
+        self._known = Known(*known)
+        self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
+
+        def of_share(begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+            return l1[begin:end] if l1.size > 1 else l1, norms[begin:end]
+
+        def work(begin: int, end: int) -> None:
+            set_limits(*of_share(begin, end), self._scale, self._limits[begin:end])
+
+        self._scale = max(features.team.share(norms.size, lambda *share: largest_limit(*of_share(*share))))
+        features.team.share(norms.size, work)
+        self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
+        self._counts = np.zeros(_KEPT, np.int64)
+        self._counts[NOTHING] = norms.size
+        self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
+        self.usable = features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
+        self._pending: Look | None = None  # a look at all of these that is counted, but not noted
+        self.columns_read = 0
+
+    def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
+        """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on. Raises Stopped,
+        and then knows nothing: values that are still to be noted may have been written over."""
+        chosen = self._needed(wanted, candidates)
+        every = chosen.size == self.usable.size
+        if not every or self._square_of(wanted.residual) == 0:
+            self._catch_up()
+        try:
+            values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
+        except Stopped:
+            self._forget_all()
+            raise
+        self.columns_read += chosen.size
+        seen = Seen(self.usable if every else chosen, values)
+        self._enter(wanted.residual, seen)
+        return seen
+
+    def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
+        """Those for each of several residuals, columns being read once; one has still to be learned."""
+        needed = np.zeros(self._norms.size, bool)
+        for one in wanted:
+            needed[self._needed(one, candidates)] = True
+        chosen = np.flatnonzero(needed)
+        vectors = np.stack([self._weighted(one.residual) for one in wanted])
+        values = self._features.several_correlations(chosen, vectors)
+        self.columns_read += chosen.size
+        return [Seen(chosen, found) for found in values]
+
+    def _needed(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
+        """The candidates that have to be read."""
+        self._forget(wanted.always)
+        return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.level)
+
+    def possible(
+        self, residual: np.ndarray, candidates: np.ndarray, found: np.ndarray, level: float, spare: float = 0.0
+    ) -> np.ndarray:
+        """Those of the candidates, int64 (m,), whose correlations c may, for what is known, be such that
+        |c| > level * l1 - spare * |x|; all candidates if that is most of them. Written to `found`, int64 (m,), which
+        may be `candidates`, unless it is all."""
+        return self._those_above(residual, self._angles(residual), candidates, found, level, spare)
+
+    def _those_above(
+        self,
+        residual: np.ndarray,
+        angles: Angles,
+        candidates: np.ndarray,
+        found: np.ndarray,
+        level: float,
+        spare: float,
+    ) -> np.ndarray:
+        length = max(math.sqrt(self._square_of(residual)), sys.float_info.min)
+        with np.errstate(over="ignore"):
+            limits = np.clip(np.array([level * self._scale, spare]) / length, -_MOST, _MOST).astype(np.float32)
+        if least_bound(angles, self._counts) + limits[1] > limits[0]:
+            return candidates
+        self._catch_up()
+
+        def look(begin: int, end: int) -> tuple[int, int]:
+            some = candidates[begin:end], *limits, block(), self._above[begin:end]
+            return begin, bound(self._known, self._limits, angles, *some)
+
+        def write(begin: int, end: int) -> None:
+            first, last = places[begin]
+            choose(candidates[begin:end], self._above[begin:end], found[first:last])
+
+        counts = self._features.team.share(candidates.size, look)
+        ends = np.cumsum([count for _, count in counts]).tolist()
+        if ends[-1] > _MOST_OF_THEM * candidates.size:
+            return candidates
+        places = {begin: (last - count, last) for (begin, count), last in zip(counts, ends, strict=True)}
+        if found is candidates:  # which another thread may still have to read
+            choose(candidates, self._above[: candidates.size], found[: ends[-1]])
+        else:
+            self._features.team.share(candidates.size, write)
+        return found[: ends[-1]]
+
+    def _forget(self, columns: np.ndarray) -> None:
+        """What is known of some columns, int64, of which none is there twice."""
+        if not columns.size:
+            return
+        self._catch_up()
+        self._counts -= np.bincount(self._known.numbers[columns], minlength=_KEPT)
+        self._counts[NOTHING] += columns.size
+        self._known.numbers[columns], self._known.cosines[columns] = NOTHING, 0.0
+
+    def _forget_all(self) -> None:
+        self._pending = None
+        self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
+        self._counts[:], self._counts[NOTHING] = 0, self._norms.size
+
+    def _weighted(self, residual: np.ndarray) -> np.ndarray:
+        return residual if self._roots is None else residual * self._roots
+
+    def strong(
+        self, residual: np.ndarray, level: float, before: float, candidates: np.ndarray, most: int
+    ) -> np.ndarray:
+        """The candidates, int64 (m,), that the strong rule proposes, those that are most likely if there are more than
+        `most`; nothing is read, correlations are as is likely."""
+        if before > REACH * level:
+            return np.empty(0, np.int64)
+        likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
+        found = self._chosen[: candidates.size]
+        found = self._those_above(residual, likely, candidates, found, strong_level(level, before), 0.0)
+        if found.size <= most:
+            return found.copy()
+        self._catch_up()
+        cosines = np.abs(likely.cosines[self._known.numbers[found]] * self._known.cosines[found])
+        return largest(cosines / self._limits[found], found, most, self._features.team)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is known, flat, as `restore` takes it."""
+        self._catch_up()
+        known = {f"known_{name}": array for name, array in self._known._asdict().items()}
+        return known | {"residuals": self._residuals.reshape(-1), "squares": self._squares, "counts": self._counts}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Know what `arrays` was."""
+        self._pending = None
+        for name, array in self.arrays().items():
+            array[:] = arrays[name]
+        if self._known.numbers.max(initial=0) >= _KEPT:
+            raise ValueError("a residual that is not kept")
+        self._last = np.empty(0)
+
+    def _angles(self, residual: np.ndarray) -> Angles:
+        """To each of the residuals that are kept."""
+        angles, square = Angles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
+        find_angles(self._products, square, self._squares, angles)
+        return angles
+
+    def _square_of(self, residual: np.ndarray) -> float:
+        """That of a residual, whose products with those that are kept are known from then on."""
+        if residual is not self._last:  # most are asked for several times
+            used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
+            self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
+            if used * residual.size > _LONG:
+                self._features.team.each(range(used), self._multiply)
+            else:
+                self._products[:used] = products(self._residuals[:used], residual)
+        return self._square
+
+    def _multiply(self, number: int) -> None:
+        self._products[number] = inner(self._residuals[number], self._last)
+
+    def learn(self, residual: np.ndarray, seen: Seen) -> None:
+        """Keep a residual and what was read for it, if need be in the place of the one that the fewest columns know."""
+        self._enter(residual, seen)
+        self._catch_up()
+
+    def _enter(self, residual: np.ndarray, seen: Seen) -> None:
+        """The same, but what was read of all columns is noted when it is needed: often all are read again before."""
+        square = self._square_of(residual)
+        if square == 0:
+            return
+        number = 1 + int(np.argmin(self._counts[1:]))
+        look = Look(seen, number, math.sqrt(square))
+        if seen.chosen.size == self.usable.size:
+            self._counts[1:], self._counts[NOTHING] = 0, self._norms.size - self.usable.size
+            self._pending = look
+        else:
+            self._catch_up()
+            if self._counts[number]:
+                forget(self._known, number)
+                self._counts[NOTHING] += self._counts[number]
+                self._counts[number] = 0
+            self._counts -= self._note(look)
+        self._counts[number] += seen.chosen.size
+        self._residuals[number], self._squares[number] = residual, square
+        self._multiply(number)
+
+    def _catch_up(self) -> None:
+        """Note what is pending."""
+        if self._pending:
+            self._note(self._pending)
+            self._pending = None
+
+    def _note(self, look: Look) -> np.ndarray:
+        """Note what was read; returns how many of the columns have known each residual: int64."""
+        (chosen, values), number, length = look
+
+        def work(begin: int, end: int) -> np.ndarray:
+            lost = np.zeros(_KEPT, np.int64)
+            learn(self._known, lost, chosen[begin:end], values[begin:end], number, length, self._norms)
+            return lost
+
+        return np.sum(self._features.team.share(chosen.size, work), axis=0)

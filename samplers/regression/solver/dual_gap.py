@@ -1,0 +1,96 @@
+"""Objective and dual bound of a regression, from the columns whose correlations are larger than allowed or that have
+coefficients.
+
+    minimise over b, a   loss(X b + U a) + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
+
+The dual point is the residual, times the largest scale up to 1 for which |x_j . r - l2_j b_j| scale <= l1_j for all j:
+the squares are rows of their own, root l2_j times b_j, of which l2_j b_j is the residual.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.contiguous import BLOCK, is_run
+from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.losses.loss import Fit, Loss
+
+
+class Standing(NamedTuple):
+    """How good some coefficients are."""
+
+    objective: float
+    bound: float  # no coefficients have a smaller objective
+    scale: float
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.bound
+
+
+def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+    """Those of chosen columns, int64 (m,), ascending, from their correlations, float64 (m,).
+
+    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending: all columns for which that is not 0.
+    """
+    if chosen.size and ridge.any():
+        places = np.minimum(np.searchsorted(chosen, support), chosen.size - 1)
+        known = chosen[places] == support  # not those that were ruled out and are on their way to 0
+        correlations = correlations.copy()
+        correlations[places[known]] -= ridge[known]
+    return correlations
+
+
+@reordered_kernel
+def survey_block(slopes, gains, level, l1, norms, steepest):
+    for i in range(slopes.size):
+        gains[i] = max(abs(slopes[i]) - level * l1[i], 0.0) / norms[i]
+    steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
+    for i in range(slopes.size):
+        steeper += abs(slopes[i]) > steepest * level * l1[i]
+    if steeper > 0:
+        for i in range(slopes.size):
+            steepest = max(steepest, abs(slopes[i]) / (level * l1[i]))
+    return steepest
+
+
+@reordered_kernel
+def survey_columns(chosen, slopes, gains, level, l1, norms, scattered):
+    """See `survey`. scattered: float64 (2, BLOCK), to work with."""
+    steepest = 1.0
+    scattered[0] = l1[0]  # of all, if they have the same
+    for begin in range(0, chosen.size, BLOCK):
+        end = min(begin + BLOCK, chosen.size)
+        some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1
+        costs, lengths = scattered[0, : some.size], scattered[1, : some.size]
+        if is_run(some):
+            costs, lengths = l1[first:last] if l1.size > 1 else costs, norms[first:last]
+        else:
+            for i in range(some.size):
+                lengths[i] = norms[some[i]]
+                if l1.size > 1:
+                    costs[i] = l1[some[i]]
+        steepest = survey_block(slopes[begin:end], gains[begin:end], level, costs, lengths, steepest)
+    return steepest
+
+
+def survey(
+    chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, level: float, l1: np.ndarray, norms: np.ndarray
+) -> float:
+    """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
+    (m,). l1: float64 (p,), or (1,). norms: float64 (p,).
+
+    gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
+    """
+    return survey_columns(chosen, slopes, gains, level, l1, norms, np.empty((2, BLOCK)))
+
+
+def standing(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> Standing:
+    """Given the largest ratio of slope and l1 of all columns, and of the s that have coefficients, float64 (s,), these
+    and what they cost."""
+    scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
+    bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
+    return Standing(fit.loss + absolute + 0.5 * ridge, bound, scale)

@@ -1,0 +1,89 @@
+"""Columns that are picked of many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from samplers.regression.linear_algebra.columns import copy
+from samplers.regression.threads.thread_pool import ALONE, Team
+
+_SAMPLE = 1 << 12  # numbers: what all of them are like
+_MORE = 1.5  # times as many as are wanted should be above the limit that a sample suggests
+_SPARE = 16  # of the sample
+
+
+def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
+    """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
+    0. gains: float32 (m,), not negative."""
+    limit = _likely_limit(gains, size)
+    places = above(limit, gains, team)
+    if places.size < size and limit > 0:
+        places = above(0.0, gains, team)
+    if 0 < size < places.size:
+        some = gains[places]
+        least = np.partition(some, -size)[-size]
+        kept = some > least
+        kept[np.flatnonzero(some == least)[: size - np.count_nonzero(kept)]] = True
+        places = places[kept]
+    return chosen[places[:size]]
+
+
+def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The numbers, int64, ascending, that are in one of two such arrays."""
+    both = np.empty(one.size + other.size, np.int64)
+    return both[: merge(one, other, both)]
+
+
+def _likely_limit(gains: np.ndarray, size: int) -> float:
+    """What somewhat more of the gains than so many are above, in all likelihood; 0 if most of them are, or if they are
+    few."""
+    if gains.size <= _SAMPLE:
+        return 0.0
+    sample = gains[:: gains.size // _SAMPLE]
+    above = int(_MORE * size * sample.size / gains.size) + _SPARE
+    return float(np.partition(sample, -above)[-above]) if above < sample.size else 0.0
+
+
+def above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
+    """The numbers of gains above the limit, int64, ascending."""
+
+    def work(begin: int, end: int) -> np.ndarray:
+        some = gains[begin:end]
+        found = np.empty(count_above(limit, some) + 1, np.int64)  # no larger: what is fresh takes long to get
+        choose_above(limit, some, found, begin)
+        return found[:-1]
+
+    return np.concatenate(team.share(gains.size, work))
+
+
+@reordered_kernel
+def merge(one, other, both):
+    """Write the numbers that are in one of two arrays, ascending, to `both`; returns how many there are."""
+    i, k, count = 0, 0, 0
+    while i < one.size and k < other.size:  # without a branch that the processor could guess wrong
+        a, b = one[i], other[k]
+        both[count] = min(a, b)
+        i, k, count = i + (a <= b), k + (b <= a), count + 1
+    copy(one[i:], both[count : count + one.size - i])
+    count += one.size - i
+    copy(other[k:], both[count : count + other.size - k])
+    return count + other.size - k
+
+
+@reordered_kernel
+def count_above(limit, gains):
+    count = 0
+    for i in range(gains.size):
+        count += gains[i] > limit
+    return count
+
+
+@reordered_kernel
+def choose_above(limit, gains, found, first):
+    """Write to `found`, int64 (m+1,), the numbers of the m gains, float32, above the limit, the first of which has the
+    number `first`."""
+    count = 0
+    for i in range(gains.size):  # without a branch: all are written, and most written over
+        found[count] = first + i
+        count += gains[i] > limit

@@ -1,0 +1,290 @@
+"""Lasso, elastic net and l1 logistic regression as their users state them, and paths of levels of the penalty.
+
+    minimise over b, a    loss(a + X b) + lambda sum_j f_j s_j (share |b_j| + (1 - share) / 2 s_j |b_j|^2)
+
+with the losses of `samplers.regression.losses.squared` and `samplers.regression.losses.logistic`, which are sums over
+the rows, not means. s_j is the standard deviation of column j if columns are standardised, and 1 if not: the
+coefficients are always those of the columns as they are. f_j is 1 unless told otherwise; columns for which it is 0 have
+no penalty, nor has the intercept a."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.errors import RequestError
+from samplers.regression.data.features import Features
+from samplers.regression.data.shifted_features import shifted
+from samplers.regression.linear_algebra.columns import dense
+from samplers.regression.linear_algebra.free_columns import DEPENDENT, orthonormal
+from samplers.regression.linear_algebra.vectors import combined, inner, project
+from samplers.regression.losses.logistic import Logistic
+from samplers.regression.losses.loss import Loss
+from samplers.regression.losses.squared import Squared
+from samplers.regression.solver.working_sets import Penalty, Regression, Solution
+
+LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
+_FAR = 1e3  # deviations that a mean is from 0: of such columns sums lose digits, and differences of squares more
+_LEFT = 1e-6  # of a square: what free columns leave is found as a difference, but where it is less
+_ROUNDING = 1e-15  # of a mean: a deviation of no more is that of the last digits, 0.1 + 0.2 being more than 0.3
+_NAMED = 5  # columns in a message
+_CELLS = 1 << 18  # of columns that are looked at again, at a time
+
+
+class Model(NamedTuple):
+    """Scores are intercept + X coefficients."""
+
+    intercept: float
+    coefficients: np.ndarray  # float64 (p,)
+
+
+class Terms(NamedTuple):
+    """Scores are intercept + the sum of the values times the columns."""
+
+    intercept: float
+    columns: np.ndarray  # int64 (m,), ascending, whose coefficients are not 0
+    values: np.ndarray  # float64 (m,), these
+
+
+class Moments(NamedTuple):
+    """Of p columns, rows weighted. float64 (p,)."""
+
+    means: np.ndarray
+    norms: np.ndarray  # roots of the sums of the squares
+    deviations: np.ndarray  # 0 of columns that are constant
+
+    def shifted(self, shifts: np.ndarray, total: float) -> Moments:
+        """Those of the columns plus a number each, float64 (p,), the rows of which weigh `total` in all."""
+        means = self.means + shifts
+        norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
+        return Moments(means, norms, self.deviations)
+
+
+class SparseRegression:
+    """A regression of y, float64 (n,), on features.
+
+    loss: "squared", or "logistic", for which y is 0 or 1. weights: of the rows, float64 (n,), not negative. share: of
+    |b_j| in the penalty, above 0, up to 1. factors: f, float64 (p,), not negative. moments: of the columns, if they are
+    known. Raises RequestError. Attributes: `constant`, int64, columns that are left out as they have the same value in
+    all rows, but for those of sparse designs that are empty.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        y: np.ndarray,
+        loss: str = "squared",
+        *,
+        weights: np.ndarray | None = None,
+        intercept: bool = True,
+        standardize: bool = False,
+        share: float = 1.0,
+        factors: np.ndarray | None = None,
+        moments: Moments | None = None,
+    ) -> None:
+        _check(features, y, loss, weights, share, factors)
+        self._unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
+        factors = np.ones(1) if factors is None else factors
+        if moments is None:
+            centred = intercept or standardize or features.offsets is not None
+            moments = moments_of(features, weights, centred=centred)
+        self._intercept, self._lacking = intercept, features.offsets
+        shifts = shifts_of(features.offsets, moments, intercept=intercept)
+        if shifts is not None:
+            total = features.rows if weights is None else float(weights.sum())
+            features, moments = shifted(features, shifts), moments.shifted(shifts, total)
+            self._lacking = -shifts if self._lacking is None else self._lacking - shifts
+        self.constant = self._constant(features, moments) if intercept or standardize else np.empty(0, np.int64)
+        penalty = Penalty(share * factors, (1 - share) * factors if share < 1 else np.zeros(1))
+        if standardize:
+            squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
+            penalty = Penalty(penalty.l1 * moments.deviations, squares)
+        free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
+        self._free = np.concatenate(free)
+        self.loss: Loss = LOSSES[loss](y, weights, self._free)
+        self.regression = Regression(features, self.loss, penalty, _finite(self._norms(features, moments)))
+        self._nothing: Solution | None = None
+
+    def _constant(self, features: Features, moments: Moments) -> np.ndarray:
+        known = moments.deviations == 0
+        if not self._intercept:
+            known[self._unpenalised] = False
+        if features.sparse:
+            known &= moments.norms > 0 if self._lacking is None else (moments.norms > 0) | (self._lacking != 0)
+        return np.flatnonzero(known)
+
+    def _norms(self, features: Features, moments: Moments) -> np.ndarray:
+        """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
+        roots, norms = self.loss.roots, moments.norms
+        if self._intercept:
+            total = features.rows if roots is None else inner(roots, roots)
+            norms = math.sqrt(total) * moments.deviations
+        free = orthonormal(self.loss.free)
+        axes = free.basis[int(self._intercept) :]
+        if not len(axes):
+            return norms
+        left = norms**2
+        for axis in axes:
+            left -= features.correlations(features.every, axis if roots is None else axis * roots) ** 2
+        again = left < _LEFT * norms**2
+        again[self._unpenalised], left[self._unpenalised] = False, 0.0
+        left = np.sqrt(np.maximum(left, 0.0))
+        for some in _few(np.flatnonzero(again), features.rows):
+            found = self._left_over(dense(features.gather(some), features.rows), free.basis)
+            left[some] = np.where(found > DEPENDENT * norms[some], found, 0.0)
+        return left
+
+    def _left_over(self, columns: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        """The norms of columns, float64 (m, n), without what a basis explains of them; they are changed."""
+        if self.loss.roots is not None:
+            columns *= self.loss.roots
+        for column in columns:
+            project(basis, column)
+            project(basis, column)
+        return np.array([math.sqrt(inner(column, column)) for column in columns])
+
+    @property
+    def nothing(self) -> Solution:
+        """That for the least lambda for which all coefficients with a penalty are 0; RequestError if that is 0."""
+        if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
+            self._nothing = self.regression.nothing()
+        if self._nothing.level == 0:
+            raise RequestError("y has nothing in it that the columns could explain", "Is it, or are they, constant?")
+        return self._nothing
+
+    @property
+    def largest(self) -> float:
+        """The least lambda for which all coefficients with a penalty are 0."""
+        return self.nothing.level
+
+    def levels(self, number: int, ratio: float) -> np.ndarray:
+        """So many values of lambda, float64, from the largest to that times the ratio, at equal ratios."""
+        return self.largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([self.largest * ratio])
+
+    def path(self, levels: Iterable[float], tolerance: float) -> Iterator[Solution]:
+        """A solution for each lambda, each from the one before.
+
+        tolerance: their gaps are at most that times the loss where all coefficients with a penalty are 0.
+        """
+        solution = self.nothing
+        for level in levels:
+            solution = self.regression.solve(level, solution, tolerance * self.nothing.fit.loss)
+            yield solution
+
+    def scores(self, solution: Solution) -> np.ndarray:
+        """Those of all rows, float64 (n,)."""
+        return solution.fit.scores + combined(solution.fit.free, self._free)
+
+    def terms(self, solution: Solution) -> Terms:
+        """The model, of the columns in it, those without a penalty among them."""
+        free = solution.fit.free[int(self._intercept) :]
+        columns = np.concatenate([solution.support, self._unpenalised[free != 0]])
+        values = np.concatenate([solution.values, free[free != 0]])
+        order = np.argsort(columns)
+        columns, values = columns[order], values[order]
+        intercept = float(solution.fit.free[0]) if self._intercept else 0.0
+        if self._lacking is not None:
+            intercept -= inner(self._lacking[columns], values)
+        return Terms(intercept, columns, values)
+
+    def model(self, solution: Solution) -> Model:
+        terms = self.terms(solution)
+        coefficients = np.zeros(self.regression.features.count)
+        coefficients[terms.columns] = terms.values
+        return Model(terms.intercept, coefficients)
+
+
+def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
+    """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
+    norms = features.squares(features.every, weights)
+    features.team.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
+    if not centred:
+        zeros = np.zeros(features.count)
+        return Moments(zeros, norms, zeros)
+    vector = np.ones(features.rows) if weights is None else weights
+    total = float(vector.sum())
+    means = features.correlations(features.every, vector) / total
+    deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
+    for some in _few(np.flatnonzero(deviations < np.abs(means) / _FAR), features.rows):
+        means[some], deviations[some] = _in_two_passes(dense(features.gather(some), features.rows), weights)
+    return Moments(means, norms, deviations)
+
+
+def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means and deviations of columns, float64 (m, n); 0 if values are the same in all rows that weigh anything."""
+    if weights is not None:
+        columns, weights = columns[:, weights > 0], weights[weights > 0]
+    first = columns[:, :1]
+    away = columns - first
+    means = np.average(away, axis=1, weights=weights)
+    squares = np.average((away - means[:, None]) ** 2, axis=1, weights=weights)
+    means, deviations = first[:, 0] + means, np.sqrt(squares)
+    return means, np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+def _finite(norms: np.ndarray) -> np.ndarray:
+    """The norms of columns; raises RequestError if squares of values are too large to be added up."""
+    if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
+        raise RequestError(
+            f"column {wrong[0]} has values too large to be squared", "Divide it by a number, so that it is about 1."
+        )
+    return norms
+
+
+def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """Some columns, int64 (m,), of so many rows, a few at a time."""
+    each = max(_CELLS // rows, 1)
+    return (columns[begin : begin + each] for begin in range(0, columns.size, each))
+
+
+def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) -> np.ndarray | None:
+    """What to add to the columns, float64 (p,), before a problem is solved; None if nothing.
+
+    offsets: float64 (p,), what they lack; None if nothing. An intercept takes up whatever is the same in all rows.
+    """
+    if not intercept:
+        return offsets
+    far = (np.abs(moments.means) > _FAR * moments.deviations) & (moments.deviations > 0)
+    return np.where(far, -moments.means, 0.0) if far.any() else None
+
+
+def told_of_constant(names: Sequence[str]) -> str:
+    """What a warning says of columns that are left out."""
+    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    what = f"column {some} has" if len(names) == 1 else f"{len(names):,} columns have"
+    return f"{what} the same value in all rows and the coefficient 0{'' if len(names) == 1 else f': {some}'}"
+
+
+def _check(
+    features: Features,
+    y: np.ndarray,
+    loss: str,
+    weights: np.ndarray | None,
+    share: float,
+    factors: np.ndarray | None,
+) -> None:
+    for name, numbers, size in (("weights", weights, features.rows), ("factors", factors, features.count)):
+        if numbers is not None and numbers.shape != (size,):
+            raise RequestError(f"there are {numbers.size:,} {name}, not {size:,}")
+        if numbers is not None and not (np.isfinite(numbers).all() and numbers.min() >= 0 and numbers.max() > 0):
+            raise RequestError(f"{name}: numbers from 0 on are needed, some of them above 0")
+    if y.shape != (features.rows,):
+        raise RequestError(f"y has {y.size:,} values and X {features.rows:,} rows", "Each row needs one.")
+    if not (finite := np.isfinite(y)).all():
+        raise RequestError(f"y is {y[~finite][0]} in row {int(np.argmin(finite))}", "Numbers are needed.")
+    if not np.isfinite(inner(y, y)):
+        raise RequestError("y has values too large to be squared", "Divide it by a number, so that it is about 1.")
+    if loss not in LOSSES:
+        raise RequestError(f"loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+    if loss == "logistic":
+        values = np.unique(y if weights is None else y[weights > 0])
+        if not np.array_equal(values, [0, 1]):
+            found = ", ".join(f"{value:g}" for value in values[:5])
+            raise RequestError(
+                f"y of a logistic regression has the values {found}", "Both 0 and 1 are needed, and no others."
+            )
+    if not 0 < share <= 1:
+        raise RequestError(f"share {share:g}: above 0, and up to 1, is possible", "1 is the Lasso.")

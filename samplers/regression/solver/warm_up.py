@@ -1,0 +1,94 @@
+"""Running every kernel of a regression once, on next to nothing, on arrays like those of a design."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from blocks.compiler import prepare
+from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
+from blocks.design.weighted_moments import weighted_moments, weights_of
+from ooc.signals import counters_spec
+from samplers.regression.data.features import BlockFeatures
+from samplers.regression.data.read_ahead import touch
+from samplers.regression.linear_algebra.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns, scaled
+from samplers.regression.path.solver import PathFit
+from samplers.regression.quadratic.active_set import memory_for
+from samplers.regression.quadratic.conjugate_gradients import work_for
+from samplers.regression.quadratic.descent import improve, improve_exactly
+from samplers.regression.quadratic.problem import quadratic
+from samplers.regression.solver.selection import above
+from samplers.regression.solver.sparse_regression import SparseRegression
+from samplers.regression.solver.working_sets import Regression
+from samplers.regression.threads.thread_pool import ALONE
+from samplers.regression.threads.worker_thread import tell_and_wait
+
+_VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
+_Y = np.array([0.0, 1, 0, 1, 1, 0])
+_SPREAD = 32  # times as many rows: what is done with columns that have values in few of them
+
+
+def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
+    """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
+    of folds. shifted: numbers are added to columns, see `shifts_of`."""
+    for form in design.block_forms:
+        prepare(partial(_warm_up, form, loss, weighted=weighted, shifted=shifted))
+
+
+def _warm_up(form: str, loss: str, *, weighted: bool, shifted: bool) -> None:
+    block = _block(form)
+    if isinstance(block, SparseBlock):
+        columns: Columns = SparseColumns(*block)
+    elif form == FLOATS:
+        columns = DenseColumns(block.values)
+    else:
+        columns = IncompleteColumns(*block, np.ones(len(_VALUES)))
+    sizes = (_Y.size, _SPREAD * _Y.size) if isinstance(block, SparseBlock) else (_Y.size,)
+    for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
+        _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None, shifted=shifted)
+    touch(block[1].reshape(-1).view(np.uint8))
+    tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)  # which no thread does here, as there is but one
+    if weighted:
+        weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
+
+
+def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | None, *, shifted: bool) -> None:
+    features = BlockFeatures([columns], y.size, offsets=np.ones(len(_VALUES)) if shifted else None)
+    options: dict[str, Any] = {"intercept": not shifted, "factors": np.array([1.0, 1, 0])}
+    regression = SparseRegression(features, y, loss, weights=weights, **options)
+    fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
+    fit.begin(float(levels[0]))
+    while fit.attempt:
+        levels = levels[len(fit.step(levels)) :]
+    _improve(regression.regression, loss)
+    above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, those that are worked on are found by a limit
+
+
+def _improve(regression: Regression, loss: str) -> None:
+    """Run both ways to improve coefficients: only one of them is taken with so few columns."""
+    columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
+    if loss == "logistic" or regression.loss.roots is not None:
+        columns = scaled(columns, np.ones(rows))
+    problem = quadratic(columns, np.zeros((1, rows)), np.ones(2), np.zeros(2))
+    work = work_for(problem, rows)
+    work.face[:] = np.arange(2)
+    ALONE.run(improve, problem, 2, 1, 0.0, np.ones(2), np.ones(rows), work)
+    ALONE.run(improve_exactly, problem, 2, np.ones(2), np.ones(rows), work, memory_for(2, rows))
+
+
+def _block(form: str) -> SparseBlock | DenseBlock:
+    """Not to be written to, as what is mapped."""
+    column, rows = np.nonzero(_VALUES)
+    offsets = np.searchsorted(column, np.arange(len(_VALUES) + 1)).astype(np.int64)
+    if form in (FLOATS, GENOTYPES):
+        none = np.zeros(len(_VALUES) + 1, np.int64)
+        block: SparseBlock | DenseBlock = DenseBlock(_VALUES.astype(form), none, np.empty(0, np.uint32))
+    else:
+        values = np.empty(0, np.float32) if form == ONES else _VALUES[column, rows].astype(np.float32)
+        block = SparseBlock(offsets, rows.astype(np.uint32), values)
+    for array in block:
+        array.flags.writeable = False
+    return block

@@ -1,0 +1,283 @@
+"""Regression with an l1 penalty on the columns of a design, for one level of the penalty after another.
+
+    minimise over b, a   loss(X b + U a) + level * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
+
+A problem on few columns, the working set, is solved, and the others are looked at; those that break the optimality
+conditions most come into the set. It ends when a dual point shows that no more than `target` can be gained. (The scheme
+of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and Salmon, ICML 2018.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from blocks.compiled import reordered_kernel
+from blocks.errors import WorkFailed
+from samplers.regression.data.features import Features
+from samplers.regression.linear_algebra.columns import entries
+from samplers.regression.losses.loss import Fit, Loss, Part
+from samplers.regression.solver.correlations import Correlations, Seen, Wanted
+from samplers.regression.solver.dual_gap import Standing, slopes_of, standing, survey
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.screening import safe_radius
+from samplers.regression.solver.selection import largest, union
+
+_FIRST = 200  # columns of the first working set, at least
+_SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
+_GROWTH = 2  # columns for each coefficient that is not 0
+FURTHER = 3  # the same if it is for a level further on, before correlations are read: what is missed costs a pass
+_INNER = 0.3  # of the gap: what is left to the problem on the working set
+_SMALL = 0.01  # of all entries: solving a problem on so few takes less than a look at all columns
+_DEEPER = 0.03  # of what would be left to it: a better next working set is worth more
+_ALMOST = 0.5  # of the target, as the other columns add to the gap; to leave between that and all of it is one set more
+_PROGRESS = 0.99  # of the gap: what a working set has to bring it to
+_PATIENCE = 20  # working sets that do not
+AHEAD = 16  # values of lambda, at most, for which a pass over all columns may be
+
+
+class Stalled(WorkFailed):
+    """Many working sets have made nothing better."""
+
+
+class Penalty(NamedTuple):
+    """Of p columns, at level 1. float64 (p,), or (1,) if all have the same."""
+
+    l1: np.ndarray  # 0 for columns that are left out
+    l2: np.ndarray
+
+    def at(self, level: float, columns: np.ndarray) -> Penalty:
+        """Of some columns, int64 (m,), at a level, float64 (m,)."""
+        every = (np.full(columns.size, level * cost[0]) if cost.size == 1 else level * cost[columns] for cost in self)
+        return Penalty(*every)
+
+
+class Solution(NamedTuple):
+    """Of a regression of n rows and p columns. `gap`: the objective is at most so much above the least."""
+
+    level: float
+    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
+    values: np.ndarray  # float64 (s,), these
+    fit: Fit
+    objective: float
+    gap: float
+
+    def coefficients(self, columns: int) -> np.ndarray:
+        """Those of all columns, float64 (p,)."""
+        b = np.zeros(columns)
+        b[self.support] = self.values
+        return b
+
+
+class Regression:
+    """A regression to solve for levels in turn. norms: float64 (p,), of columns (rows times roots of weights) without
+    what columns without penalty explain of them. Attributes: `limit`, of the solver."""
+
+    def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
+        self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
+        self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
+        self.usable, self.limit = self.correlations.usable, Limit()
+
+    def nothing(self) -> Solution:
+        """The solution for the least level at which all coefficients are 0."""
+        fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
+        seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
+
+        def work(begin: int, end: int) -> float:
+            return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
+
+        level = max(self.features.team.share(seen.chosen.size, work))
+        return Solution(level, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
+
+    def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
+        """Columns of a working set, given those that have coefficients."""
+        return max(_FIRST, self.features.count // _SHARE, growth * support.size)
+
+    def solve(self, level: float, start: Solution, target: float) -> Solution:
+        """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
+        attempt = Attempt.beginning(self, level, start, target)
+        while (found := attempt.improve()) is None:
+            pass
+        return found
+
+    def best(self, level: float, start: Solution, target: float) -> Solution:
+        """The same, or if its limit is reached, or nothing gets better, the best so far, whose gap is larger."""
+        attempt, found = Attempt.beginning(self, level, start, target), None
+        with suppress(Stalled):
+            while not (found or self.limit.reached):
+                found = attempt.improve()
+        return found or attempt.solution(attempt.standing.objective)
+
+
+@dataclass
+class Attempt:
+    """The solution for a level, in the making. What it goes on from, besides the correlations of the regression:"""
+
+    regression: Regression
+    level: float
+    target: float  # gap
+    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
+    values: np.ndarray  # float64 (s,), these
+    fit: Fit
+    candidates: np.ndarray  # int64, the columns that are not ruled out
+    working: np.ndarray  # int64, ascending: the next working set; the support is of it
+    goal: float  # gap of the problem on it
+    gap: float = np.inf  # the last one
+    bound: float = -np.inf  # no coefficients have a smaller objective
+    screened: float = np.inf  # gap when columns were ruled out last
+    least: float = np.inf  # gap so far
+    stalled: int = 0  # working sets that brought it no further
+
+    def __post_init__(self) -> None:
+        self._costs = self.regression.penalty.at(self.level, self.support)
+
+    @classmethod
+    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
+        """From the solution for another level; the first working set is what the strong rule proposes."""
+        every, most = regression.usable, regression.size(start.support)
+        working = regression.correlations.strong(start.fit.residual, level, start.level, every, most)
+        working = union(working, start.support) if working.size else working
+        return cls(regression, level, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
+
+    def following(self, level: float, read: float, missed: np.ndarray) -> Attempt:
+        """One for a level further on, before this one is known to be a solution.
+
+        read: the level for which correlations were read last. missed: int64, ascending, columns that are known to be
+        needed besides what the strong rule proposes.
+        """
+        regression, every = self.regression, self.regression.usable
+        most = regression.size(self.support, FURTHER)
+        working = union(regression.correlations.strong(self.fit.residual, level, read, every, most), missed)
+        began = self.support, self.values, self.fit, every, union(working, self.support)
+        return Attempt(regression, level, self.target, *began, _ALMOST * self.target)
+
+    def improve(self) -> Solution | None:
+        """Solve the problem on the working set and look at all columns; returns the solution if that is it.
+
+        Raises WorkFailed if many working sets have made nothing better.
+        """
+        self.solve_working_set()
+        return self.examine()
+
+    def examine(self) -> Solution | None:
+        """The same once the working set is solved."""
+        return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
+
+    def judge(self, seen: Seen) -> Solution | None:
+        """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
+        if self.look(seen):
+            return self.solution(self.standing.objective)
+        self.go_on()
+        return None
+
+    def go_on(self) -> None:
+        """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
+        inner, self.working = _INNER * self.gap, self.working_set()
+        last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
+        self.goal = _ALMOST * self.target if last else inner
+        self.screen(self.gap)  # not before: it may write over the columns that were seen
+        self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
+        self.least = min(self.least, self.gap)
+        if self.stalled >= _PATIENCE:
+            raise Stalled(
+                f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
+                " be reached",
+                "Choose a larger --tolerance, or larger values of lambda.",
+            )
+
+    def solution(self, objective: float) -> Solution:
+        return Solution(self.level, self.support, self.values, self.fit, objective, self.gap)
+
+    def solve_working_set(self) -> None:
+        if self.working.size:
+            working, features, limit = self.working, self.regression.features, self.regression.limit
+            costs = self.regression.penalty.at(self.level, working)
+            part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.team)
+            small = entries(part.columns) < _SMALL * features.entries
+            goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
+            before = np.zeros(working.size)
+            spread(self.support, self.values, working, before)
+            found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
+            kept = np.flatnonzero(found)
+            self.support, self.values = working[kept], found[kept]
+            self._costs = self.regression.penalty.at(self.level, self.support)
+
+    def look(self, seen: Seen) -> bool:
+        """Find the gap to the best dual point so far; whether it is small enough."""
+        regression, penalty = self.regression, self.regression.penalty
+        self._chosen, self._gains = seen.chosen, regression.correlations.gains[: seen.chosen.size]
+        slopes = slopes_of(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
+
+        def work(begin: int, end: int) -> float:
+            of_share = slice(begin, end)
+            some = seen.chosen[of_share], slopes[of_share], self._gains[of_share]
+            return survey(*some, self.level, penalty.l1, regression.norms)
+
+        steepest = max(regression.features.team.share(seen.chosen.size, work))
+        self.standing: Standing = standing(regression.loss, self.fit, steepest, *self._costs, self.values)
+        self.bound = max(self.bound, self.standing.bound)
+        self.gap = max(self.standing.objective - self.bound, 0.0)
+        return self.gap <= self.target
+
+    def wants(self) -> Wanted:
+        """The correlations that it wants to see. Those of the support are needed for the ridge on it, if there is one;
+        else they are no larger than allowed if they are not read."""
+        return Wanted(self.fit.residual, self.level, self.support if self._costs.l2.any() else self.support[:0])
+
+    def screen(self, gap: float) -> None:
+        """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
+        this was last done."""
+        if gap > 0.25 * self.screened:
+            return
+        all_of_them = self.candidates is self.regression.usable  # which other attempts begin with, too
+        self.screened, known = gap, self.regression.correlations
+        scale, radius = self.standing.scale, safe_radius(self.standing.gap, self.regression.loss.curvature)
+        kept = known.kept if all_of_them else self.candidates
+        self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
+
+    def working_set(self) -> np.ndarray:
+        """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
+        others = self.regression.size(self.support) - self.support.size
+        return union(largest(self._gains, self._chosen, others, self.regression.features.team), self.support)
+
+
+def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
+    """Look at all columns once for several attempts that have ruled none out, each from the one before, with working
+    sets that are solved: the solutions, up to the first that is none. Those after it have their next working sets."""
+    regression, solutions = attempts[0].regression, []
+    wanted = [attempt.wants() for attempt in attempts]
+    looks = regression.correlations.see_all(wanted, regression.usable)
+    for attempt, seen in zip(attempts, looks, strict=True):
+        if not attempt.look(seen):
+            break
+        solutions.append(attempt.solution(attempt.standing.objective))
+    regression.correlations.learn(attempt.fit.residual, seen)
+    if len(solutions) < len(attempts):
+        attempt.go_on()
+    for further, seen in zip(attempts[len(solutions) + 1 :], looks[len(solutions) + 1 :], strict=True):
+        further.look(seen)
+        further.working = further.working_set()
+    return solutions
+
+
+@reordered_kernel
+def spread(support, values, columns, found):
+    """Write the values of a support, int64 (s,), to where it is among columns, int64 (m,), both ascending."""
+    i = 0
+    for place in range(columns.size):
+        if i < support.size and columns[place] == support[i]:
+            found[place] = values[i]
+            i += 1
+
+
+@reordered_kernel
+def least_level(chosen, correlations, l1):
+    """The least level at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
+    level = 0.0
+    for i in range(chosen.size):
+        level = max(level, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])
+    return level

@@ -1,0 +1,199 @@
+"""Threads that work together: each on a share of many columns, or all in one kernel, in which they wait for each other.
+
+Who does what depends on how many they are; what comes of it does not. Sums are made of chunks, which are the same for
+any number of threads. So are the loops over numbers that are changed one by one: the compiler has several versions of a
+loop, for vectors and for what is left at its end, and where sums may be reordered these do not round alike.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numba.core import types
+
+from blocks.compiled import reordered_kernel
+from ooc.signals import counters_spec, have_reached, raise_to
+from samplers.regression.threads.worker_thread import Helper, outcome_of
+
+CHUNKS = 32  # at most, of a sum
+_LEAST = 8  # numbers in a chunk: a line of the cache
+_LOOKS = 1_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
+_LOOKS_FOR_WORK = 50_000  # the same for something to do, a millisecond: to be woken takes a tenth of that
+_CROWDED = 0.5  # of a run, that each thread but one waits: one alone takes no longer. Others use the processors
+_MOST_RESTS = 1 << 10
+_FEW = 1 << 15  # columns: not worth a thread
+_VECTORS = 1 << 10  # shares begin at multiples, so that all but the last one consist of whole vectors
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+_give_way: Any = types.ExternalFunction("sched_yield", types.int32()) if _compiled else os.sched_yield
+_read_clock: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+_MONOTONIC = time.CLOCK_MONOTONIC
+
+
+class Member(NamedTuple):
+    """One of the threads, as kernels see it."""
+
+    rank: int
+    size: int  # of the team
+    meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how long it has waited there, in ns
+
+
+def _cores_of_their_own(size: int) -> list[set[int]]:
+    """Cores for each of so many threads, none of them another's if they are enough.
+
+    Where threads wait for each other a few microseconds at a time, all look busy, and the kernel would leave two on one
+    core for long, the other idle.
+    """
+    every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [set(every[rank::size]) if len(every) >= size else set(every) for rank in range(size)]
+
+
+def _stay_on(cores: set[int]) -> set[int]:
+    """Have the calling thread run on those only, if it may; returns on which it could before."""
+    if not cores:
+        return cores
+    before = os.sched_getaffinity(0)
+    with suppress(OSError):  # they may have been taken from this process since
+        os.sched_setaffinity(0, cores)
+    return before
+
+
+class Team:
+    """So many threads, the caller's among them. For one caller at a time. Attributes: `members`, and their number."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._meetings = np.zeros(counters_spec(size).shape, np.int64)
+        self.members = [Member(rank, size, self._meetings) for rank in range(size)]
+        self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
+        self._cores = _cores_of_their_own(size)
+        looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
+        self._helpers = [Helper(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
+
+    def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
+        """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
+        had to wait long for each other. The result has to be the same."""
+        if self.size == 1:
+            kernel(*self.members, *arguments)
+            return
+        if self._rests:
+            self._rests -= 1
+            kernel(*ALONE.members, *arguments)
+            return
+        self._meetings[:, 1], began = 0, time.perf_counter_ns()
+        self._each([(member, *arguments) for member in self.members], kernel)
+        most = _CROWDED * (self.size - 1) * (time.perf_counter_ns() - began)
+        crowded = self._meetings[:, 1].sum() > most
+        self._next_rests = min(2 * self._next_rests, _MOST_RESTS) if crowded else 1
+        self._rests = self._next_rests if crowded else 0
+
+    def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
+        """Have work(item) done for all of some items, by who comes to one first. The caller's thread begins with the
+        first and the next one with the last: what it writes is near to it when shares are worked on."""
+        left = deque(items)
+
+        def take(rank: int) -> None:
+            while True:
+                try:
+                    item = left.pop() if rank % 2 else left.popleft()
+                except IndexError:
+                    return
+                work(item)
+
+        self._each([(rank,) for rank in range(self.size)], take)
+
+    def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
+        """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
+        size = self.size if count > _FEW else 1
+        bounds = [*(count * rank // size // _VECTORS * _VECTORS for rank in range(size)), count]
+        return self._each(list(pairwise(bounds)), work)
+
+    def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
+        if len(arguments) == 1:
+            return [work(*arguments[0])]
+        before, used = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1]
+        for helper, some in zip(used, arguments[1:], strict=True):
+            helper.hand(work, some)
+        outcomes = [outcome_of(work, arguments[0]), *(helper.outcome() for helper in used)]
+        _stay_on(before)
+        for _, error in outcomes:
+            if error:
+                raise error
+        return [result for result, _ in outcomes]
+
+
+ALONE = Team(1)
+
+
+def since_start(told):
+    """Nanoseconds since the machine started. told: int64 (2,), to work with."""
+    _read_clock(_MONOTONIC, told.ctypes.data)
+    return 1_000_000_000 * told[0] + told[1]
+
+
+nanoseconds: Any = reordered_kernel(since_start) if _compiled else lambda _: time.monotonic_ns()
+
+
+@reordered_kernel
+def meet(member):
+    """Wait until all have come here as often; each then sees what the others have written before."""
+    if member.size > 1:
+        often = member.meetings[member.rank, 0] + 1
+        raise_to(member.meetings, member.rank, often)
+        if not have_reached(member.meetings, 0, member.size, often, _LOOKS):
+            own = member.meetings[member.rank]
+            began = nanoseconds(own[2:4])
+            while not have_reached(member.meetings, 0, member.size, often, 1):
+                _give_way()
+            own[1] += nanoseconds(own[2:4]) - began
+
+
+@reordered_kernel
+def own_chunks(member, count):
+    """The size of a chunk of so many numbers, and which chunks are the member's."""
+    each = -(-count // (CHUNKS * _LEAST)) * _LEAST
+    chunks = -(-count // max(each, 1))
+    return each, chunks * member.rank // member.size, chunks * (member.rank + 1) // member.size
+
+
+@reordered_kernel
+def own_numbers(member, count):
+    """The first of so many numbers that is of the member's chunks, and the one after its last."""
+    each, first, last = own_chunks(member, count)
+    return min(each * first, count), min(each * last, count)
+
+
+@reordered_kernel
+def summed(sums, count):
+    """The sum of so many numbers, of whose chunks those are given."""
+    each, total = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
+    for c in range(-(-count // max(each, 1))):
+        total += sums[c]
+    return total
+
+
+@reordered_kernel
+def greatest(found, count):
+    """The greatest of some numbers from 0 on, one of each chunk of so many."""
+    each, most = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
+    for c in range(-(-count // max(each, 1))):
+        most = max(most, found[c])
+    return most
+
+
+@reordered_kernel
+def agreed(member, sums, count):
+    """The same when all have written those of their chunks; they are not to be written again before the next `meet`."""
+    meet(member)
+    return summed(sums, count)
