@@ -23,7 +23,7 @@ from samplers.regression.quadratic.coordinate_descent import support, sweep
 from samplers.regression.quadratic.descent import descend
 from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of, quadratic
 from samplers.regression.solver.limit import Limit
-from samplers.regression.threads.thread_pool import ALONE, CHUNKS, Team, meet
+from samplers.regression.threads.thread_pool import ALONE, CHUNKS, ThreadPool, meet
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
@@ -142,12 +142,12 @@ BY_COLUMNS, BY_ROWS = 0.0, 1.0  # a share of the rows that no column, or each, h
 
 
 @reordered_kernel
-def multiply_and_subtract(member, columns, face, memory, vector, found, residual):
+def multiply_and_subtract(member, columns, active, memory, vector, found, residual):
     if member.rank == 0:
-        arrange(columns, face, memory)
+        arrange(columns, active, memory)
     meet(member)
-    multiply(member, columns, face, memory, vector, found)
-    subtract(member, columns, face, memory, vector, residual)
+    multiply(member, columns, active, memory, vector, found)
+    subtract(member, columns, active, memory, vector, residual)
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 11])
@@ -162,43 +162,43 @@ def multiply_and_subtract(member, columns, face, memory, vector, found, residual
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(0, 40), st.sampled_from([0.02, 0.2, 1.0]))
 def test_products_of_a_gram_matrix_are_those_of_numpy(kind, many, members, seed, rows, size, density):
-    """Of faces without columns, too, and of rows without entries, and with more than have a loop of their own."""
+    """Of active sets without columns, too, and of rows without entries, and with more than have a loop of their own."""
     random = np.random.default_rng(seed)
     x = random.integers(-3, 4, (rows, 40)) * (random.random((rows, 40)) < density).astype(float)
-    face = np.sort(random.permutation(40)[:size])
+    active = np.sort(random.permutation(40)[:size])
     columns, vector = KINDS[kind][0](x), random.standard_normal(size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gram, "_MANY", many)
         memory = memory_for(columns, rows)
-    found, residual, team = np.full(size, np.nan), np.ones(rows), Team(members)
+    found, residual, pool = np.full(size, np.nan), np.ones(rows), ThreadPool(members)
     for _ in range(2):  # the second time over what the first has left there
-        team.run(multiply_and_subtract, columns, face, memory, vector, found, residual)
-    np.testing.assert_allclose(found, x[:, face].T @ (x[:, face] @ vector), atol=1e-11)
-    np.testing.assert_allclose(residual, 1 - 2 * x[:, face] @ vector, atol=1e-11)
+        pool.run(multiply_and_subtract, columns, active, memory, vector, found, residual)
+    np.testing.assert_allclose(found, x[:, active].T @ (x[:, active] @ vector), atol=1e-11)
+    np.testing.assert_allclose(residual, 1 - 2 * x[:, active] @ vector, atol=1e-11)
 
 
 @FREE
 @RIDGE
 @pytest.mark.parametrize("seed", range(4))
-def test_conjugate_gradients_find_the_best_point_of_a_face(seed, free, ridge):
-    """Of a smaller face, if coefficients come to 0 on the way."""
+def test_conjugate_gradients_find_the_best_point_of_an_active_set(seed, free, ridge):
+    """Of a smaller active set, if coefficients come to 0 on the way."""
     problem, a, target = problem_of(seed, free, ridge)
     random = np.random.default_rng(seed)
     b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
     residual, work = target - a @ b, work_for(problem, 7)
     before = np.sign(b)
-    polish(*ALONE.members, problem, support(b, work.face), 100, 0.0, b, residual, work)
+    polish(*ALONE.members, problem, support(b, work.active), 100, 0.0, b, residual, work)
     assert (b * before >= 0).all()
     assert not b[before == 0].any()
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
-    face = np.flatnonzero(b)
-    slope = a[:, face].T @ residual - problem.l2[face] * b[face] - problem.l1[face] * np.sign(b[face])
+    active = np.flatnonzero(b)
+    slope = a[:, active].T @ residual - problem.l2[active] * b[active] - problem.l1[active] * np.sign(b[active])
     assert np.abs(slope).max(initial=0.0) < 1e-2 * np.abs(a.T @ target).max()
 
 
 @pytest.mark.parametrize("free", [0, 2])
 @pytest.mark.parametrize(("sparse", "many"), [(True, BY_ROWS), (True, BY_COLUMNS), (False, BY_COLUMNS)])
-def test_a_team_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatch):
+def test_a_thread_pool_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatch):
     """Neighbouring columns are alike, so that coefficients come to 0 on the way."""
     monkeypatch.setattr("samplers.regression.quadratic.descent._FEW", 0)
     monkeypatch.setattr(gram, "_MANY", many)
@@ -212,7 +212,7 @@ def test_a_team_finds_the_same_bits_as_one_thread(sparse, many, free, monkeypatc
     problem, found = quadratic(columns, basis, np.full(400, 3.0), np.full(400, 0.1)), []
     for members in (1, 2, 3):
         b, residual = np.zeros(400), target.copy()
-        descend(problem, b, residual, 1.0, Limit(), Team(members))
+        descend(problem, b, residual, 1.0, Limit(), ThreadPool(members))
         found.append(b.tobytes() + residual.tobytes())
     assert np.count_nonzero(b) > 20
     assert found[0] == found[1] == found[2]

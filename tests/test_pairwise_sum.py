@@ -8,7 +8,7 @@ import pytest
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
-from samplers.regression.threads.thread_pool import Team, meet, own_numbers
+from samplers.regression.threads.thread_pool import ThreadPool, meet, own_numbers
 
 
 @reordered_kernel
@@ -33,5 +33,5 @@ def test_parts_are_added_up_in_pairs(count, members):
     parts, sums = np.full((2, count, 1000), np.nan)
     found = np.full(999, np.nan)
     for _ in range(2):
-        Team(members).run(make_and_add, made, parts, sums, found)
+        ThreadPool(members).run(make_and_add, made, parts, sums, found)
         assert np.array_equal(found, expected[0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from samplers.regression.solver import selection
 from samplers.regression.threads import thread_pool
 
-_THREE = thread_pool.Team(3)
+_THREE = thread_pool.ThreadPool(3)
 
 
 @settings(max_examples=100)

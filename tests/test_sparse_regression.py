@@ -277,23 +277,23 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
     start = working_sets.Solution(level, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
-    attempt = working_sets.Attempt.beginning(regression, level, start, 0.0)
-    attempt.judge(regression.correlations.see(attempt.wants(), attempt.candidates))
-    assert set(np.flatnonzero(best.coefficients)) <= set(attempt.candidates)
+    working_set = working_sets.WorkingSet.beginning(regression, level, start, 0.0)
+    working_set.judge(regression.correlations.see(working_set.wants(), working_set.candidates))
+    assert set(np.flatnonzero(best.coefficients)) <= set(working_set.candidates)
 
 
 def test_the_next_working_set_is_of_what_was_seen(genes):
     """Also where columns that are ruled out are taken out of the very array that was seen."""
     found = solver(genes)
     regression, (solution,) = found.regression, found.path([0.2 * found.largest], 1e-6)
-    attempt = working_sets.Attempt.beginning(regression, 0.9 * solution.level, solution, 0.0)
-    attempt.candidates = every = regression.usable.copy()
-    attempt.look(correlations.Seen(every, regression.features.correlations(every, solution.fit.residual)))
-    expected = attempt.working_set()
+    working_set = working_sets.WorkingSet.beginning(regression, 0.9 * solution.level, solution, 0.0)
+    working_set.candidates = every = regression.usable.copy()
+    working_set.look(correlations.Seen(every, regression.features.correlations(every, solution.fit.residual)))
+    expected = working_set.next_columns()
     assert set(expected) > set(solution.support)
-    attempt.go_on()
-    assert attempt.candidates.size < every.size
-    np.testing.assert_array_equal(attempt.working, expected)
+    working_set.go_on()
+    assert working_set.candidates.size < every.size
+    np.testing.assert_array_equal(working_set.working, expected)
 
 
 def test_columns_are_not_lost_beside_much_shorter_ones():
@@ -343,7 +343,7 @@ def test_a_path_that_goes_on_from_its_state_is_the_same():
         return fit
 
     def to_the_end(fit: PathFit, found: list[Solution]) -> list[Solution]:
-        while fit.attempt:
+        while fit.working_set:
             states.append(({name: array.copy() for name, array in fit.arrays().items()}, found))
             found = found + fit.step(levels[len(found) :])
         return found

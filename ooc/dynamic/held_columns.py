@@ -21,7 +21,7 @@ _BAND_ENTRIES = 32  # that a column has on average in a band, at least: fewer ar
 _BOUNDS, _ROWS, _VALUES = "held.bounds", "held.rows", "held.values"
 
 
-class SparseColumns(NamedTuple):
+class HeldSparse(NamedTuple):
     """m columns with N entries."""
 
     bounds: np.ndarray  # int64 (m, B+1), where the entries of each column in each of B bands begin, and where they end
@@ -29,7 +29,7 @@ class SparseColumns(NamedTuple):
     values: np.ndarray  # float32 (N,)
 
 
-class DenseColumns(NamedTuple):
+class HeldDense(NamedTuple):
     """m columns with all values."""
 
     bounds: np.ndarray  # int64 (B+1,), first row of each band
@@ -75,11 +75,11 @@ def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
     }
 
 
-def held(design: Design, shared: Mapping[str, np.ndarray]) -> SparseColumns | DenseColumns:
+def held(design: Design, shared: Mapping[str, np.ndarray]) -> HeldSparse | HeldDense:
     """The columns in the arrays of `held_specs`; there may be fewer of them than the arrays have room for."""
     if design.dense:
-        return DenseColumns(band_bounds(design), shared[_VALUES])
-    return SparseColumns(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
+        return HeldDense(band_bounds(design), shared[_VALUES])
+    return HeldSparse(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
 
 
 def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
@@ -111,21 +111,21 @@ def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[s
         shared[_BOUNDS][: columns.size, 0] = begins[:-1]
 
 
-def gather(design: Design, gathering: Gathering, into: SparseColumns | DenseColumns) -> None:
+def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -> None:
     """Copy columns from their block to where room was made for them."""
     block = design.block(gathering.block)
-    if isinstance(block, SparseBlock) and isinstance(into, SparseColumns):
-        gather_sparse(*block, gathering.columns, gathering.place, band_bounds(design), *into)
-    elif isinstance(block, DenseBlock) and isinstance(into, DenseColumns):
+    if isinstance(block, SparseBlock) and isinstance(into, HeldSparse):
+        hold_sparse(*block, gathering.columns, gathering.place, band_bounds(design), *into)
+    elif isinstance(block, DenseBlock) and isinstance(into, HeldDense):
         means = design.means[design.block_bounds[gathering.block] + gathering.columns]
-        gather_dense(*block, gathering.columns, gathering.place, means, into.values)
+        hold_dense(*block, gathering.columns, gathering.place, means, into.values)
 
 
 @kernel
-def gather_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_rows, into_values):
+def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_rows, into_values):
     """Copy columns (k,) of a SparseBlock, whose values are 1 if there are none, to `place` and after it.
 
-    bands: int64 (B+1,), first rows. Filled: what SparseColumns has, but for into_bounds[:, 0], which is known.
+    bands: int64 (B+1,), first rows. Filled: what HeldSparse has, but for into_bounds[:, 0], which is known.
     """
     for i in range(columns.size):
         begin, end = offsets[columns[i]], offsets[columns[i] + 1]
@@ -139,7 +139,7 @@ def gather_sparse(offsets, rows, values, columns, place, bands, into_bounds, int
 
 
 @kernel
-def gather_dense(values, missing_offsets, missing_rows, columns, place, means, into):
+def hold_dense(values, missing_offsets, missing_rows, columns, place, means, into):
     """Copy columns (k,) of a DenseBlock, the mean of each, float64 (k,), where a value is missing."""
     for i in range(columns.size):
         column = columns[i]

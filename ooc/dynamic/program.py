@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.design.design import DenseBlock, Design, SparseBlock
-from ooc.dynamic.held_columns import DenseColumns, SparseColumns
+from ooc.dynamic.held_columns import HeldDense, HeldSparse
 from ooc.dynamic.schedules import SCHEDULES, Turn
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
@@ -28,7 +28,7 @@ class Wave(NamedTuple):
     """
 
     parameters: np.ndarray
-    columns: SparseColumns | DenseColumns
+    columns: HeldSparse | HeldDense
     bands: tuple[int, int]
     sums: np.ndarray
     changes: np.ndarray
@@ -40,7 +40,7 @@ class Survey(NamedTuple):
     """Some parameters, int64 (c,), between rounds. priorities: float64 (c,), to be filled. See Wave."""
 
     parameters: np.ndarray
-    columns: SparseColumns | DenseColumns
+    columns: HeldSparse | HeldDense
     priorities: np.ndarray
     shared: Arrays
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from ooc.dynamic.dependencies import NOBODY, independent_columns, independent_vectors, unit_vectors
-from ooc.dynamic.held_columns import DenseColumns, SparseColumns
+from ooc.dynamic.held_columns import HeldDense, HeldSparse
 from ooc.dynamic.priorities import Sums, draw
 from ooc.dynamic.rounds import Pipeline
 
@@ -116,9 +116,7 @@ class Checker:
         self._sampled[self._rows] = True
         self._last = np.full(rows, NOBODY)
 
-    def independent(
-        self, columns: SparseColumns | DenseColumns, candidates: np.ndarray, updated: np.ndarray
-    ) -> np.ndarray:
+    def independent(self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray) -> np.ndarray:
         """Those of the candidates, int64 (k,), that are kept, in the same order: as many as a round may have.
 
         updated: int64, parameters that others depend on, too, as they are being updated.
@@ -127,7 +125,7 @@ class Checker:
         if rule.rho is None:
             return candidates[: rule.parallel]
         chosen, together = np.empty(taken + rule.parallel, np.int64), np.concatenate((updated, candidates))
-        if isinstance(columns, DenseColumns):
+        if isinstance(columns, HeldDense):
             vectors = np.empty((together.size, self._rows.size), np.float32)
             unit_vectors(columns.values, together, self._rows, rule.centred, vectors)
             count = independent_vectors(vectors, taken, rule.rho, chosen)

@@ -18,7 +18,7 @@ from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.sparse_regression import SparseRegression, told_of_constant
 from samplers.regression.solver.working_sets import Solution
-from samplers.regression.threads.thread_pool import Team
+from samplers.regression.threads.thread_pool import ThreadPool
 
 
 class LinearEstimator(Estimator):
@@ -155,7 +155,7 @@ class LinearEstimator(Estimator):
 def _of_design(design: Design, threads: int) -> BlockFeatures:
     """The columns of a dataset, which stay mapped; missing values are the means of their columns."""
     blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-    return BlockFeatures(blocks, design.rows, Team(threads), design.offsets)
+    return BlockFeatures(blocks, design.rows, ThreadPool(threads), design.offsets)
 
 
 def _features(X: Any, table: Table, threads: int) -> BlockFeatures:

@@ -28,7 +28,7 @@ from samplers.regression.linear_algebra.columns import (
 )
 from samplers.regression.solver.limit import Limit, Stopped
 from samplers.regression.solver.sparse_regression import Moments
-from samplers.regression.threads.thread_pool import Team
+from samplers.regression.threads.thread_pool import ThreadPool
 
 _LONG = 0.5  # of all entries: after a pass over more, the next begins with what was read last
 _COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
@@ -54,7 +54,7 @@ class DesignFeatures(BlockFeatures):
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
         self._size = sum(_entry_bytes(block) * entries(block) for block in blocks)
         self._read_ahead = ReadAhead(blocks, self._size)
-        super().__init__(_with_offsets(blocks), design.manifest["rows"], Team(threads), design.offsets)
+        super().__init__(_with_offsets(blocks), design.manifest["rows"], ThreadPool(threads), design.offsets)
         self._room, self._keeps = room, keeps and not design.dense
         self._backwards = True  # a design whose checksums were looked at has been read to its end
         self._copies = _COPIES + (not design.dense) + scaled
@@ -78,7 +78,7 @@ class DesignFeatures(BlockFeatures):
         return copied
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
-        team, pieces = self._shared_out(chosen)
+        pool, pieces = self._shared_out(chosen)
         sizes = self._counted(chosen, pieces)
         if self._backwards:
             pieces, sizes = pieces[::-1], sizes[::-1]
@@ -91,7 +91,7 @@ class DesignFeatures(BlockFeatures):
             ask(number)
             look(pieces[number])
 
-        team.each(range(len(pieces)), work)
+        pool.each(range(len(pieces)), work)
 
     def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
         """Bytes of the pieces that some columns are in, which are about to be read."""

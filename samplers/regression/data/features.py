@@ -31,7 +31,7 @@ from samplers.regression.linear_algebra.columns import (
     squares,
 )
 from samplers.regression.linear_algebra.contiguous import BLOCK
-from samplers.regression.threads.thread_pool import ALONE, Team
+from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 _PIECES = 12  # of the columns of a block, for each thread: those of sparse designs differ in length
 _LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
@@ -43,7 +43,7 @@ class Features(Protocol):
     rows: int
     count: int
     entries: int  # of all columns; cells, if they are dense
-    team: Team  # threads for what is to be done with them
+    pool: ThreadPool  # threads for what is to be done with them
     every: np.ndarray  # int64 (p,), the numbers of all columns
     sparse: bool
     offsets: np.ndarray | None  # float64 (p,), what the columns lack of those that are meant; None if nothing
@@ -73,15 +73,15 @@ class BlockFeatures:
     """`Features` of which one block of columns comes after the other."""
 
     def __init__(
-        self, blocks: Sequence[Columns], rows: int, team: Team = ALONE, offsets: np.ndarray | None = None
+        self, blocks: Sequence[Columns], rows: int, pool: ThreadPool = ALONE, offsets: np.ndarray | None = None
     ) -> None:
-        self._blocks, self.rows, self.team, self.offsets = blocks, rows, team, offsets
+        self._blocks, self.rows, self.pool, self.offsets = blocks, rows, pool, offsets
         self.sparse = isinstance(blocks[0], SparseColumns)
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
         self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
         self.every = np.empty(self.count, np.int64)
-        team.share(self.count, lambda begin, end: count_up(begin, self.every[begin:end]))
+        pool.share(self.count, lambda begin, end: count_up(begin, self.every[begin:end]))
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         found = np.empty(chosen.size) if found is None else found
@@ -131,15 +131,15 @@ class BlockFeatures:
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
         """Have look(piece) done for each of the pieces of chosen columns, which are read for it."""
-        team, pieces = self._shared_out(chosen)
-        team.each(pieces, look)
+        pool, pieces = self._shared_out(chosen)
+        pool.each(pieces, look)
 
-    def _shared_out(self, chosen: np.ndarray) -> tuple[Team, list[Piece]]:
+    def _shared_out(self, chosen: np.ndarray) -> tuple[ThreadPool, list[Piece]]:
         """Who is to work on chosen columns, and the pieces of them that one does at a time."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
-        team = self.team if worth > 1 else ALONE
-        each = -(-worth // team.size) * team.size  # as much for all of them
-        return team, list(self._pieces(chosen, min(max(each, 1), team.size * _PIECES)))
+        pool = self.pool if worth > 1 else ALONE
+        each = -(-worth // pool.size) * pool.size  # as much for all of them
+        return pool, list(self._pieces(chosen, min(max(each, 1), pool.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
         """Each block's columns in so many pieces."""
@@ -154,8 +154,8 @@ class BlockFeatures:
 class MatrixFeatures(BlockFeatures):
     """The columns of a matrix in memory."""
 
-    def __init__(self, columns: Columns, rows: int, team: Team) -> None:
-        super().__init__([columns], rows, team)
+    def __init__(self, columns: Columns, rows: int, pool: ThreadPool) -> None:
+        super().__init__([columns], rows, pool)
         self.columns = columns
 
 
@@ -173,23 +173,23 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
 def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
     """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
     a sparse matrix of scipy of format csc."""
-    team = Team(threads)
+    pool = ThreadPool(threads)
     if not isinstance(matrix, np.ndarray):
-        return MatrixFeatures(_sparse(matrix, team), matrix.shape[0], team)
+        return MatrixFeatures(_sparse(matrix, pool), matrix.shape[0], pool)
     values = np.ascontiguousarray(matrix.T)
     block: Columns = DenseColumns(values)
     if values.dtype == np.int8:
         none = np.zeros(len(values) + 1, np.int64)
         block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
-    return MatrixFeatures(block, matrix.shape[0], team)
+    return MatrixFeatures(block, matrix.shape[0], pool)
 
 
-def _sparse(matrix: Any, team: Team) -> SparseColumns:
+def _sparse(matrix: Any, pool: ThreadPool) -> SparseColumns:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = matrix.data if matrix.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
     rows = matrix.indices.view(np.uint32) if matrix.indices.itemsize == 4 else matrix.indices.astype(np.uint32)
     offsets = np.empty(matrix.indptr.size, np.int64)
-    team.share(offsets.size, lambda begin, end: np.copyto(offsets[begin:end], matrix.indptr[begin:end]))
+    pool.share(offsets.size, lambda begin, end: np.copyto(offsets[begin:end], matrix.indptr[begin:end]))
     return SparseColumns(offsets, rows, values)

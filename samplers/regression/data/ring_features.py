@@ -29,7 +29,7 @@ class RingFeatures:
         self._own_rows, self._ring, self._room = shard.own, ring, room
         self._own = DesignFeatures(shard, threads, room)
         self.entries = int(self._sum(np.array([self._own.entries], np.int64))[0])
-        self.team, self.every = self._own.team, self._own.every
+        self.pool, self.every = self._own.pool, self._own.every
         self.sparse, self.offsets = self._own.sparse, self._own.offsets
         self._keeps = keeps and not shard.dense
         self._copies = _COPIES + self._keeps

@@ -18,7 +18,7 @@ class ShiftedFeatures:
     def __init__(self, features: Features, shifts: np.ndarray) -> None:
         self._features, self._shifts, self._ones = features, shifts, np.ones(features.rows)
         self.rows, self.count, self.entries = features.rows, features.count, features.entries
-        self.team, self.every, self.sparse = features.team, features.every, features.sparse
+        self.pool, self.every, self.sparse = features.pool, features.every, features.sparse
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         found = self._features.correlations(chosen, vector, found)
@@ -48,7 +48,7 @@ def shifted(features: Features, shifts: np.ndarray) -> Features:
     columns = features.columns
     if not isinstance(columns, SparseColumns | DenseColumns):
         columns = gathered(columns, features.every)
-    return BlockFeatures([plus(columns, shifts, features.rows)], features.rows, features.team)
+    return BlockFeatures([plus(columns, shifts, features.rows)], features.rows, features.pool)
 
 
 def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) -> SparseColumns | DenseColumns:

@@ -17,14 +17,13 @@ All are compiled for the kind of columns that a kernel is given. Vectors are flo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from blocks.compiled import reordered_inlined_kernel, reordered_kernel
 from ooc.hints import prefetch
+from samplers.regression.linear_algebra.by_kind import Implementations, by_kind
 
 TOGETHER = 4  # vectors, at least, of which a sparse column is multiplied by several: as many as one instruction takes
 _AHEAD = 8  # columns
@@ -54,19 +53,6 @@ class IncompleteColumns(NamedTuple):
 
 
 Columns = SparseColumns | DenseColumns | IncompleteColumns
-_NOT_COMPILED: dict[str, dict[type, Callable[..., Any]]] = {
-    name: {} for name in ("dot", "dots", "square", "add", "ask")
-}
-
-
-def _for(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function is what its name begins with, for that kind of columns."""
-
-    def note(function: Callable[..., Any]) -> Callable[..., Any]:
-        _NOT_COMPILED[function.__name__.split("_")[0]][kind] = function
-        return function
-
-    return note
 
 
 @reordered_kernel
@@ -78,7 +64,6 @@ def squared(values):
     return total
 
 
-@_for(SparseColumns)
 def dot_sparse(columns, j, vector):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
     half, even, odd = rows.size // 2, 0.0, 0.0  # two sums, as each addition waits for the one before
@@ -106,7 +91,6 @@ def add_rows(length, columns, j, vectors, found):
             found[m] += value * row[m]
 
 
-@_for(SparseColumns)
 def dots_sparse(columns, j, vectors, found):
     found[:] = 0.0
     if found.size == TOGETHER:  # the compiler has a loop for these
@@ -115,14 +99,11 @@ def dots_sparse(columns, j, vectors, found):
         add_rows(found.size, columns, j, vectors, found)
 
 
-@_for(DenseColumns)
-@_for(IncompleteColumns)
 def dots_all(columns, j, vectors, found):
     for m in range(len(vectors)):
         found[m] = dot(columns, j, vectors[m])
 
 
-@_for(SparseColumns)
 def square_sparse(columns, j, weights):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
     total = 0.0
@@ -140,7 +121,6 @@ def square_sparse(columns, j, weights):
     return total
 
 
-@_for(SparseColumns)
 def add_sparse(columns, j, weight, vector):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
     values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
@@ -148,7 +128,6 @@ def add_sparse(columns, j, weight, vector):
         vector[rows[k]] += weight * values[k]
 
 
-@_for(SparseColumns)
 def ask_sparse(columns, chosen, i):
     if i + 2 * _AHEAD < chosen.size:
         prefetch(columns.offsets, chosen[i + 2 * _AHEAD])
@@ -161,13 +140,10 @@ def ask_sparse(columns, chosen, i):
                 prefetch(columns.values, end - 1)
 
 
-@_for(DenseColumns)
-@_for(IncompleteColumns)
 def ask_nothing(columns, chosen, i):
     pass
 
 
-@_for(DenseColumns)
 def dot_dense(columns, j, vector):
     values, total = columns.values[j], 0.0
     for k in range(values.size):
@@ -175,7 +151,6 @@ def dot_dense(columns, j, vector):
     return total
 
 
-@_for(DenseColumns)
 def square_dense(columns, j, weights):
     values, total = columns.values[j], 0.0
     if weights.size == 0:
@@ -185,14 +160,12 @@ def square_dense(columns, j, weights):
     return total
 
 
-@_for(DenseColumns)
 def add_dense(columns, j, weight, vector):
     values = columns.values[j]
     for k in range(values.size):
         vector[k] += weight * values[k]
 
 
-@_for(IncompleteColumns)
 def dot_incomplete(columns, j, vector):
     values, total, missing = columns.values[j], 0.0, 0.0
     for k in range(values.size):
@@ -203,7 +176,6 @@ def dot_incomplete(columns, j, vector):
     return total + columns.means[j] * missing
 
 
-@_for(IncompleteColumns)
 def square_incomplete(columns, j, weights):
     values, total, missing = columns.values[j], 0.0, 0.0
     rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
@@ -216,60 +188,22 @@ def square_incomplete(columns, j, weights):
     return total + columns.means[j] * columns.means[j] * missing
 
 
-def dot(columns, j, vector):
-    return _NOT_COMPILED["dot"][type(columns)](columns, j, vector)
-
-
-def dots(columns, j, vectors, found):
-    _NOT_COMPILED["dots"][type(columns)](columns, j, vectors, found)
-
-
-def square(columns, j, weights):
-    return _NOT_COMPILED["square"][type(columns)](columns, j, weights)
-
-
-def add(columns, j, weight, vector):
-    _NOT_COMPILED["add"][type(columns)](columns, j, weight, vector)
-
-
-def ask(columns, chosen, i):
-    _NOT_COMPILED["ask"][type(columns)](columns, chosen, i)
-
-
 # Without being told to, the compiler would rather call them, which takes as long as a short column.
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 # Sums over the entries of a sparse column are not made of vectors, as that takes half as long again if they are few.
 _IN_ORDER: Any = _OPTIONS | {"fastmath": {"contract"}}
 
-
-@overload(dot, jit_options=_IN_ORDER)
-def _(columns, j, vector):
-    return dot_sparse if columns.instance_class is SparseColumns else None
-
-
-@overload(dot, jit_options=_OPTIONS)
-def _(columns, j, vector):
-    return None if columns.instance_class is SparseColumns else _NOT_COMPILED["dot"][columns.instance_class]
-
-
-@overload(dots, jit_options=_OPTIONS)
-def _(columns, j, vectors, found):
-    return _NOT_COMPILED["dots"][columns.instance_class]
-
-
-@overload(square, jit_options=_OPTIONS)
-def _(columns, j, weights):
-    return _NOT_COMPILED["square"][columns.instance_class]
-
-
-@overload(add, jit_options=_IN_ORDER)
-def _(columns, j, weight, vector):
-    return _NOT_COMPILED["add"][columns.instance_class]
-
-
-@overload(ask, jit_options=_OPTIONS)
-def _(columns, chosen, i):
-    return _NOT_COMPILED["ask"][columns.instance_class]
+_OF_DENSE: Implementations = {DenseColumns: dot_dense, IncompleteColumns: dot_incomplete}
+dot = by_kind("columns", ({SparseColumns: dot_sparse}, _IN_ORDER), (_OF_DENSE, _OPTIONS))
+dots = by_kind("columns", ({SparseColumns: dots_sparse, DenseColumns: dots_all, IncompleteColumns: dots_all}, _OPTIONS))
+square = by_kind(
+    "columns",
+    ({SparseColumns: square_sparse, DenseColumns: square_dense, IncompleteColumns: square_incomplete}, _OPTIONS),
+)
+add = by_kind("columns", ({SparseColumns: add_sparse, DenseColumns: add_dense}, _IN_ORDER))
+ask = by_kind(
+    "columns", ({SparseColumns: ask_sparse, DenseColumns: ask_nothing, IncompleteColumns: ask_nothing}, _OPTIONS)
+)
 
 
 @reordered_kernel

@@ -1,23 +1,23 @@
-"""Products of a vector and the Gram matrix A' A of some columns, the face.
+"""Products of a vector and the Gram matrix A' A of some columns, the active set.
 
 Of sparse columns, row by row: the sum over rows a of a (a . d). Each entry serves both products while it is at hand,
-and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the face. Rows
-with the same number of entries come together: most have a few, and the processor would guess the ends of their loops
-wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread having
-columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster then.
+and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the active set.
+Rows with the same number of entries come together: most have a few, and the processor would guess the ends of their
+loops wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread
+having columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster
+then.
 
 Rows, or columns, come in parts, see `samplers.regression.linear_algebra.pairwise_sum`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
+from samplers.regression.linear_algebra.by_kind import by_kind
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, add, dot, entries
 from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
 from samplers.regression.threads.thread_pool import meet, own_numbers
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
     places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
     spans: np.ndarray  # int64 (P, 2), the entries of a part
-    entries: np.ndarray  # (N,), a record: column, uint32, its number in the face, and value, of the columns' kind
+    entries: np.ndarray  # (N,), a record: column, uint32, its number in the active set, and value, of the columns' kind
 
 
 class Images(NamedTuple):
@@ -49,7 +49,7 @@ class Images(NamedTuple):
 
 
 def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Images:
-    """Working memory for faces of columns of so many rows."""
+    """Working memory for active sets of columns of so many rows."""
     size = entries(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
     if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
@@ -79,7 +79,7 @@ def order_rows(part, begin, rows):
     them at `begin`; returns where the last one ends."""
     first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
     for r in range(first, last):
-        longest = max(longest, rows.places[r])  # a few entries, where the face may have thousands of columns
+        longest = max(longest, rows.places[r])  # a few entries, where the active set may have thousands of columns
     ends = rows.ends[part, : longest + 1]
     ends[:] = 0
     for r in range(first, last):
@@ -104,16 +104,16 @@ def order_rows(part, begin, rows):
     return place
 
 
-def arrange_rows(columns, face, memory):
+def arrange_rows(columns, active, memory):
     memory.places[:] = 0
-    for j in face:
+    for j in active:
         for k in range(columns.offsets[j], columns.offsets[j + 1]):
             memory.places[columns.rows[k]] += 1
     end = 0
     for part in range(len(memory.spans)):
         end = order_rows(part, end, memory)
-    for i in range(face.size):
-        for k in range(columns.offsets[face[i]], columns.offsets[face[i] + 1]):
+    for i in range(active.size):
+        for k in range(columns.offsets[active[i]], columns.offsets[active[i] + 1]):
             place = memory.places[columns.rows[k]]
             memory.entries[place]["column"], memory.entries[place]["value"] = i, columns.values[k]
             memory.places[columns.rows[k]] = place + 1
@@ -156,13 +156,13 @@ def multiply_part(part, rows, vector, found):
         begin += length * count
 
 
-def multiply_by_rows(member, columns, face, memory, vector, found):
+def multiply_by_rows(member, columns, active, memory, vector, found):
     first, last = own_parts(member, len(memory.spans))
     for part in range(first, last):
-        multiply_part(part, memory, vector, memory.products[part, : face.size])
-    add_up_own(member, memory.products, face.size)
+        multiply_part(part, memory, vector, memory.products[part, : active.size])
+    add_up_own(member, memory.products, active.size)
     meet(member)
-    add_up(member, memory.products, memory.sums, *own_numbers(member, face.size), found)
+    add_up(member, memory.products, memory.sums, *own_numbers(member, active.size), found)
 
 
 @reordered_kernel
@@ -179,79 +179,51 @@ def subtract_part(part, rows, weights, residual):
             begin += length
 
 
-def subtract_from_rows(member, columns, face, memory, weights, residual):
+def subtract_from_rows(member, columns, active, memory, weights, residual):
     first, last = own_parts(member, len(memory.spans))
     for part in range(first, last):
         subtract_part(part, memory, weights, residual)
 
 
-def arrange_nothing(columns, face, memory):
+def arrange_nothing(columns, active, memory):
     pass
 
 
 @reordered_kernel
-def find_image(member, columns, face, memory, vector):
+def find_image(member, columns, active, memory, vector):
     """Find the columns times a vector: the member's rows of it."""
     parts = len(memory.parts)
     first, last = own_parts(member, parts)
     for part in range(first, last):
         memory.parts[part] = 0.0
-        for i in range(face.size * part // parts, face.size * (part + 1) // parts):
-            add(columns, face[i], vector[i], memory.parts[part])
+        for i in range(active.size * part // parts, active.size * (part + 1) // parts):
+            add(columns, active[i], vector[i], memory.parts[part])
     add_up_own(member, memory.parts, memory.whole.size)
     meet(member)
     add_up(member, memory.parts, memory.sums, *own_numbers(member, memory.whole.size), memory.whole)
 
 
-def multiply_by_columns(member, columns, face, memory, vector, found):
-    find_image(member, columns, face, memory, vector)
+def multiply_by_columns(member, columns, active, memory, vector, found):
+    find_image(member, columns, active, memory, vector)
     meet(member)
-    first, last = own_numbers(member, face.size)
+    first, last = own_numbers(member, active.size)
     for i in range(first, last):
-        found[i] = dot(columns, face[i], memory.whole)
+        found[i] = dot(columns, active[i], memory.whole)
 
 
-def subtract_image(member, columns, face, memory, weights, residual):
-    find_image(member, columns, face, memory, weights)
+def subtract_image(member, columns, active, memory, weights, residual):
+    find_image(member, columns, active, memory, weights)
     first, last = own_numbers(member, residual.size)
     for k in range(first, last):
         residual[k] -= memory.whole[k]
 
 
-_WITH: dict[type, dict[str, Callable[..., Any]]] = {
-    Rows: {"arrange": arrange_rows, "multiply": multiply_by_rows, "subtract": subtract_from_rows},
-    Images: {"arrange": arrange_nothing, "multiply": multiply_by_columns, "subtract": subtract_image},
-}
-
-
-def arrange(columns, face, memory):
-    """Begin with a face, int64 (m,), of columns, before any member multiplies."""
-    _WITH[type(memory)]["arrange"](columns, face, memory)
-
-
-def multiply(member, columns, face, memory, vector, found):
-    """found = the Gram matrix times a vector, both float64 (m,): the member's numbers of it."""
-    _WITH[type(memory)]["multiply"](member, columns, face, memory, vector, found)
-
-
-def subtract(member, columns, face, memory, weights, residual):
-    """Subtract the columns times weights, float64 (m,), from the member's rows of a residual, float64 (n,)."""
-    _WITH[type(memory)]["subtract"](member, columns, face, memory, weights, residual)
-
-
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
-
-
-@overload(arrange, jit_options=_OPTIONS)
-def _(columns, face, memory):
-    return _WITH[memory.instance_class]["arrange"]
-
-
-@overload(multiply, jit_options=_OPTIONS)
-def _(member, columns, face, memory, vector, found):
-    return _WITH[memory.instance_class]["multiply"]
-
-
-@overload(subtract, jit_options=_OPTIONS)
-def _(member, columns, face, memory, weights, residual):
-    return _WITH[memory.instance_class]["subtract"]
+# arrange(columns, active, memory): begin with an active set, int64 (m,), of columns, before any member multiplies.
+arrange = by_kind("memory", ({Rows: arrange_rows, Images: arrange_nothing}, _OPTIONS))
+# multiply(member, columns, active, memory, vector, found): found = the Gram matrix times a vector, both float64 (m,):
+# the member's numbers of it.
+multiply = by_kind("memory", ({Rows: multiply_by_rows, Images: multiply_by_columns}, _OPTIONS))
+# subtract(member, columns, active, memory, weights, residual): subtract the columns times weights, float64 (m,), from
+# the member's rows of a residual, float64 (n,).
+subtract = by_kind("memory", ({Rows: subtract_from_rows, Images: subtract_image}, _OPTIONS))

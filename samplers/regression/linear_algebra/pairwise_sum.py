@@ -1,4 +1,4 @@
-"""Sums that are made of parts, of which each of the threads of a team has some.
+"""Sums that are made of parts, of which each of the threads of a pool has some.
 
 There are as many for any number of threads, and they are added up in pairs, pairs of pairs, and so on, so that the sum
 is the same, too. A pair that is all of one thread is added by it: what another has written takes longer to read.

@@ -97,7 +97,7 @@ class Logistic:
         left, new = target.copy(), coefficients.copy()
         project(free.basis, left)
         columns = scaled(part.columns, roots)
-        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.team)
+        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.pool)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
         change = np.divide(target - left, roots, out=np.zeros(left.size), where=roots > 0)

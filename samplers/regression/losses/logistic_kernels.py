@@ -27,7 +27,7 @@ _STEPS = 100  # of Newton's method, at most: ten are many
 EQUAL = 1e-14  # of the loss, or of the objective: rounding
 
 
-class Memory(NamedTuple):
+class FreeFitMemory(NamedTuple):
     """To work with."""
 
     free: FreeColumns
@@ -38,11 +38,11 @@ class Memory(NamedTuple):
     tried: np.ndarray  # (k,), coefficients
 
 
-def memory_for(columns: np.ndarray) -> Memory:
+def memory_for(columns: np.ndarray) -> FreeFitMemory:
     """Memory for columns without a penalty, (k, n)."""
     scores, factors, target = np.empty((3, columns.shape[1]))
     step, tried = np.empty((2, len(columns)))
-    return Memory(room_for_free(columns), scores, factors, target, step, tried)
+    return FreeFitMemory(room_for_free(columns), scores, factors, target, step, tried)
 
 
 @reordered_kernel

@@ -18,7 +18,7 @@ import numpy as np
 
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns
 from samplers.regression.solver.limit import Limit
-from samplers.regression.threads.thread_pool import ALONE, Team
+from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 
 class Fit(NamedTuple):
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
     limit: Limit
-    team: Team = ALONE  # that works on them
+    pool: ThreadPool = ALONE  # that works on them
 
 
 class Loss(Protocol):

@@ -42,7 +42,7 @@ class Squared:
         columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
         found, residual = coefficients.copy(), fit.residual.copy()
         problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms)
-        descend(problem, found, residual, goal, part.limit, part.team)
+        descend(problem, found, residual, goal, part.limit, part.pool)
         scores = np.empty(residual.size)
         combine(part.columns, np.arange(found.size), found, scores)
         return found, self.fit(scores, fit.free)

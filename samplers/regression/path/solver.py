@@ -21,10 +21,10 @@ from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.correlations import REACH
 from samplers.regression.solver.limit import Limit, Stopped
 from samplers.regression.solver.sparse_regression import SparseRegression
-from samplers.regression.solver.working_sets import AHEAD, Attempt, Solution, judge_all
+from samplers.regression.solver.working_sets import AHEAD, Solution, WorkingSet, judge_all
 
 _NONE = np.empty(0, np.int64)
-_NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of an Attempt
+_NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of a WorkingSet
 
 
 class Found(NamedTuple):
@@ -40,11 +40,11 @@ class Found(NamedTuple):
 
 class PathFit:
     """One regression on its way. share: of the weight of all rows that it has, and so of each lambda. Attributes:
-    `attempt`, at the lambda that is next, None before the first and after the last."""
+    `working_set`, at the lambda that is next, None before the first and after the last."""
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
         self.regression, self._share, self._tolerance = regression, share, tolerance
-        self.attempt: Attempt | None = None
+        self.working_set: WorkingSet | None = None
         self._before = 0.0  # the level of the last solution
         self._ahead = 1  # values of lambda that the next pass is for
         self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by level
@@ -53,65 +53,65 @@ class PathFit:
         """Be about to look for the solution for the first lambda."""
         nothing = self.regression.nothing
         target = self._tolerance * nothing.fit.loss
-        self.attempt, self._before = self._beginning(level, nothing, target), nothing.level
+        self.working_set, self._before = self._beginning(level, nothing, target), nothing.level
 
     def step(self, levels: np.ndarray) -> list[Solution]:
         """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed, and Stopped if
-        the limit is reached before that is known: `attempt` has what was found so far."""
-        attempts, limit = self._attempts(levels), self.regression.regression.limit
-        attempts[-1].solve_working_set()
+        the limit is reached before that is known: `working_set` has what was found so far."""
+        working_sets, limit = self._working_sets(levels), self.regression.regression.limit
+        working_sets[-1].solve()
         if limit.reached:
             raise Stopped
-        if len(attempts) == 1:
-            found = attempts[0].examine()
+        if len(working_sets) == 1:
+            found = working_sets[0].examine()
             solutions = [found] if found else []
         else:
-            solutions = judge_all(attempts)
-            self._missed |= {further.level: further.working for further in attempts[len(solutions) + 1 :]}
-        self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(attempts) else max(len(solutions), 1)
+            solutions = judge_all(working_sets)
+            self._missed |= {further.level: further.working for further in working_sets[len(solutions) + 1 :]}
+        self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(working_sets) else max(len(solutions), 1)
         if not solutions:
-            self.attempt = attempts[0]
+            self.working_set = working_sets[0]
             return []
-        self._before, target = solutions[-1].level, attempts[0].target
-        if len(solutions) < len(attempts):
-            self.attempt = attempts[len(solutions)]
+        self._before, target = solutions[-1].level, working_sets[0].target
+        if len(solutions) < len(working_sets):
+            self.working_set = working_sets[len(solutions)]
         elif len(solutions) < levels.size:
-            self.attempt = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
+            self.working_set = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
         else:
-            self.attempt = None
+            self.working_set = None
         self._missed = {level: some for level, some in self._missed.items() if level < self._before}
         return solutions
 
-    def _attempts(self, levels: np.ndarray) -> list[Attempt]:
+    def _working_sets(self, levels: np.ndarray) -> list[WorkingSet]:
         """That for the next lambda, and with several ahead those for more, the working sets solved of all but the
         last."""
-        assert self.attempt
-        attempts = [self.attempt]
+        assert self.working_set
+        working_sets = [self.working_set]
         for level in (self._share * levels[1 : self._ahead]).tolist():
             if level * REACH < self._before:
                 break
-            attempts[-1].solve_working_set()
-            attempts.append(attempts[-1].following(level, self._before, self._missed.get(level, _NONE)))
-        return attempts
+            working_sets[-1].solve()
+            working_sets.append(working_sets[-1].following(level, self._before, self._missed.get(level, _NONE)))
+        return working_sets
 
-    def _beginning(self, level: float, start: Solution, target: float) -> Attempt:
-        return Attempt.beginning(self.regression.regression, self._share * level, start, target)
+    def _beginning(self, level: float, start: Solution, target: float) -> WorkingSet:
+        return WorkingSet.beginning(self.regression.regression, self._share * level, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional."""
-        attempt, known = self.attempt, self.regression.regression.correlations
-        if attempt is None:
+        working_set, known = self.working_set, self.regression.regression.correlations
+        if working_set is None:
             return {}
-        numbers = [float(getattr(attempt, name)) for name in _NUMBERS]
+        numbers = [float(getattr(working_set, name)) for name in _NUMBERS]
         return {
-            "numbers": np.array([*numbers, attempt.fit.loss, self._before, self._ahead]),
-            "columns": attempt.support,
-            "values": attempt.values,
-            "scores": attempt.fit.scores,
-            "free": attempt.fit.free,
-            "residual": attempt.fit.residual,
-            "candidates": attempt.candidates,
-            "working": attempt.working,
+            "numbers": np.array([*numbers, working_set.fit.loss, self._before, self._ahead]),
+            "columns": working_set.support,
+            "values": working_set.values,
+            "scores": working_set.fit.scores,
+            "free": working_set.fit.free,
+            "residual": working_set.fit.residual,
+            "candidates": working_set.candidates,
+            "working": working_set.working,
             "missed_levels": np.array(list(self._missed)),
             "missed_sizes": np.array([columns.size for columns in self._missed.values()], np.int64),
             "missed": np.concatenate([_NONE, *self._missed.values()]),
@@ -136,7 +136,7 @@ class PathFit:
             raise ValueError("a solution of other rows or columns")
         told: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=True))
         told["stalled"] = int(told["stalled"])
-        self.attempt = Attempt(
+        self.working_set = WorkingSet(
             regression,
             support=support,
             values=values,
@@ -180,8 +180,8 @@ class PathSolver:
     @property
     def gap(self) -> float:
         """Of the regression of all rows, at the lambda at hand, as a share of the loss of an empty model."""
-        attempt = self._fits[0].attempt
-        return attempt.gap / attempt.target * self._program.tolerance if attempt else 0.0
+        working_set = self._fits[0].working_set
+        return working_set.gap / working_set.target * self._program.tolerance if working_set else 0.0
 
     @property
     def solved(self) -> int:
@@ -228,7 +228,7 @@ class PathSolver:
     def step(self) -> None:
         """Make a step of each regression that has not come to the end. Raises Stopped if the limit is reached before:
         what it goes on from is whole."""
-        going_on = [number for number, fit in enumerate(self._fits) if fit.attempt]
+        going_on = [number for number, fit in enumerate(self._fits) if fit.working_set]
         if not all(list(self._map(self._step, going_on))):
             raise Stopped
 

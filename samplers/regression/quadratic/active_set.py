@@ -31,7 +31,7 @@ _FLAT = 2e-15  # of the lengths of column and residual, for each root of a row: 
 _FAR = 1e150  # times a scaled column
 
 
-class Memory(NamedTuple):
+class ActiveSetMemory(NamedTuple):
     """Working memory for m active coefficients and n rows, float64 but for what is said."""
 
     gram: np.ndarray  # (m, m), A^T A + diag(l2) of columns scaled to have a diagonal of 1
@@ -48,13 +48,13 @@ class Memory(NamedTuple):
     residual: np.ndarray  # (n,), theirs
 
 
-def memory_for(active: int, rows: int) -> Memory:
+def memory_for(active: int, rows: int) -> ActiveSetMemory:
     """Memory for so many active coefficients and rows."""
     scales, signs, gradient, direction, values, left, before = np.zeros((7, active))
     gram, factor = np.zeros((2, active, active))
     vectors = scales, signs, gradient, direction, values, left
     column, residual = np.zeros((2, rows))
-    return Memory(gram, factor, *vectors, np.arange(active), column, before, residual)
+    return ActiveSetMemory(gram, factor, *vectors, np.arange(active), column, before, residual)
 
 
 @reordered_kernel
@@ -234,7 +234,7 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
 def minimise_active(problem, active, coefficients, residual, work):
     """Bring the coefficients of active columns, int64 (m,), and the residual to the minimum for their signs.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are changed. work: `Memory` of m coefficients.
+    coefficients: float64 (W,), and residual: float64 (n,), are changed. work: `ActiveSetMemory` of m coefficients.
     """
     size = active.size
     multiply_columns(problem, active, work)

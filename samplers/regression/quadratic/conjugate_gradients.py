@@ -1,12 +1,12 @@
-"""Conjugate gradients on the face of a `Quadratic` that the signs of its coefficients span.
+"""Conjugate gradients on the active set of a `Quadratic` that the signs of its coefficients span.
 
 With the signs fixed, the objective is quadratic in the coefficients that are not 0. Steps are preconditioned by the
 curvatures, and each direction is made conjugate to the one before (Hestenes and Stiefel, J. Res. NBS 1952, section 5).
-Coefficients that come past 0 leave the face: they are where they are while the others go on, and are put to 0 together
-at the end, as the directions would have to begin anew each time. Coordinate descent finds faces fast but goes slowly to
-the best point of one if columns are correlated; this is the reverse.
+Coefficients that come past 0 leave the active set: they are where they are while the others go on, and are put to 0
+together at the end, as the directions would have to begin anew each time. Coordinate descent finds active sets fast but
+goes slowly to the best point of one if columns are correlated; this is the reverse.
 
-The threads of a team take a step together: each multiplies by rows of its own, and adds up for coefficients of its own.
+The threads of a pool take a step together: each multiplies by rows of its own, and adds up for coefficients of its own.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEF
 
 class Work(NamedTuple):
     """Working memory for W coefficients, n rows and k axes of a basis, float64 but for what is said. What is of the
-    face is in its order."""
+    active set is in its order."""
 
-    face: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
+    active: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
     swept: np.ndarray  # int64 (W,), the coefficients that are not 0
-    gram: Rows | Images  # of the face
+    gram: Rows | Images  # of the active set
     sums: np.ndarray  # (9 + k, CHUNKS), of chunks
-    values: np.ndarray  # (W,), of the face
+    values: np.ndarray  # (W,), of the active set
     changes: np.ndarray  # (W,), of these, so far
-    signs: np.ndarray  # (W,), of the face; 0 for what is, or has come to, 0
-    curvatures: np.ndarray  # (W,), of the face
-    gradient: np.ndarray  # (W,), minus that, of the face
-    direction: np.ndarray  # (W,), of the face
-    change: np.ndarray  # (W,), of the face, what the gradient loses along the direction
+    signs: np.ndarray  # (W,), of the active set; 0 for what is, or has come to, 0
+    curvatures: np.ndarray  # (W,), of the active set
+    gradient: np.ndarray  # (W,), minus that, of the active set
+    direction: np.ndarray  # (W,), of the active set
+    change: np.ndarray  # (W,), of the active set, what the gradient loses along the direction
     shift: np.ndarray  # (k,)
     coefficients: np.ndarray  # (W,), to go back to
     residual: np.ndarray  # (n,), theirs
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 def work_for(problem: Quadratic, rows: int) -> Work:
     coefficients, basis = problem.l1.size, len(problem.basis)
     return Work(
-        face=np.empty(coefficients, np.int64),
+        active=np.empty(coefficients, np.int64),
         swept=np.empty(coefficients, np.int64),
         gram=memory_for(problem.columns, rows),
         sums=np.empty((_BASIS + basis, CHUNKS)),
@@ -72,10 +72,10 @@ def work_for(problem: Quadratic, rows: int) -> Work:
 
 @reordered_kernel
 def begin(member, problem, size, coefficients, residual, work):
-    """Note the values of the face, their signs, and the gradient."""
+    """Note the values of the active set, their signs, and the gradient."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
-        j = work.face[i]
+        j = work.active[i]
         b, sign = coefficients[j], np.sign(coefficients[j])
         work.values[i], work.changes[i], work.signs[i], work.direction[i] = b, 0.0, sign, 0.0
         work.curvatures[i] = problem.curvatures[j]
@@ -107,15 +107,15 @@ def turn(member, size, curvature, work):
 
 @reordered_kernel
 def is_enough(member, problem, size, product, square, enough, work):
-    """Whether the gap, as far as the face tells, and the product, which is twice what could be gained if columns were
-    orthogonal, are that small. square: of the residual. What the ridge adds to the gap is of second order."""
+    """Whether the gap, as far as the active set tells, and the product, which is twice what could be gained if columns
+    were orthogonal, are that small. square: of the residual. What the ridge adds to the gap is of second order."""
     if product > max(enough, _NOISE * size * square):
         return False
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         steepest = inner = absolute = 0.0
         for i in range(c * each, min((c + 1) * each, size)):
-            cost = problem.l1[work.face[i]]
+            cost = problem.l1[work.active[i]]
             steepest = max(steepest, work.gradient[i] * work.signs[i] / cost)
             inner += work.gradient[i] * work.values[i]
             absolute += cost * abs(work.values[i])
@@ -130,23 +130,23 @@ def is_enough(member, problem, size, product, square, enough, work):
 def find_change(member, problem, size, work):
     """Find the change along the direction; returns the curvature along it, and minus the slope. A curvature that is
     rounding counts as 0: columns that depend on each other leave directions in which only the penalty changes."""
-    face = work.face[:size]
+    active = work.active[:size]
     each, first, last = own_chunks(member, size)
     for m in range(len(problem.basis)):
         for c in range(first, last):
             along = 0.0
             for i in range(c * each, min((c + 1) * each, size)):
-                along += problem.along[m, face[i]] * work.direction[i]
+                along += problem.along[m, active[i]] * work.direction[i]
             work.sums[_BASIS + m, c] = along
-    multiply(member, problem.columns, face, work.gram, work.direction[:size], work.change[:size])
+    multiply(member, problem.columns, active, work.gram, work.direction[:size], work.change[:size])
     for c in range(first, last):
         begin, end = c * each, min((c + 1) * each, size)
         for i in range(begin, end):
-            work.change[i] += problem.l2[face[i]] * work.direction[i]
+            work.change[i] += problem.l2[active[i]] * work.direction[i]
         for m in range(len(problem.basis)):
             along = summed(work.sums[_BASIS + m], size)
             for i in range(begin, end):
-                work.change[i] -= along * problem.along[m, face[i]]
+                work.change[i] -= along * problem.along[m, active[i]]
         curvature = slope = apart = 0.0
         for i in range(begin, end):
             curvature += work.direction[i] * work.change[i]
@@ -174,7 +174,7 @@ def first_stop(member, size, work):
 
 @reordered_kernel
 def go(member, size, length, work):
-    """Go so far along the direction; coefficients that come past 0 leave the face."""
+    """Go so far along the direction; coefficients that come past 0 leave the active set."""
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         left = 0.0
@@ -190,7 +190,7 @@ def go(member, size, length, work):
 
 @reordered_kernel
 def put_to_zero(member, problem, size, work):
-    """Put the coefficients that have left the face to 0."""
+    """Put the coefficients that have left the active set to 0."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
         work.direction[i] = 0.0 if work.signs[i] != 0.0 else -work.values[i]
@@ -205,9 +205,9 @@ def finish(member, problem, size, coefficients, residual, work):
     cancel, that is more of their columns than the gap allows."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
-        coefficients[work.face[i]] = work.values[i]
+        coefficients[work.active[i]] = work.values[i]
     meet(member)
-    subtract(member, problem.columns, work.face[:size], work.gram, work.changes[:size], residual)
+    subtract(member, problem.columns, work.active[:size], work.gram, work.changes[:size], residual)
     meet(member)
     if member.rank == 0:
         project(problem.basis, residual)
@@ -215,9 +215,9 @@ def finish(member, problem, size, coefficients, residual, work):
 
 @reordered_kernel
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
-    """Take up to so many steps on the face of work.face[:size]; coefficients and residual are brought up to date.
+    """Take up to so many steps on work.active[:size]; coefficients and residual are brought up to date.
 
-    enough: of the gap, as far as the face tells. A larger team has arranged the face before.
+    enough: of the gap, as far as the active set tells. A larger pool has arranged the active set before.
     """
     begin(member, problem, size, coefficients, residual, work)
     square = squared(residual)
@@ -225,7 +225,7 @@ def polish(member, problem, size, steps, enough, coefficients, residual, work):
     if is_enough(member, problem, size, product, square, enough, work):
         return
     if member.size == 1:
-        arrange(problem.columns, work.face[:size], work.gram)
+        arrange(problem.columns, work.active[:size], work.gram)
     for k in range(steps):
         curvature, slope = find_change(member, problem, size, work)
         length = slope / curvature if curvature > 0.0 else first_stop(member, size, work)

@@ -7,13 +7,13 @@ with the curvature h_j, for l2 = 0 (Friedman, Hastie and Tibshirani, J. Stat. So
 
 from __future__ import annotations
 
-from blocks.compiled import reordered_kernel
+from blocks.compiled import inlined, reordered_kernel
 from samplers.regression.linear_algebra.columns import add, dot
 from samplers.regression.linear_algebra.vectors import project
 
 
-@reordered_kernel
-def soften(value, threshold):
+@inlined
+def soft_threshold(value, threshold):
     """S(value, threshold), without a branch that the processor could guess wrong."""
     return max(value - threshold, 0.0) + min(value + threshold, 0.0)
 
@@ -33,7 +33,7 @@ def sweep(problem, chosen, coefficients, residual, shift):
         slope = dot(problem.columns, j, residual) - problem.l2[j] * old
         for m in range(shift.size):
             slope -= shift[m] * problem.along[m, j]
-        new = soften(slope + curvature * old, problem.l1[j]) / curvature
+        new = soft_threshold(slope + curvature * old, problem.l1[j]) / curvature
         if new != old:
             coefficients[j] = new
             turned += new * old <= 0.0

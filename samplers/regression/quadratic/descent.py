@@ -1,6 +1,6 @@
-"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their face.
+"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their set.
 
-Where that takes no longer, as on small faces, Newton's method takes the place of conjugate gradients.
+Where that takes no longer, as on small active sets, Newton's method takes the place of conjugate gradients.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from samplers.regression.quadratic.conjugate_gradients import Work, polish, work
 from samplers.regression.quadratic.coordinate_descent import support, sweep
 from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of
 from samplers.regression.solver.limit import Limit
-from samplers.regression.threads.thread_pool import ALONE, Team, meet
+from samplers.regression.threads.thread_pool import ALONE, ThreadPool, meet
 
 _SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
 _SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
 _STEPS = 20  # of conjugate gradients in the first round, at most
 _MORE = 1.2  # times as many in each round after it,
 _MANY_MORE = 2.0  # if it has changed no signs: to begin anew loses what the directions have in common
-_ENOUGH = 0.3  # of the goal, as far as the face tells, which conjugate gradients may leave
+_ENOUGH = 0.3  # of the goal, as far as the active set tells, which conjugate gradients may leave
 _ROUNDING = 1e-15  # of the objective
-_FEW = 1 << 14  # entries of a face: not worth a second thread
+_FEW = 1 << 14  # entries of an active set: not worth a second thread
 _PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
-_AFFORDABLE = 1 << 29  # products for the Gram matrix of a face
+_AFFORDABLE = 1 << 29  # products for the Gram matrix of an active set
 _PROGRESS = 0.9  # of the gap
 _AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in which no limit is seen
 
 
 @reordered_kernel
 def approach(problem, every, coefficients, residual, work):
-    """The first sweep of a round; returns how many coefficients are not 0, which are in work.face."""
+    """The first sweep of a round; returns how many coefficients are not 0, which are in work.active."""
     sweep(problem, every, coefficients, residual, work.shift)
-    return support(coefficients, work.face)
+    return support(coefficients, work.active)
 
 
 @reordered_kernel
@@ -54,12 +54,12 @@ def settle(problem, coefficients, residual, work):
 
 @reordered_kernel
 def improve(member, problem, size, steps, enough, coefficients, residual, work):
-    """The rest of a round: sweeps, by one thread while another makes the face ready, and conjugate gradients. What
-    these come to is gone back from if the objective has become larger. Notes objective and gap."""
+    """The rest of a round: sweeps, by one thread while another makes the active set ready, and conjugate gradients.
+    What these come to is gone back from if the objective has become larger. Notes objective and gap."""
     if member.rank == 0:
         settle(problem, coefficients, residual, work)
     elif member.rank == member.size - 1:
-        arrange(problem.columns, work.face[:size], work.gram)
+        arrange(problem.columns, work.active[:size], work.gram)
     meet(member)
     before = work.outcome[0]
     polish(member, problem, size, steps, enough, coefficients, residual, work)
@@ -77,12 +77,12 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
 
 
 @reordered_kernel
-def improve_exactly(member, problem, size, coefficients, residual, work, active):
-    """The rest of a round by one thread: Newton's method on the face, of so many. Notes objective and gap."""
+def improve_exactly(member, problem, size, coefficients, residual, work, memory):
+    """The rest of a round by one thread: Newton's method on the active set, of so many. Notes objective and gap."""
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
     before = objective_of(problem, coefficients, residual)
-    minimise_active(problem, work.face[:size], coefficients, residual, active)
+    minimise_active(problem, work.active[:size], coefficients, residual, memory)
     after = objective_of(problem, coefficients, residual)
     if after > before * (1.0 + _ROUNDING):
         copy(work.coefficients, coefficients)
@@ -92,8 +92,8 @@ def improve_exactly(member, problem, size, coefficients, residual, work, active)
 
 
 def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
-    """Whether Newton's method on a face, whose columns have so many entries each, takes no longer than so many steps of
-    conjugate gradients, and not too long."""
+    """Whether Newton's method on an active set, whose columns have so many entries each, takes no longer than so many
+    steps of conjugate gradients, and not too long."""
     products = size**2 * (each + len(problem.basis) * rows) / 2
     return products < _AFFORDABLE and products + size**3 / 6 < 2 * size * each * steps
 
@@ -104,12 +104,12 @@ def descend(
     residual: np.ndarray,
     goal: float,
     limit: Limit,
-    team: Team = ALONE,
+    pool: ThreadPool = ALONE,
 ) -> None:
     """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`, the
     limit is reached, or nothing gets better.
 
-    The gap that counts is to the best dual point of all rounds. The result is the same for any team.
+    The gap that counts is to the best dual point of all rounds. The result is the same for any pool.
     """
     work: Work = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)
@@ -122,7 +122,7 @@ def descend(
         if is_small(problem, size, each, residual.size, steps):
             ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
         else:
-            at_work = team if size * each > _FEW else ALONE
+            at_work = pool if size * each > _FEW else ALONE
             at_work.run(improve, problem, size, int(min(steps, most)), enough, coefficients, residual, work)
         objective, gap, turned = work.outcome.tolist()
         bound = max(bound, objective - gap)

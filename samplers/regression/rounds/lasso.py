@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.compiled import inlined, unmanaged_kernel
+from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
 from ooc.dynamic.held_columns import band_bounds
 from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values
 
 
@@ -103,13 +104,7 @@ def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nea
         j = parameters[i]
         before = coefficients[j]
         goal = before + sums[i, :, 0].sum() / scales[j]
-        after = shrunk(goal, penalties[j]) / (1.0 + ridges[j])
+        after = soft_threshold(goal, penalties[j]) / (1.0 + ridges[j])
         coefficients[j], nearness[j] = after, abs(goal) - penalties[j]
         changes[i] = (before - after) / scales[j]
         priorities[i] = (after - before) ** 2
-
-
-@inlined
-def shrunk(value, penalty):
-    """S(value, penalty), soft thresholding."""
-    return max(value - penalty, 0.0) + min(value + penalty, 0.0)

@@ -17,12 +17,12 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
-from ooc.dynamic.held_columns import SparseColumns, band_bounds
+from ooc.dynamic.held_columns import HeldSparse, band_bounds
 from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.shared import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner
-from samplers.regression.rounds.lasso import shrunk
+from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values
 
 _CURVATURE = 0.25
@@ -77,7 +77,7 @@ class LogisticRounds(DynamicProgram):
         margins, (first, last) = wave.shared["margins"], wave.bands
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, margins, np.empty(last))
         rows = [wave.shared[name] for name in ("labels", "margins", "pulls")]
-        if isinstance(wave.columns, SparseColumns):
+        if isinstance(wave.columns, HeldSparse):
             pull_entries(wave.columns, wave.parameters, first, last, wave.changes, *rows)
         elif wave.changes.any():
             pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
@@ -106,7 +106,7 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness
         j = parameters[i]
         before = coefficients[j]
         goal = before + sums[i, :, 0].sum() / (scales[j] * _CURVATURE)
-        after = shrunk(goal, penalties[j] / _CURVATURE)
+        after = soft_threshold(goal, penalties[j] / _CURVATURE)
         coefficients[j], nearness[j] = after, abs(goal) - penalties[j] / _CURVATURE
         changes[i] = (after - before) / scales[j]
         priorities[i] = (after - before) ** 2

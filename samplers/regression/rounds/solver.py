@@ -22,7 +22,7 @@ from samplers.regression.linear_algebra.columns import combine
 from samplers.regression.path.solver import Found, found_model, found_of, path_arrays, require_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.correlations import Wanted
-from samplers.regression.solver.dual_gap import slopes_of, standing, survey
+from samplers.regression.solver.dual_gap import dual_gap_of, slopes_of, steepest_slope
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.working_sets import Solution
 
@@ -146,8 +146,8 @@ class RoundSolver:
         l1, l2 = regression.penalty.at(level, support)
         slopes = slopes_of(seen.chosen, seen.values, support, l2 * values)
         gains = regression.correlations.gains[: seen.chosen.size]
-        steepest = survey(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
-        found = standing(regression.loss, fit, steepest, l1, l2, values)
+        steepest = steepest_slope(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
+        found = dual_gap_of(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)
         return found_model(self._whole, Solution(level, support, values, fit, found.objective, gap))

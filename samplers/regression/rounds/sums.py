@@ -1,6 +1,6 @@
 """Kernels for rounds: sums over the rows of columns that are held, and what changes of coefficients do to the rows.
 
-`columns` is a SparseColumns or DenseColumns, `parameters` int64 (c,) are places of columns. A worker works on the bands
+`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are places of columns. A worker works on the bands
 from `first` to `last` (exclusive) of the rows. Sums are float64, and made band by band.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from ooc.dynamic.held_columns import DenseColumns, SparseColumns
+from ooc.dynamic.held_columns import HeldDense, HeldSparse
 
-Columns = SparseColumns | DenseColumns
+Columns = HeldSparse | HeldDense
 
 
 def require_values(design: Design) -> None:
@@ -43,7 +43,7 @@ def column_sums(
 
     state: float64 (n,), which adds up to totals, float64 (B,). means: float64 (m,). Returns the samples read.
     """
-    kernel = sparse_sums if isinstance(columns, SparseColumns) else dense_sums
+    kernel = sparse_sums if isinstance(columns, HeldSparse) else dense_sums
     return int(kernel(columns, parameters, *bands, state, means, totals, sums))
 
 
@@ -56,7 +56,7 @@ def add_columns(
     totals: np.ndarray,
 ) -> None:
     """Add sum_j changes_j x_j to state, float64 (n,), and what that adds up to in each band to totals, float64 (B,)."""
-    kernel = add_sparse if isinstance(columns, SparseColumns) else add_dense
+    kernel = add_sparse if isinstance(columns, HeldSparse) else add_dense
     kernel(columns, parameters, *bands, changes, state, totals)
 
 

@@ -93,8 +93,8 @@ class Correlations:
         def work(begin: int, end: int) -> None:
             set_limits(*of_share(begin, end), self._scale, self._limits[begin:end])
 
-        self._scale = max(features.team.share(norms.size, lambda *share: largest_limit(*of_share(*share))))
-        features.team.share(norms.size, work)
+        self._scale = max(features.pool.share(norms.size, lambda *share: largest_limit(*of_share(*share))))
+        features.pool.share(norms.size, work)
         self._residuals, self._squares = np.zeros((_KEPT, features.rows)), np.zeros(_KEPT)
         self._counts = np.zeros(_KEPT, np.int64)
         self._counts[NOTHING] = norms.size
@@ -168,7 +168,7 @@ class Correlations:
             first, last = places[begin]
             choose(candidates[begin:end], self._above[begin:end], found[first:last])
 
-        counts = self._features.team.share(candidates.size, look)
+        counts = self._features.pool.share(candidates.size, look)
         ends = np.cumsum([count for _, count in counts]).tolist()
         if ends[-1] > _MOST_OF_THEM * candidates.size:
             return candidates
@@ -176,7 +176,7 @@ class Correlations:
         if found is candidates:  # which another thread may still have to read
             choose(candidates, self._above[: candidates.size], found[: ends[-1]])
         else:
-            self._features.team.share(candidates.size, write)
+            self._features.pool.share(candidates.size, write)
         return found[: ends[-1]]
 
     def _forget(self, columns: np.ndarray) -> None:
@@ -210,7 +210,7 @@ class Correlations:
             return found.copy()
         self._catch_up()
         cosines = np.abs(likely.cosines[self._known.numbers[found]] * self._known.cosines[found])
-        return largest(cosines / self._limits[found], found, most, self._features.team)
+        return largest(cosines / self._limits[found], found, most, self._features.pool)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is known, flat, as `restore` takes it."""
@@ -239,7 +239,7 @@ class Correlations:
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
             self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
             if used * residual.size > _LONG:
-                self._features.team.each(range(used), self._multiply)
+                self._features.pool.each(range(used), self._multiply)
             else:
                 self._products[:used] = products(self._residuals[:used], residual)
         return self._square
@@ -288,4 +288,4 @@ class Correlations:
             learn(self._known, lost, chosen[begin:end], values[begin:end], number, length, self._norms)
             return lost
 
-        return np.sum(self._features.team.share(chosen.size, work), axis=0)
+        return np.sum(self._features.pool.share(chosen.size, work), axis=0)

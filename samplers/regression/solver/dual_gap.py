@@ -19,7 +19,7 @@ from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.losses.loss import Fit, Loss
 
 
-class Standing(NamedTuple):
+class DualGap(NamedTuple):
     """How good some coefficients are."""
 
     objective: float
@@ -45,7 +45,7 @@ def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray,
 
 
 @reordered_kernel
-def survey_block(slopes, gains, level, l1, norms, steepest):
+def steepest_of_block(slopes, gains, level, l1, norms, steepest):
     for i in range(slopes.size):
         gains[i] = max(abs(slopes[i]) - level * l1[i], 0.0) / norms[i]
     steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
@@ -58,8 +58,8 @@ def survey_block(slopes, gains, level, l1, norms, steepest):
 
 
 @reordered_kernel
-def survey_columns(chosen, slopes, gains, level, l1, norms, scattered):
-    """See `survey`. scattered: float64 (2, BLOCK), to work with."""
+def steepest_of_columns(chosen, slopes, gains, level, l1, norms, scattered):
+    """See `steepest_slope`. scattered: float64 (2, BLOCK), to work with."""
     steepest = 1.0
     scattered[0] = l1[0]  # of all, if they have the same
     for begin in range(0, chosen.size, BLOCK):
@@ -73,11 +73,11 @@ def survey_columns(chosen, slopes, gains, level, l1, norms, scattered):
                 lengths[i] = norms[some[i]]
                 if l1.size > 1:
                     costs[i] = l1[some[i]]
-        steepest = survey_block(slopes[begin:end], gains[begin:end], level, costs, lengths, steepest)
+        steepest = steepest_of_block(slopes[begin:end], gains[begin:end], level, costs, lengths, steepest)
     return steepest
 
 
-def survey(
+def steepest_slope(
     chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, level: float, l1: np.ndarray, norms: np.ndarray
 ) -> float:
     """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
@@ -85,12 +85,12 @@ def survey(
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
     """
-    return survey_columns(chosen, slopes, gains, level, l1, norms, np.empty((2, BLOCK)))
+    return steepest_of_columns(chosen, slopes, gains, level, l1, norms, np.empty((2, BLOCK)))
 
 
-def standing(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> Standing:
+def dual_gap_of(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> DualGap:
     """Given the largest ratio of slope and l1 of all columns, and of the s that have coefficients, float64 (s,), these
     and what they cost."""
     scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
-    return Standing(fit.loss + absolute + 0.5 * ridge, bound, scale)
+    return DualGap(fit.loss + absolute + 0.5 * ridge, bound, scale)

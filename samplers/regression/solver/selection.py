@@ -6,20 +6,20 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
-from samplers.regression.threads.thread_pool import ALONE, Team
+from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 _SAMPLE = 1 << 12  # numbers: what all of them are like
 _MORE = 1.5  # times as many as are wanted should be above the limit that a sample suggests
 _SPARE = 16  # of the sample
 
 
-def largest(gains: np.ndarray, chosen: np.ndarray, size: int, team: Team = ALONE) -> np.ndarray:
+def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool = ALONE) -> np.ndarray:
     """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
     0. gains: float32 (m,), not negative."""
     limit = _likely_limit(gains, size)
-    places = above(limit, gains, team)
+    places = above(limit, gains, pool)
     if places.size < size and limit > 0:
-        places = above(0.0, gains, team)
+        places = above(0.0, gains, pool)
     if 0 < size < places.size:
         some = gains[places]
         least = np.partition(some, -size)[-size]
@@ -45,7 +45,7 @@ def _likely_limit(gains: np.ndarray, size: int) -> float:
     return float(np.partition(sample, -above)[-above]) if above < sample.size else 0.0
 
 
-def above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
+def above(limit: float, gains: np.ndarray, pool: ThreadPool) -> np.ndarray:
     """The numbers of gains above the limit, int64, ascending."""
 
     def work(begin: int, end: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def above(limit: float, gains: np.ndarray, team: Team) -> np.ndarray:
         choose_above(limit, some, found, begin)
         return found[:-1]
 
-    return np.concatenate(team.share(gains.size, work))
+    return np.concatenate(pool.share(gains.size, work))
 
 
 @reordered_kernel

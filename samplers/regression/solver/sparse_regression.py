@@ -200,7 +200,7 @@ class SparseRegression:
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
     """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
     norms = features.squares(features.every, weights)
-    features.team.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
+    features.pool.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
         zeros = np.zeros(features.count)
         return Moments(zeros, norms, zeros)

@@ -61,7 +61,7 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     regression = SparseRegression(features, y, loss, weights=weights, **options)
     fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
     fit.begin(float(levels[0]))
-    while fit.attempt:
+    while fit.working_set:
         levels = levels[len(fit.step(levels)) :]
     _improve(regression.regression, loss)
     above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, those that are worked on are found by a limit
@@ -74,7 +74,7 @@ def _improve(regression: Regression, loss: str) -> None:
         columns = scaled(columns, np.ones(rows))
     problem = quadratic(columns, np.zeros((1, rows)), np.ones(2), np.zeros(2))
     work = work_for(problem, rows)
-    work.face[:] = np.arange(2)
+    work.active[:] = np.arange(2)
     ALONE.run(improve, problem, 2, 1, 0.0, np.ones(2), np.ones(rows), work)
     ALONE.run(improve_exactly, problem, 2, np.ones(2), np.ones(rows), work, memory_for(2, rows))
 

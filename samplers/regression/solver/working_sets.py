@@ -22,7 +22,7 @@ from samplers.regression.data.features import Features
 from samplers.regression.linear_algebra.columns import entries
 from samplers.regression.losses.loss import Fit, Loss, Part
 from samplers.regression.solver.correlations import Correlations, Seen, Wanted
-from samplers.regression.solver.dual_gap import Standing, slopes_of, standing, survey
+from samplers.regression.solver.dual_gap import DualGap, dual_gap_of, slopes_of, steepest_slope
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.screening import safe_radius
 from samplers.regression.solver.selection import largest, union
@@ -90,7 +90,7 @@ class Regression:
         def work(begin: int, end: int) -> float:
             return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
 
-        level = max(self.features.team.share(seen.chosen.size, work))
+        level = max(self.features.pool.share(seen.chosen.size, work))
         return Solution(level, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
     def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
@@ -99,22 +99,22 @@ class Regression:
 
     def solve(self, level: float, start: Solution, target: float) -> Solution:
         """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
-        attempt = Attempt.beginning(self, level, start, target)
-        while (found := attempt.improve()) is None:
+        working_set = WorkingSet.beginning(self, level, start, target)
+        while (found := working_set.improve()) is None:
             pass
         return found
 
     def best(self, level: float, start: Solution, target: float) -> Solution:
         """The same, or if its limit is reached, or nothing gets better, the best so far, whose gap is larger."""
-        attempt, found = Attempt.beginning(self, level, start, target), None
+        working_set, found = WorkingSet.beginning(self, level, start, target), None
         with suppress(Stalled):
             while not (found or self.limit.reached):
-                found = attempt.improve()
-        return found or attempt.solution(attempt.standing.objective)
+                found = working_set.improve()
+        return found or working_set.solution(working_set.dual_gap.objective)
 
 
 @dataclass
-class Attempt:
+class WorkingSet:
     """The solution for a level, in the making. What it goes on from, besides the correlations of the regression:"""
 
     regression: Regression
@@ -136,14 +136,14 @@ class Attempt:
         self._costs = self.regression.penalty.at(self.level, self.support)
 
     @classmethod
-    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> Attempt:
+    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> WorkingSet:
         """From the solution for another level; the first working set is what the strong rule proposes."""
         every, most = regression.usable, regression.size(start.support)
         working = regression.correlations.strong(start.fit.residual, level, start.level, every, most)
         working = union(working, start.support) if working.size else working
         return cls(regression, level, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
 
-    def following(self, level: float, read: float, missed: np.ndarray) -> Attempt:
+    def following(self, level: float, read: float, missed: np.ndarray) -> WorkingSet:
         """One for a level further on, before this one is known to be a solution.
 
         read: the level for which correlations were read last. missed: int64, ascending, columns that are known to be
@@ -153,14 +153,14 @@ class Attempt:
         most = regression.size(self.support, FURTHER)
         working = union(regression.correlations.strong(self.fit.residual, level, read, every, most), missed)
         began = self.support, self.values, self.fit, every, union(working, self.support)
-        return Attempt(regression, level, self.target, *began, _ALMOST * self.target)
+        return WorkingSet(regression, level, self.target, *began, _ALMOST * self.target)
 
     def improve(self) -> Solution | None:
         """Solve the problem on the working set and look at all columns; returns the solution if that is it.
 
         Raises WorkFailed if many working sets have made nothing better.
         """
-        self.solve_working_set()
+        self.solve()
         return self.examine()
 
     def examine(self) -> Solution | None:
@@ -170,13 +170,13 @@ class Attempt:
     def judge(self, seen: Seen) -> Solution | None:
         """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
         if self.look(seen):
-            return self.solution(self.standing.objective)
+            return self.solution(self.dual_gap.objective)
         self.go_on()
         return None
 
     def go_on(self) -> None:
         """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
-        inner, self.working = _INNER * self.gap, self.working_set()
+        inner, self.working = _INNER * self.gap, self.next_columns()
         last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
         self.goal = _ALMOST * self.target if last else inner
         self.screen(self.gap)  # not before: it may write over the columns that were seen
@@ -192,11 +192,11 @@ class Attempt:
     def solution(self, objective: float) -> Solution:
         return Solution(self.level, self.support, self.values, self.fit, objective, self.gap)
 
-    def solve_working_set(self) -> None:
+    def solve(self) -> None:
         if self.working.size:
             working, features, limit = self.working, self.regression.features, self.regression.limit
             costs = self.regression.penalty.at(self.level, working)
-            part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.team)
+            part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.pool)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)
@@ -215,12 +215,12 @@ class Attempt:
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
             some = seen.chosen[of_share], slopes[of_share], self._gains[of_share]
-            return survey(*some, self.level, penalty.l1, regression.norms)
+            return steepest_slope(*some, self.level, penalty.l1, regression.norms)
 
-        steepest = max(regression.features.team.share(seen.chosen.size, work))
-        self.standing: Standing = standing(regression.loss, self.fit, steepest, *self._costs, self.values)
-        self.bound = max(self.bound, self.standing.bound)
-        self.gap = max(self.standing.objective - self.bound, 0.0)
+        steepest = max(regression.features.pool.share(seen.chosen.size, work))
+        self.dual_gap: DualGap = dual_gap_of(regression.loss, self.fit, steepest, *self._costs, self.values)
+        self.bound = max(self.bound, self.dual_gap.bound)
+        self.gap = max(self.dual_gap.objective - self.bound, 0.0)
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
@@ -233,34 +233,35 @@ class Attempt:
         this was last done."""
         if gap > 0.25 * self.screened:
             return
-        all_of_them = self.candidates is self.regression.usable  # which other attempts begin with, too
+        all_of_them = self.candidates is self.regression.usable  # which other working sets begin with, too
         self.screened, known = gap, self.regression.correlations
-        scale, radius = self.standing.scale, safe_radius(self.standing.gap, self.regression.loss.curvature)
+        scale, radius = self.dual_gap.scale, safe_radius(self.dual_gap.gap, self.regression.loss.curvature)
         kept = known.kept if all_of_them else self.candidates
         self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
 
-    def working_set(self) -> np.ndarray:
+    def next_columns(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
         others = self.regression.size(self.support) - self.support.size
-        return union(largest(self._gains, self._chosen, others, self.regression.features.team), self.support)
+        return union(largest(self._gains, self._chosen, others, self.regression.features.pool), self.support)
 
 
-def judge_all(attempts: Sequence[Attempt]) -> list[Solution]:
-    """Look at all columns once for several attempts that have ruled none out, each from the one before, with working
-    sets that are solved: the solutions, up to the first that is none. Those after it have their next working sets."""
-    regression, solutions = attempts[0].regression, []
-    wanted = [attempt.wants() for attempt in attempts]
+def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
+    """Look at all columns once for several working sets that have ruled none out, each from the one before, with
+    working sets that are solved: the solutions, up to the first that is none. Those after it have their next working
+    sets."""
+    regression, solutions = working_sets[0].regression, []
+    wanted = [working_set.wants() for working_set in working_sets]
     looks = regression.correlations.see_all(wanted, regression.usable)
-    for attempt, seen in zip(attempts, looks, strict=True):
-        if not attempt.look(seen):
+    for working_set, seen in zip(working_sets, looks, strict=True):
+        if not working_set.look(seen):
             break
-        solutions.append(attempt.solution(attempt.standing.objective))
-    regression.correlations.learn(attempt.fit.residual, seen)
-    if len(solutions) < len(attempts):
-        attempt.go_on()
-    for further, seen in zip(attempts[len(solutions) + 1 :], looks[len(solutions) + 1 :], strict=True):
+        solutions.append(working_set.solution(working_set.dual_gap.objective))
+    regression.correlations.learn(working_set.fit.residual, seen)
+    if len(solutions) < len(working_sets):
+        working_set.go_on()
+    for further, seen in zip(working_sets[len(solutions) + 1 :], looks[len(solutions) + 1 :], strict=True):
         further.look(seen)
-        further.working = further.working_set()
+        further.working = further.next_columns()
     return solutions
 
 

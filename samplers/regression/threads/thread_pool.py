@@ -22,7 +22,7 @@ from numba.core import types
 
 from blocks.compiled import reordered_kernel
 from ooc.signals import counters_spec, have_reached, raise_to
-from samplers.regression.threads.worker_thread import Helper, outcome_of
+from samplers.regression.threads.worker_thread import WorkerThread, outcome_of
 
 CHUNKS = 32  # at most, of a sum
 _LEAST = 8  # numbers in a chunk: a line of the cache
@@ -45,7 +45,7 @@ class Member(NamedTuple):
     """One of the threads, as kernels see it."""
 
     rank: int
-    size: int  # of the team
+    size: int  # of the pool
     meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how long it has waited there, in ns
 
 
@@ -69,7 +69,7 @@ def _stay_on(cores: set[int]) -> set[int]:
     return before
 
 
-class Team:
+class ThreadPool:
     """So many threads, the caller's among them. For one caller at a time. Attributes: `members`, and their number."""
 
     def __init__(self, size: int) -> None:
@@ -79,7 +79,7 @@ class Team:
         self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
         self._cores = _cores_of_their_own(size)
         looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
-        self._helpers = [Helper(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
+        self._worker_threads = [WorkerThread(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
         """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
@@ -122,10 +122,10 @@ class Team:
     def _each(self, arguments: Sequence[tuple[Any, ...]], work: Callable[..., Result]) -> list[Result]:
         if len(arguments) == 1:
             return [work(*arguments[0])]
-        before, used = _stay_on(self._cores[0]), self._helpers[: len(arguments) - 1]
-        for helper, some in zip(used, arguments[1:], strict=True):
-            helper.hand(work, some)
-        outcomes = [outcome_of(work, arguments[0]), *(helper.outcome() for helper in used)]
+        before, used = _stay_on(self._cores[0]), self._worker_threads[: len(arguments) - 1]
+        for worker_thread, some in zip(used, arguments[1:], strict=True):
+            worker_thread.hand(work, some)
+        outcomes = [outcome_of(work, arguments[0]), *(worker_thread.outcome() for worker_thread in used)]
         _stay_on(before)
         for _, error in outcomes:
             if error:
@@ -133,7 +133,7 @@ class Team:
         return [result for result, _ in outcomes]
 
 
-ALONE = Team(1)
+ALONE = ThreadPool(1)
 
 
 def since_start(told):

@@ -29,7 +29,7 @@ def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
         return None, error
 
 
-class Helper:
+class WorkerThread:
     """Does one thing after another until it is referred to no more. begin: what it does first. looks: so often, it and
     who waits for it look for what is to come before they sleep."""
 

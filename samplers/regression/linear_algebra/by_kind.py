@@ -1,0 +1,43 @@
+"""Functions with an implementation for each kind of NamedTuple that one of their arguments may be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from numba.extending import overload
+
+Implementations = dict[type, Callable[..., Any]]
+Options = Any  # of `numba.njit`
+
+
+def by_kind(name: str, *groups: tuple[Implementations, Options]) -> Callable[..., Any]:
+    """Return a function, for Python and for kernels, that calls the implementation for the kind of an argument.
+
+    name: of the argument. groups: implementations by kind, and the options that kernels compile them with.
+    """
+    every: Implementations = {kind: function for found, _ in groups for kind, function in found.items()}
+    first = next(iter(every.values()))
+    place = list(inspect.signature(first).parameters).index(name)
+
+    @wraps(first)
+    def call(*arguments: Any) -> Any:
+        return every[type(arguments[place])](*arguments)
+
+    call.__signature__ = inspect.signature(first)  # type: ignore[attr-defined]  # which numba compares
+    for implementations, options in groups:
+        _compile_by_kind(call, place, implementations, options)
+    return call
+
+
+def _compile_by_kind(
+    function: Callable[..., Any], place: int, implementations: Implementations, options: Options
+) -> None:
+    """Have kernels that call the function compile the implementation for the kind of their argument."""
+
+    @overload(function, jit_options=options)
+    @wraps(function)
+    def choose(*types: Any) -> Callable[..., Any] | None:
+        return implementations.get(types[place].instance_class)
