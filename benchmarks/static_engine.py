@@ -31,10 +31,10 @@ from blocks.errors import OocError
 from blocks.workers import cores
 from ooc.cells import RESIDENT
 from ooc.engine import StaticEngine
+from ooc.loop import CHECKPOINT_S
 from ooc.plan import make_plan
 from ooc.state import Generations, Layout
 from ooc.switches import Switches
-from ooc.training import CHECKPOINT_S
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
-from blocks.errors import Diverged, Interrupted, TimeOver, WorkFailed
-from blocks.files import disk_errors, publish_directory
-from blocks.interpreters import ENDING
+from blocks.errors import WorkFailed
+from blocks.files import publish_directory
 from blocks.kinds import open_rows
 from blocks.progress_bar import ProgressBar
 from blocks.store import Store
-from blocks.workers import let_all_go_on
-from ooc import metrics_file
 from ooc.batch import node_directory
 from ooc.engine import StaticEngine
+from ooc.loop import Checkpoints, Stop, add_line, conclude, go_back, interruption, naming, run_steps, together, trained
 from ooc.plan import Plan
 from ooc.ring.ring import Ring
 from ooc.run import Run
-from ooc.state import Generations, layout_of
+from ooc.state import Cursor, Generations, layout_of
 
-CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
-CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
 _SHOWN = {  # values of a line that the progress bar shows
     "objective": "objective {:.6g}",
@@ -38,35 +28,6 @@ _SHOWN = {  # values of a line that the progress bar shows
     "held_out_log_likelihood_per_token": "held-out {:.4f}",
     "held_out_rmse": "held-out RMSE {:.4f}",
 }
-MAX_TIME = "--max-time"  # a reason to stop
-
-
-@dataclass
-class Stop:
-    """Why the training should stop after the phase at hand: a signal, or no time left."""
-
-    deadline: float = float("inf")
-    signals: list[int] = field(default_factory=list)
-    signalled: float = float("inf")  # when the first of these came
-
-    def is_overdue(self, seconds: float) -> bool:
-        """Whether there has been a reason for so long."""
-        return time.monotonic() > min(self.deadline, self.signalled) + seconds
-
-    def reason(self) -> str | None:
-        if self.signals:
-            return signal.Signals(self.signals[0]).name
-        return MAX_TIME if time.monotonic() > self.deadline else None
-
-
-def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
-    """What to raise where a training stops for a reason. told: what is saved.
-
-    ring: of its machines the first has what `--json` tells.
-    """
-    kind = TimeOver if reason == MAX_TIME else Interrupted
-    facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
-    return kind(f"stopped by {reason} {told}", remedy, None if ring and ring.rank else facts)
 
 
 class Observer(Protocol):
@@ -119,9 +80,9 @@ def train(
     true, makes this iteration the last. Returns the last line of the metrics.
     With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
     """
-    stop = Stop(time.monotonic() + max_time if max_time else float("inf"))
+    stop = Stop(max_time)
     dataset = run.dataset(open_rows)
-    with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
+    with trained(run, stop):
         run.warn_of_changed_program()
         layout = layout_of(dataset, run.spec.build(dataset).local_state())
         generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
@@ -133,18 +94,9 @@ def train(
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            training = Training(run, engine, dataset, observer, callback, budget=plan.budget, quiet=quiet)
-            reason = training.iterate(stop)
-            if reason is None:
-                run.require_in_place()
-                with naming(engine.cursor.iteration):
-                    observer.finish(engine) if observer else publish_model(run, engine)
-                run.set_finished()
-    run.log(f"{f'stopped by {reason}' if reason else 'done'} at iteration {engine.cursor.iteration}")
-    if reason:
-        told = f"at iteration {engine.cursor.iteration}; everything is saved"
-        raise interruption(run, reason, told, f"Go on with: ooc resume {run.path}", ring)
-    return run.last_metrics()
+            training = Training(run, engine, dataset, observer, callback, budget=plan.budget)
+            reason = run_steps(run, training, stop, quiet=quiet)
+    return conclude(run, training, reason, ring)
 
 
 def _of_ring(run: Run) -> dict[str, Any]:
@@ -164,39 +116,10 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str]
         return engine.start(gives_up)
 
 
-class Checkpoints:
-    """When state in memory is to be made durable: once a minute, but less often if that takes much of the time."""
-
-    def __init__(self) -> None:
-        self._last, self._cost = time.monotonic(), 0.0
-        self._usual: float | None = None  # seconds of the last phase of an iteration that had no checkpoint
-
-    @property
-    def due(self) -> bool:
-        return time.monotonic() - self._last > max(CHECKPOINT_S, self._cost / CHECKPOINT_SHARE)
-
-    @contextmanager
-    def ended(self, checkpoint: bool) -> Iterator[None]:
-        """The last phase of an iteration, with a checkpoint beside it or not: it costs what the phase takes longer."""
-        began = time.monotonic()
-        yield
-        now = time.monotonic()
-        if checkpoint:
-            self._last, self._cost = now, now - began - (self._usual or now - began)
-        else:
-            self._usual = now - began
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """A checkpoint that nothing else goes on beside."""
-        began = time.monotonic()
-        yield
-        self._last = time.monotonic()
-        self._cost = self._last - began
-
-
 class Training:
-    """The iterations of one run in one process, and what is told of them."""
+    """The iterations of one run in one process, as `Steps`, and what is told of them. A step is a phase."""
+
+    unit = "iteration"
 
     def __init__(
         self,
@@ -207,11 +130,10 @@ class Training:
         callback: Callback | None,
         *,
         budget: int,
-        quiet: bool,
     ) -> None:
         self._run, self._engine, self._dataset = run, engine, dataset
-        self._observer, self._callback, self._budget, self._quiet = observer, callback, budget, quiet
-        self._enough = False
+        self._observer, self._callback, self._budget = observer, callback, budget
+        self._enough, self.total, self.gather = False, run.config["iterations"], engine.gather
         iteration = engine.cursor.iteration
         if iteration > run.config["iterations"]:
             raise WorkFailed(
@@ -227,51 +149,61 @@ class Training:
 
     def _go_back_to(self, iteration: int) -> dict[str, Any]:
         """Go back to the line of an iteration, if there is any; returns it."""
-        self._run.keep_metrics(iteration)
-        started = self._engine.cursor.elapsed_s if self._engine.cursor.iteration == 0 else 0.0
-        return self._run.metrics()[-1] if self._run.metrics() else {"iteration": 0, "elapsed_s": started}
+        started = self.cursor.elapsed_s if self.cursor.iteration == 0 else 0.0
+        return go_back(self._run, iteration, {"iteration": 0, "elapsed_s": started})
 
-    def iterate(self, stop: Stop) -> str | None:
-        """Do the iterations that are left; returns why it stopped before they were done, or None."""
-        engine, iterations = self._engine, self._run.config["iterations"]
-        checkpoints, reason = Checkpoints(), None
-        with ProgressBar(
-            "training",
-            iterations,
-            "iteration",
-            initial=engine.cursor.iteration,
-            quiet=self._quiet,
-            leave=True,
-            log=self._run.log_in_place,
-        ) as progress:
-            while engine.cursor.phase or (engine.cursor.iteration < iterations and not self._is_over()):
-                ends = engine.cursor.phase == len(engine.program.phases) - 1
-                due = ends and (checkpoints.due or engine.cursor.iteration + 1 >= iterations)
-                reasons, dues = zip(*engine.gather([stop.reason() if engine.may_stop else None, due]), strict=True)
-                if reason := next(filter(None, reasons), None):
-                    break
-                due = dues[0]
-                if due or engine.commits:
-                    self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
-                with checkpoints.ended(due) if ends else nullcontext(), naming(engine.cursor.iteration + 1):
-                    engine.step(checkpoint=due)
-                if not ends:
-                    continue
-                progress.set_postfix_str(self._tell())
-                progress.update()
-                if due and not engine.committed:
-                    with checkpoints.taken():
-                        self._commit()
-        self._commit()
-        return reason
+    @property
+    def cursor(self) -> Cursor:
+        return self._engine.cursor
 
-    def _is_over(self) -> bool:
+    @property
+    def done(self) -> bool:
+        """Not within an iteration: after the last one, or where the line or the caller says that it is enough."""
+        if self.cursor.phase:
+            return False
         converged = self._told.get("converged") and self._told["iteration"] > self._run.config["extended_at"]
-        return self._enough or bool(converged)
+        return self.cursor.iteration >= self.total or self._enough or bool(converged)
 
-    def _commit(self) -> None:
+    @property
+    def position(self) -> str:
+        return f"at iteration {self.cursor.iteration}"
+
+    @property
+    def may_stop(self) -> bool:
+        return self._engine.may_stop
+
+    @property
+    def _ends(self) -> bool:
+        """Whether the next phase is the last of its iteration."""
+        return self.cursor.phase == len(self._engine.program.phases) - 1
+
+    def is_due(self, checkpoints: Checkpoints) -> bool:
+        return self._ends and (checkpoints.due or self.cursor.iteration + 1 >= self.total)
+
+    def begin(self) -> None:
+        """The engine has started."""
+
+    def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
+        engine, ends = self._engine, self._ends
+        if due or engine.commits:
+            self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
+        with checkpoints.ended(due) if ends else nullcontext(), naming(self.cursor.iteration + 1):
+            engine.step(checkpoint=due)
+        if not ends:
+            return None
+        shown = self._tell()
+        if due and not engine.committed:
+            with checkpoints.taken():
+                self.commit()
+        return shown
+
+    def commit(self) -> None:
         self._run.sync_metrics()
         self._engine.commit()
+
+    def finish(self) -> None:
+        with naming(self.cursor.iteration):
+            self._observer.finish(self._engine) if self._observer else publish_model(self._run, self._engine)
 
     def _tell(self) -> str:
         """Add the line of the iteration just done to the metrics; returns what the progress bar shows of it."""
@@ -295,9 +227,7 @@ class Training:
                 line |= self._engine.objective()
             if self._observer:
                 line |= self._observer.observe(self._engine, line)
-        self._told = line = self._run.add_metrics(line)
-        if self._engine.is_first:
-            metrics_file.tell(self._run, line)
+        self._told = line = add_line(self._run, line, is_first=self._engine.is_first)
         self._enough = bool(self._callback and self._callback(line))
         cursor.seconds = {}
         return self._shown(line)
@@ -307,67 +237,3 @@ class Training:
         speed = f"{line[rate] / 1e6:.1f}M {rate.removesuffix('_per_s')}/s"
         values = [told.format(line[name]) for name, told in _SHOWN.items() if name in line]
         return ", ".join([speed, f"{line['memory_bytes'] / 1e6:.0f} MB", *values])
-
-
-@contextmanager
-def together(ring: Ring | None) -> Iterator[None]:
-    """Have the others hear of a failure before anything is waited for that they will not do any more."""
-    try:
-        yield
-    except BaseException as error:
-        if ring and not isinstance(error, Interrupted):
-            ring.fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
-        raise
-
-
-@contextmanager
-def resumable(run: Run) -> Iterator[None]:
-    """Say how to go on after a failure that does not say it itself, and whether the run or its dataset is gone."""
-    try:
-        yield
-    except WorkFailed as error:
-        try:
-            run.require_in_place()
-        except WorkFailed as cause:
-            raise cause from error
-        error.remedy = error.remedy or f"Everything that was committed is safe. Go on with: ooc resume {run.path}"
-        raise
-
-
-@contextmanager
-def naming(iteration: int) -> Iterator[None]:
-    """Say in which iteration a model diverged."""
-    try:
-        yield
-    except Diverged as error:
-        error.what = f"iteration {iteration}: {error.what}"
-        raise
-
-
-@contextmanager
-def noted_signals(stop: Stop) -> Iterator[None]:
-    """Note SIGINT, SIGTERM and SIGHUP (a terminal that is gone) in `stop`; a second one ends the process as usual.
-
-    Only the main thread gets signals. One that is ignored, as SIGHUP under nohup, stays so.
-    """
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if stop.signals:
-            handler = before[signal.Signals(number)]
-            (handler if callable(handler) else signal.default_int_handler)(number, frame)
-        stop.signals.append(number)
-        stop.signalled = min(stop.signalled, time.monotonic())
-        let_all_go_on()
-        if number == signal.SIGHUP and os.isatty(2):  # nothing can be written to a terminal that is gone
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

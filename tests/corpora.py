@@ -273,10 +273,10 @@ def open_engine(run: Run, chosen: Plan, switches: Switches = Switches()) -> Stat
 RESUME = """
 import sys
 from pathlib import Path
-from ooc import training as engine
+from ooc import loop
 from samplers.lda import training
 
-engine.CHECKPOINT_S, engine.CHECKPOINT_SHARE = 0.0, 1.0
+loop.CHECKPOINT_S, loop.CHECKPOINT_SHARE = 0.0, 1.0
 training.resume(Path(sys.argv[1]), workers=1, quiet=True)
 """
 

@@ -23,7 +23,7 @@ from test_cli_train import assert_refused
 from blocks import Design, Interrupted, RequestError
 from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
-from ooc import training as engine_training
+from ooc import loop
 from ooc.run import Run
 from samplers.lda.training import resume
 from samplers.models import open_any_model
@@ -167,7 +167,7 @@ def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path,
     """Also within a lambda, where some folds are done and others not."""
     stops: list[int] = []
 
-    class Impatient(engine_training.Stop):
+    class Impatient(loop.Stop):
         def reason(self) -> str | None:
             stops.append(0)
             return "SIGTERM" if len(stops) % 2 == 0 else None

@@ -18,7 +18,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.row_shards import row_bounds, rows_of
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.shards.splitting import make_shards
-from ooc import training as engine_training
+from ooc import loop
 from ooc.ring.ring import Ring, RingFailed
 from ooc.run import Run
 from samplers import ring_checks
@@ -101,7 +101,7 @@ def undisturbed(shards, tmp_path_factory) -> dict[str, bytes]:
 def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Have one of the ranks be asked to stop after so many steps."""
 
-    class Impatient(engine_training.Stop):
+    class Impatient(loop.Stop):
         asked = 0
 
         def reason(self) -> str | None:

@@ -15,7 +15,7 @@ from test_regression_training import LOSS_OF, dense_models, made, model_of, prob
 
 from blocks import Interrupted, RequestError
 from blocks.errors import WorkFailed
-from ooc import training as engine_training
+from ooc import loop
 from ooc.run import Run
 from samplers.lda.training import resume
 from samplers.regression import training as regression_training
@@ -59,7 +59,7 @@ def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path,
     train_regression(made / "lasso", tmp_path / "whole", "squared", **ROUNDS)
     passes = len(Run(tmp_path / "whole").metrics())
 
-    class Impatient(engine_training.Stop):
+    class Impatient(loop.Stop):
         asked = 0
 
         def reason(self) -> str | None:

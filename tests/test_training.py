@@ -29,10 +29,11 @@ from corpora import (
 )
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
+from ooc.loop import Stop
 from ooc.program import LocalState
 from ooc.run import Run, create_run
 from ooc.state import Layout
-from ooc.training import PURPOSES, Stop, train
+from ooc.training import PURPOSES, train
 from ooc.worker import ProgramSpec
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
@@ -315,7 +316,7 @@ def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch
     whole, stopped, timed = (new_run(tmp_path / name, corpus, spec, 2) for name in ("whole", "stopped", "timed"))
     train(whole, plan(), quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr("ooc.training.Stop", lambda deadline: Stop(deadline, [signal.SIGINT]))
+        patch.setattr("ooc.training.Stop", lambda max_time: Stop(max_time, [signal.SIGINT]))
         with pytest.raises(Interrupted, match="stopped by SIGINT before the first iteration"):
             train(stopped, plan(2, buffers), quiet=True)
     assert not list((stopped.path / "state").iterdir())

@@ -4,9 +4,8 @@ one machine, or on a ring of machines that each have some of the rows."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -14,11 +13,10 @@ from blocks import stderr
 from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
-from blocks.files import disk_errors
 from ooc.dynamic.schedules import Rule, check
+from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
 from ooc.run import Run, Settings, create_run
-from ooc.training import Stop, interruption, noted_signals, resumable, together
 from ooc.worker import ProgramSpec
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
@@ -256,7 +254,7 @@ def follow_path(
 
     With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
     """
-    stop, go_on = Stop(time.monotonic() + max_time if max_time else math.inf), f"Go on with: ooc resume {run.path}"
+    stop = Stop(max_time)
     design = run.dataset(shard_or_whole if ring else Design)
     if not quiet:
         stderr.note(plan.told())
@@ -264,20 +262,11 @@ def follow_path(
     weighted = program.weights is not None or program.folds > 0
     shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)
     prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)
-    with ExitStack() as stack:
-        for context in (run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path), together(ring)):
-            stack.enter_context(context)
+    with trained(run, stop), together(ring):
         try:
-            training = PathTraining(run, program, plan, stop, ring, rule_of_run(run, design), quiet=quiet)
-            path = stack.enter_context(closing(training))
-            reason = path.follow()
+            with closing(PathTraining(run, program, plan, stop, ring, rule_of_run(run, design))) as path:
+                reason = run_steps(run, path, stop, quiet=quiet)
         except Stopped:
+            go_on = f"Go on with: ooc resume {run.path}"
             raise interruption(run, stop.reason(), "before it began", go_on, ring) from None
-        if reason is None:
-            path.publish()
-            run.set_iterations(path.cursor.iteration)  # of rounds it was not known
-            run.set_finished()
-    run.log(f"{f'stopped by {reason}' if reason else 'done'} after {path.done}")
-    if reason:
-        raise interruption(run, reason, f"after {path.done}; everything is saved", go_on, ring)
-    return run.last_metrics() | path.choice()
+    return conclude(run, path, reason, ring) | path.choice()

@@ -1,9 +1,9 @@
-"""The way of a regression from lambda to lambda, with commits, metrics, progress and an orderly stop, as `ooc.training`
-has them; on one machine, or at each rank of a ring."""
+"""Training a path of lambdas by the loop of every training, on one machine, or at each rank of a ring."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,13 @@ from blocks import stderr
 from blocks.errors import OocError
 from blocks.files import publish_directory
 from blocks.memory import Held
-from blocks.progress_bar import ProgressBar
-from ooc import metrics_file
 from ooc.dynamic.schedules import Rule
+from ooc.loop import Checkpoints, Stop, add_line, go_back
 from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import LocalRing, Ring
 from ooc.run import Run
 from ooc.state import Cursor, Generations, layout_of, remove_uncommitted
-from ooc.training import Checkpoints, Stop
 from samplers.regression.model import write_regression
 from samplers.regression.path.plan import PathPlan
 from samplers.regression.path.solver import Found, PathSolver, path_arrays
@@ -33,14 +31,17 @@ _PATIENCE = 1.0  # seconds, with a step when it is to stop
 
 
 class PathTraining:
-    """The way of one run in one process, and what is told of it. Attributes: `cursor`, of which an iteration is a value
-    of lambda, and a phase a step towards the next.
+    """The path of one run in one process, as `ooc.loop.Steps`, and what is told of it.
+
+    An iteration of its `cursor` is a value of lambda, and a phase a step towards the next.
 
     stop: why it is to end before. A step that has not ended a second later is given up, but for what it has found.
     rule: of rounds, if they are what solves it; an iteration is then a step of these.
     ring: of ranks that go together. All of them have the same state, which each commits to a run of its own; the first
     publishes the model.
     """
+
+    may_stop = True  # what was found is committed
 
     def __init__(
         self,
@@ -50,16 +51,15 @@ class PathTraining:
         stop: Stop,
         ring: Ring | None = None,
         rule: Rule | None = None,
-        *,
-        quiet: bool,
     ) -> None:
-        self._run, self._program, self._design, self._quiet = run, program, program.design, quiet
+        self._run, self._program, self._design = run, program, program.design
+        self.total, self.unit = None if rule else program.length, "pass" if rule else "lambda"
         layout = layout_of(self._design, program.local_state())
         self._generations = Generations.to_write(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
         self._sent, self._held = self._ring.bytes_summed, Held()
-        self._rule, self._stop = rule, stop
+        self._rule = rule
         self._solver: PathSolver | RoundSolver
         if rule:
             self._solver = RoundSolver(program, rule, plan.workers, plan.room)
@@ -69,19 +69,18 @@ class PathTraining:
         self._budget = plan.held + plan.room
         self.cursor, self._start = Cursor(), Cursor()
         self._goes_on = self._restore()
-        run.keep_metrics(self.cursor.iteration)
-        lines = run.metrics()
-        self._told = lines[-1] if lines else {"elapsed_s": 0.0, "samples_processed": 0, "bytes_read": 0}
+        start = {"elapsed_s": 0.0, "samples_processed": 0, "bytes_read": 0}
+        self._told = go_back(run, self.cursor.iteration, start)
         for warning in self._generations.warnings:
             run.log(warning)
         run.log(f"at value {self.cursor.iteration} of lambda; {plan.told()}")
 
-    def _gather(self, value: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         return gather_values(self._ring, value)
 
     def _restore(self) -> bool:
         """Go to the newest generation that is whole at all ranks; whether there is one."""
-        if not fall_back_together(self._generations, self._gather):
+        if not fall_back_together(self._generations, self.gather):
             return False
         damage = None
         try:
@@ -92,7 +91,7 @@ class PathTraining:
                     raise ValueError(f"{self._solver.solved} solutions, but not after as many iterations")
         except OocError as error:
             damage = error
-        damaged = any(self._gather(damage is not None))
+        damaged = any(self.gather(damage is not None))
         if damage:
             self._generations.fall_back(damage)
         if damaged:
@@ -100,51 +99,35 @@ class PathTraining:
         self.cursor, self._start = self._generations.cursor, self._generations.cursor
         return True
 
-    def follow(self) -> str | None:
-        """Solve for what is left; returns why it stopped before that was done, or None. Raises Stopped if there is
-        nothing to commit yet."""
-        with ProgressBar(
-            "training",
-            None if self._rule else self._program.length,
-            "pass" if self._rule else "lambda",
-            initial=self.cursor.iteration,
-            quiet=self._quiet,
-            leave=True,
-            log=self._run.log_in_place,
-        ) as progress:
-            try:
-                if not self._goes_on:
-                    self._begin()
-                reason = self._solve(progress)
-            except Stopped:
-                if not self._goes_on:
-                    raise
-                reason = self._stop.reason()
-        self._commit()
-        remove_uncommitted(self._generations.directory)
-        return reason
+    @property
+    def done(self) -> bool:
+        return self._solver.done
 
-    def _begin(self) -> None:
-        self._solver.begin()
-        self._warn_of_nothing()
-        self._warn_of_constant()
-        self._commit()
-        self._goes_on = True
+    def is_due(self, checkpoints: Checkpoints) -> bool:
+        return checkpoints.due
 
-    def _solve(self, progress: ProgressBar) -> str | None:
-        """Raises Stopped where a step is given up."""
-        solver, checkpoints = self._solver, Checkpoints()
-        while not solver.done:
-            reasons, dues = zip(*self._gather([self._stop.reason(), checkpoints.due]), strict=True)
-            if reason := next(filter(None, reasons), None):
-                return str(reason)
-            if dues[0]:
-                with checkpoints.taken():
-                    self._commit()
-            more = self._step()
-            progress.set_postfix_str(f"gap {solver.gap:.1e} of {self._program.tolerance:.0e}")
-            progress.update(more)
-        return None
+    def begin(self) -> None:
+        """Find the lambdas, and commit. Raises Stopped if that is given up: there is nothing to commit yet."""
+        if not self._goes_on:
+            self._solver.begin()
+            self._warn_of_nothing()
+            self._warn_of_constant()
+            self.commit()
+
+    def step(self, checkpoints: Checkpoints, *, due: bool) -> str:
+        """Make a step of the solver; it may find all there is for several values of lambda, or be given up."""
+        if due:
+            with checkpoints.taken():
+                self.commit()
+        before = self.cursor.iteration
+        with suppress(Stopped):  # some folds may have come further
+            self._solver.step()
+        self.cursor.phase += 1
+        self._spend()
+        for number in range(before, self._solver.solved):
+            self.cursor.iteration, self.cursor.phase = number + 1, 0
+            self._add_line(self._solver.found[number], [errors[number] for errors in self._solver.errors])
+        return f"gap {self._solver.gap:.1e} of {self._program.tolerance:.0e}"
 
     def _warn_of_nothing(self) -> None:
         """Tell of a lambda that is too large."""
@@ -157,17 +140,6 @@ class PathTraining:
         if self._solver.constant.size and self._ring.rank == 0:
             stderr.warn(told_of_constant(self._design.names_of(self._solver.constant)))
 
-    def _step(self) -> int:
-        """Make a step of the solver; returns for how many more values of lambda all is found."""
-        before = self.cursor.iteration
-        self._solver.step()
-        self.cursor.phase += 1
-        self._spend()
-        for number in range(before, self._solver.solved):
-            self.cursor.iteration, self.cursor.phase = number + 1, 0
-            self._add_line(self._solver.found[number], [errors[number] for errors in self._solver.errors])
-        return self.cursor.iteration - before
-
     def _spend(self) -> None:
         """Add to the cursor what was done since the last time."""
         cursor, start, before = self.cursor, self._start, self._clock
@@ -177,7 +149,7 @@ class PathTraining:
         cursor.samples_processed = start.samples_processed + self._solver.samples
         cursor.bytes_sent = start.bytes_sent + self._ring.bytes_summed - self._sent
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         self._ring.barrier()  # all have the generation before: nobody gives up the last that others have
         self._spend()
         self._run.sync_metrics()
@@ -189,7 +161,7 @@ class PathTraining:
 
     def _add_line(self, found: Found, errors: list[float]) -> None:
         """What a pass for several values of lambda has cost is told of the first of them."""
-        of_ranks, last = np.array(self._gather(self._spent())).T, self._told
+        of_ranks, last = np.array(self.gather(self._spent())).T, self._told
         samples, lately, bytes_read, bytes_sent = of_ranks[:4].sum(axis=1)
         elapsed, seconds, memory_bytes = of_ranks[4:].max(axis=1)
         line = {
@@ -209,9 +181,7 @@ class PathTraining:
             "bytes_written": 0,
             "bytes_sent": int(bytes_sent),
         }
-        self._told = self._run.add_metrics(line)
-        if self._ring.rank == 0:
-            metrics_file.tell(self._run, self._told)
+        self._told = add_line(self._run, line, is_first=self._ring.rank == 0)
 
     def _spent(self) -> list[float]:
         """Of this rank: samples, those by this process, bytes read and sent; seconds, those of this process, memory."""
@@ -229,12 +199,12 @@ class PathTraining:
     def close(self) -> None:
         """End what it has started."""
         self._solver.close()
+        remove_uncommitted(self._generations.directory)
 
     @property
-    def done(self) -> str:
-        """How far it has come."""
+    def position(self) -> str:
         number = self.cursor.iteration
-        return f"{number} passes of rounds" if self._rule else f"{number} of {self._program.length} values of lambda"
+        return f"after {number} passes of rounds" if self._rule else f"after {number} of {self.total} values of lambda"
 
     def choice(self) -> dict[str, Any]:
         """What the folds, if there are any, say of lambda; by what schedule its rounds, if there are any, were."""
@@ -247,11 +217,13 @@ class PathTraining:
         told = {"chosen_lambda": chosen.level, "chosen_nonzeros": chosen.columns.size}
         return told | {"best_lambda": found[validation.best].level}
 
-    def publish(self) -> None:
-        """Write the model."""
-        if self._ring.rank > 0:
-            return
-        self._run.require_in_place()
+    def finish(self) -> None:
+        """Publish the model, and note how many iterations there were: of rounds it was not known."""
+        if self._ring.rank == 0:
+            self._publish()
+        self._run.set_iterations(self.cursor.iteration)
+
+    def _publish(self) -> None:
         with publish_directory(self._run.path / "model", overwrite=True) as directory:
             write_regression(
                 directory,
