@@ -17,14 +17,17 @@ from blocks.errors import RequestError
 from blocks.files import (
     Removed,
     disk_errors,
+    is_free,
     locked,
     publish_directory,
     remove,
     remove_leftovers,
+    require_new,
     temporary_name,
 )
 from blocks.generations import drop_unreferred, kept_files, references_folder
 from blocks.kinds import open_any
+from blocks.shards.whole import shard_paths
 from blocks.store import MANIFEST
 
 
@@ -55,6 +58,13 @@ class Target:
     def first_document(self) -> int:
         """The number of the first new document."""
         return self.old.documents if self.old else 0
+
+
+def require_replaceable(out: Path, overwrite: bool) -> None:
+    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
+    require_new(out, overwrite=overwrite, directory=True)
+    if out.exists() and not (is_free(out) or (out / MANIFEST).is_file() or shard_paths(out)):
+        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
 
 
 @contextmanager

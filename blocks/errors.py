@@ -73,3 +73,8 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
         return WorkFailed(f"memory ran out{f': {error}' if str(error) else ''}", remedy)
     what = f"memory ran out: a process may have {limit / 1e6:,.0f} MB of address space (ulimit -v)"
     return WorkFailed(what, RAISE_LIMIT)
+
+
+def quoted(line: bytes) -> str:
+    """A line as messages show it."""
+    return repr(line[:60].decode("utf-8", "replace").strip())

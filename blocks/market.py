@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
-from blocks.corpus.uci import quoted
 from blocks.design.formats import Market
 from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
 
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`

@@ -17,6 +17,9 @@ from blocks.errors import OocError
 INTERVAL = 60.0  # seconds between two lines
 
 
+Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress bar with update() and close()
+
+
 class ProgressBar:
     """The progress of one step, with the methods of tqdm that are needed.
 
@@ -124,6 +127,11 @@ class ProgressBar:
         parts.append(f"{_duration(facts['elapsed_s'])} so far")
         parts += [f"{_duration(left)} left"] if left is not None else []
         return ", ".join(parts) + (f"; {self._values}" if self._values else "")
+
+
+def no_bar(*_: object) -> Any:
+    """A progress bar that nobody sees."""
+    return ProgressBar("", None, "", quiet=True)
 
 
 def _duration(seconds: float) -> str:

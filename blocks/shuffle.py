@@ -20,6 +20,15 @@ def bucket_of(document, seed, buckets):
 
 
 @kernel
+def buckets_of(numbers, seed, buckets):
+    """The bucket of each sample, int64 (n,), given their numbers, uint64 (n,)."""
+    found = np.empty(numbers.size, np.int64)
+    for place in range(numbers.size):
+        found[place] = bucket_of(numbers[place], seed, buckets)
+    return found
+
+
+@kernel
 def partition(ranks, lengths, first_document, seed, buckets):
     """Sort consecutive documents by bucket, leaving out dropped tokens; within a bucket they keep their order.
 
@@ -59,6 +68,29 @@ def partition(ranks, lengths, first_document, seed, buckets):
                 next_token[target] += 1
             token += 1
     return documents, kept_lengths, kept, document_bounds, token_bounds
+
+
+@kernel
+def partition_entries(entries, seed, buckets):
+    """Sort entries by the bucket of their row, leaving out those without one; in a bucket they keep their order.
+
+    entries: ENTRY (N,); a row or column may be DROPPED. Returns ENTRY (n,) and int64 (buckets+1,), where each bucket
+    begins in them.
+    """
+    rows, columns = entries["row"], entries["column"]
+    bounds = np.zeros(buckets + 1, np.int64)
+    for i in range(rows.size):
+        if DROPPED not in (rows[i], columns[i]):
+            bounds[bucket_of(rows[i], seed, buckets) + 1] += 1
+    bounds = np.cumsum(bounds)
+    following = bounds[:-1].copy()
+    sorted_ = np.empty(bounds[buckets], entries.dtype)
+    for i in range(rows.size):
+        if DROPPED not in (rows[i], columns[i]):
+            bucket = bucket_of(rows[i], seed, buckets)
+            sorted_[following[bucket]] = entries[i]
+            following[bucket] += 1
+    return sorted_, bounds
 
 
 @kernel

@@ -7,7 +7,7 @@ with their checksums. It is written last: the commit point.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from blocks.arrays import Int64, Uint64, open_arrays
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import REMEDY, checksum, disk_errors
+from blocks.files import REMEDY, checksum, disk_errors, publish
 from blocks.json_files import read_json, require_fit
 from blocks.schemas import Kind, Manifest
 
@@ -160,6 +160,14 @@ def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
     marks = np.arange(part_size, offsets[-1], part_size)
     inner = np.searchsorted(offsets, marks)
     return np.unique(np.concatenate(([0], inner, [offsets.size - 1])))
+
+
+def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
+    """Publish a text file of one item a line; returns its manifest entry."""
+    with publish(root / file_name) as beside:
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        return {"file": file_name, "bytes": beside.stat().st_size, "checksum": checksum(beside)}
 
 
 def count_lines(path: Path) -> int:

@@ -17,12 +17,12 @@ from hypothesis.extra import numpy as arrays
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from blocks import Design, RequestError
-from blocks.corpus import ingestion
 from blocks.design import ingestion as design_ingestion
 from blocks.design.formats import Svmlight
 from blocks.design.svmlight import read
 from blocks.fields import is_number, number_at
 from blocks.kinds import open_any
+from blocks.progress_bar import no_bar
 from blocks.verify import verify_dataset
 
 MANY = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -44,7 +44,7 @@ def matrices(draw) -> np.ndarray:
 
 
 def problems(design: Design) -> list[str]:
-    return verify_dataset(design, bar=ingestion.no_bar).problems
+    return verify_dataset(design, bar=no_bar).problems
 
 
 def check_moments(design: Design, x: np.ndarray) -> None:
@@ -351,7 +351,7 @@ def test_damage_is_found(tmp_path, inline):
     block = design.path / design.manifest["blocks"][2]["file"]
     content = block.read_bytes()
     block.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    report = verify_dataset(open_any(design.path), bar=ingestion.no_bar)
+    report = verify_dataset(open_any(design.path), bar=no_bar)
     assert report.damaged == ["blocks/00002.h5"]
     assert report.remedies[-1] == "4 of 5 blocks are whole, with 32 of 40 columns."
 

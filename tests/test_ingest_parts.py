@@ -20,10 +20,11 @@ from blocks import RequestError, sources
 from blocks.corpus import records, uci, uci_bags
 from blocks.corpus.rules import TOKEN_PATTERN, Rules
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.tokens import Counts, Tokenizer
+from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.vocabulary import Filters, Merged, select
-from blocks.corpus.word_table import find_word
 from blocks.delimited import Dialect
+from blocks.ingestion.counts import Counts
+from blocks.ingestion.word_table import find_word
 from blocks.sources import Source
 
 COMPRESS = {

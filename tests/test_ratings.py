@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocks import RequestError
+from blocks.ingestion.messages import LinesChunk
 from blocks.kinds import open_any
-from blocks.ratings.chunks import LinesChunk
 from blocks.ratings.formats import FormatOptions, detect, last_section
 from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
@@ -241,7 +241,7 @@ def test_a_damaged_slice_is_found_and_written_anew(tmp_path):
 
 
 def _bar(*_: object) -> object:
-    from blocks.corpus.ingestion import no_bar
+    from blocks.progress_bar import no_bar
 
     return no_bar()
 

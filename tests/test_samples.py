@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from blocks import RequestError
-from blocks.corpus.ingestion import no_bar
 from blocks.describe import describe, told
 from blocks.kinds import open_any
+from blocks.progress_bar import no_bar
 from blocks.samples.ingestion import ingest_samples, write_samples
 from blocks.samples.samples import Samples
 from blocks.verify import verify_dataset

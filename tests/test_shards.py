@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from test_ratings import read_back
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from blocks.corpus.ingestion import no_bar
 from blocks.kinds import open_any
+from blocks.progress_bar import no_bar
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from blocks.shards import splitting as shards_module

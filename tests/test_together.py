@@ -12,9 +12,10 @@ from rings import in_all, tcp_rings
 from test_ingest import WORDS, random_texts, write_jsonl, write_uci
 
 from blocks import Dataset, RequestError, WorkFailed
-from blocks.corpus.ingestion import ingest, no_bar
+from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import Request
 from blocks.corpus.vocabulary import Filters
+from blocks.progress_bar import no_bar
 from blocks.shards.splitting import make_shards
 from blocks.shards.whole import check_together
 from blocks.verify import verify_dataset

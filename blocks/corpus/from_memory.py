@@ -12,11 +12,12 @@ import numpy as np
 from blocks.corpus.block_writer import write_block
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
-from blocks.corpus.tokens import count_words
-from blocks.corpus.writer import finish, write_lines
+from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.files import publish_directory
+from blocks.ingestion.counts import count_words
 from blocks.shuffle import partition, shuffled
+from blocks.store import write_lines
 
 
 def write_corpus(

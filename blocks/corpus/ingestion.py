@@ -11,7 +11,7 @@ Which worker does what has no influence on the result.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from blocks import chunks
-from blocks.append import Target, append_to, new_dataset
+from blocks.append import Target, append_to, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
-from blocks.corpus import known, uci
+from blocks.corpus import chunks, known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import blocks_of_buckets, bucket_count
-from blocks.corpus.messages import Chunk, Encode, Piece, Reading, Report, Run, SortedRun, Spilled, spill_file
+from blocks.corpus.messages import Chunk, Encode, Piece, Reading, Run, SortedRun, Spilled, spill_file
 from blocks.corpus.request import (
     Request,
     base_of,
@@ -34,20 +33,21 @@ from blocks.corpus.request import (
     files_of,
     inputs_told,
     options_told,
-    require_replaceable,
     rules_of,
 )
 from blocks.corpus.rules import Rules
 from blocks.corpus.vocabulary import Chosen, Merged, choose, keep_fixed, merge, select, write_ranks
-from blocks.corpus.writer import finish, write_lines
+from blocks.corpus.writer import finish
 from blocks.directories import table_files
 from blocks.errors import RequestError
 from blocks.files import is_free
 from blocks.generations import keep_referred
-from blocks.ingestion_memory import NAME_BYTES, Budget
-from blocks.progress_bar import ProgressBar
+from blocks.ingestion.memory import NAME_BYTES, Budget
+from blocks.ingestion.messages import Report
+from blocks.progress_bar import Bar, no_bar
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
+from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
 _RUN_TOKENS = 1 << 20
@@ -74,9 +74,6 @@ class Read:
     def total(self, name: str) -> int:
         """Sum of a fact over all chunks."""
         return sum(getattr(chunk, name) for chunk in self.chunks)
-
-
-Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress bar with update() and close()
 
 
 def ingest(
@@ -168,11 +165,6 @@ def _block_bytes(request: Request, read: Read) -> int:
     largest = min(tokens, max(request.block_tokens, _RUN_TOKENS))
     documents = read.documents // bucket_count(tokens, request.block_tokens)
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
-
-
-def no_bar(*_: object) -> Any:
-    """A progress bar that nobody sees."""
-    return ProgressBar("", None, "", quiet=True)
 
 
 def _read(

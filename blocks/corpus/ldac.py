@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocks.corpus.uci import LDAC_LINE, LONGEST, quoted
+from blocks.corpus.uci import LDAC_LINE, LONGEST
 from blocks.corpus.uci_bags import Bags, bags_of, require_length
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 
 
 def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:

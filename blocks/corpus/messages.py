@@ -72,11 +72,6 @@ class Spilled(NamedTuple):
     pieces: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass
-class Report:
-    """Ask a worker for its words and their counts; it forgets them. The answer is a `Words`, or None if it had none."""
-
-
 class Words(NamedTuple):
     """The words of a worker: files with one word per line, and with int64 tokens (V,) and documents (V,)."""
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import orjson
 
-from blocks.corpus.uci import quoted
 from blocks.delimited import BadRow, Dialect, likely_delimiter, name_of_delimiter
 from blocks.encodings import likely_encoding
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.sources import Source
 
 SKIP = "Such records are left out by --on-error skip."

@@ -15,10 +15,8 @@ from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.files import checksum, is_free, require_new
-from blocks.shards.whole import shard_paths
+from blocks.files import checksum
 from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
-from blocks.store import MANIFEST
 
 KINDS = ("uci", "text", "jsonl", "csv")
 
@@ -95,13 +93,6 @@ def check(request: Request) -> None:
 def files_of(request: Request) -> Files:
     """The files to be read whole, one for each document; none if inputs are read by records."""
     return find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
-
-
-def require_replaceable(out: Path, overwrite: bool) -> None:
-    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
-    require_new(out, overwrite=overwrite, directory=True)
-    if out.exists() and not (is_free(out) or (out / MANIFEST).is_file() or shard_paths(out)):
-        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
 
 
 def base_of(request: Request) -> Dataset | None:

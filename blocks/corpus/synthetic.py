@@ -24,10 +24,11 @@ from blocks.append import Target, new_dataset
 from blocks.arrays import write_arrays
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
-from blocks.corpus.ingestion import Bar, no_bar
-from blocks.corpus.writer import finish, write_lines
+from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.files import require_new
+from blocks.progress_bar import Bar, no_bar
+from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
 SHIFT = 2.7  # of ranks in the power law

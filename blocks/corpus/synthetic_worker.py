@@ -16,8 +16,8 @@ from blocks.compiled import unmanaged_kernel
 from blocks.compiler import prepare
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.synthetic import RANKS, Generate, Synthetic, plant
-from blocks.corpus.tokens import Counts
 from blocks.files import disk_errors
+from blocks.ingestion.counts import Counts
 
 
 def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

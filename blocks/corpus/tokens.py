@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 
-from blocks.compiled import kernel
 from blocks.corpus.records import Text
 from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, normalized
 from blocks.corpus.segmentation import separated
-from blocks.corpus.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
 from blocks.errors import RequestError
+from blocks.ingestion.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
 
 # Where a sentence ends: at a full stop only if white space comes, with closing quotes between them at most.
 _SENTENCE_END = r"[.…][\p{Pe}\p{Pf}\"']*(?=\s|$)|(?![.…])\p{Sentence_Terminal}|\n\s*\n"
@@ -90,46 +88,3 @@ class Tokenizer:
                 run = [] if is_stop_word else list(group)
                 for length in range(1, self._rules.ngrams + 1):
                     yield from map("_".join, zip(*(run[begin:] for begin in range(length)), strict=False))
-
-
-class Counts:
-    """Tokens and documents of each word id, in arrays that grow with the vocabulary."""
-
-    def __init__(self) -> None:
-        self.tokens = np.zeros(0, np.int64)
-        self.documents = np.zeros(0, np.int64)
-        self._last_seen = np.zeros(0, np.int64)
-        self._documents_seen = 0
-
-    def add(self, ids: np.ndarray, lengths: np.ndarray, vocabulary_size: int) -> None:
-        """Count documents. ids: uint32 (N,), below `vocabulary_size`. lengths: uint32 (D,)."""
-        if vocabulary_size > self.tokens.size:
-            more = max(vocabulary_size, 2 * self.tokens.size) - self.tokens.size
-            self.tokens = np.concatenate((self.tokens, np.zeros(more, np.int64)))
-            self.documents = np.concatenate((self.documents, np.zeros(more, np.int64)))
-            self._last_seen = np.concatenate((self._last_seen, np.full(more, -1, np.int64)))
-        count_words(ids, lengths, self.tokens, self.documents, self._last_seen, self._documents_seen)
-        self._documents_seen += lengths.size
-
-    def write(self, path: Path, vocabulary_size: int) -> None:
-        """Write tokens and documents of the first words: int64 (2, V)."""
-        self.add(np.empty(0, np.uint32), np.empty(0, np.uint32), vocabulary_size)
-        path.write_bytes(self.tokens[:vocabulary_size].tobytes() + self.documents[:vocabulary_size].tobytes())
-
-
-@kernel
-def count_words(ids, lengths, tokens, documents, last_seen, first):
-    """Count the tokens of each word and the documents it occurs in.
-
-    ids: uint32 (N,). lengths: uint32 (D,). Changed: tokens, documents, and last_seen (document in which each word was
-    seen last), int64 (V,). first: number of the first document.
-    """
-    token = 0
-    for document in range(lengths.size):
-        for _ in range(lengths[document]):
-            word = ids[token]
-            token += 1
-            tokens[word] += 1
-            if last_seen[word] != first + document:
-                last_seen[word] = first + document
-                documents[word] += 1

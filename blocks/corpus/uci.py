@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from blocks.encodings import decoded
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.sources import Source, first_line, whole_line
 
 LONGEST = (1 << 32) - 1  # tokens of a document
@@ -86,8 +86,3 @@ def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
         if line_of.setdefault(word, line) != line:
             raise RequestError(f"{path}, line {line}: {word!r} stands in line {line_of[word]} already")
     return words
-
-
-def quoted(line: bytes) -> str:
-    """A line as messages show it."""
-    return repr(line[:60].decode("utf-8", "replace").strip())

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, Header, not_sorted, quoted
-from blocks.errors import RequestError
+from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, Header, not_sorted
+from blocks.errors import RequestError, quoted
 from blocks.store import parts
 
 _SIZE = 1 << 18  # tokens that are expanded together, if a document has no more

@@ -18,12 +18,14 @@ from blocks.compiler import prepare
 from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.known import KnownNames
-from blocks.corpus.messages import Chunk, Encode, Reading, Report, Run, SortedRun, Spilled, Words, spill_file
+from blocks.corpus.messages import Chunk, Encode, Reading, Run, SortedRun, Spilled, Words, spill_file
 from blocks.corpus.rules import Rules
-from blocks.corpus.tokens import Counts, Tokenizer
+from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.ingestion.counts import Counts
+from blocks.ingestion.messages import Report
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
 

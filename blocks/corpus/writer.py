@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import xxhash
 from blocks.arrays import map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Index
 from blocks.corpus.division import PART_TOKENS
-from blocks.files import checksum, publish
 from blocks.json_files import write_json
 from blocks.store import MANIFEST, SCHEMA
 from blocks.synced import sync_directory
@@ -44,14 +43,6 @@ def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int,
 
 def _cumulated(counts: np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-
-
-def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
-    """Publish a text file of one item a line; returns its manifest entry."""
-    with publish(root / file_name) as beside:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(line + "\n" for line in lines)
-        return {"file": file_name, "bytes": beside.stat().st_size, "checksum": checksum(beside)}
 
 
 def finish(

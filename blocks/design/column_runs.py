@@ -114,3 +114,10 @@ def warm_up() -> None:
     for kind, dtype in ((ENTRY, np.float32), (ENTRY, np.float64), (WIDE_ENTRY, np.float64)):
         place_entries(np.zeros(1, kind), np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, dtype))
         order_rows(np.array([0, 2]), np.array([1, 0], np.uint32), np.zeros(2, dtype))
+
+
+@kernel
+def count_columns(columns, counts):
+    """Add to `counts`, uint32 (p,), how often each column stands in `columns`, uint32 (N,)."""
+    for column in columns:
+        counts[column] += np.uint32(1)

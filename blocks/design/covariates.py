@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.corpus.uci import quoted
 from blocks.design.rows import LARGEST, not_finite
 from blocks.encodings import decoded
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.plain_numbers import plain_number
 from blocks.sources import Source, whole_line
 

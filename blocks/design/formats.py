@@ -7,10 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from blocks.corpus import records
-from blocks.corpus.uci import quoted
 from blocks.delimited import Dialect
 from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.sources import Source, first_line
 
 LABEL, LEFT_OUT = -1, -2  # instead of a column

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.corpus.uci import quoted
 from blocks.design.covariates import Name, number_or_missing
 from blocks.design.design import DenseBlock
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 
 _MISSING = -127  # as bed-reader has it
 _MAGIC = b"\x6c\x1b"

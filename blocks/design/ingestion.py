@@ -22,9 +22,6 @@ import numpy as np
 
 from blocks.append import Target, new_dataset
 from blocks.arrow_tables import arrow_bytes
-from blocks.corpus.ingestion import Bar, no_bar
-from blocks.corpus.messages import Report
-from blocks.corpus.writer import write_lines
 from blocks.design.design import FLOATS, GENOTYPES, MIXED, ONES, SPARSE, Design
 from blocks.design.messages import (
     BlockToWrite,
@@ -44,9 +41,11 @@ from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, 
 from blocks.design.writer import finish_design, write_index
 from blocks.directories import table_files
 from blocks.errors import RequestError
-from blocks.ingestion_memory import Budget
+from blocks.ingestion.memory import Budget
+from blocks.ingestion.messages import Report
+from blocks.progress_bar import Bar, no_bar
 from blocks.sources import input_facts, size_of
-from blocks.store import parts
+from blocks.store import parts, write_lines
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16

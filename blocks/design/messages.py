@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.design.formats import Form
 from blocks.design.panels import Panel
 from blocks.design.rows import Facts
 from blocks.design.runs import Run, Segment
@@ -19,17 +18,6 @@ class DesignReading(NamedTuple):
 
     spill: str
     counts_bytes: int
-
-
-@dataclass
-class LinesChunk:
-    """Some whole lines of one input. The answer is a `Spilled`; of `NUMBERS`, y float64 (n,)."""
-
-    number: int
-    source: str
-    line: int
-    data: bytes = field(repr=False)
-    form: Form = field(repr=False)
 
 
 @dataclass

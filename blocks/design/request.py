@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from blocks.corpus.request import require_replaceable
+from blocks.append import require_replaceable
 from blocks.delimited import require_decimal
 from blocks.design.genotypes import files_of
 from blocks.encodings import require_encoding

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from blocks.corpus.uci import quoted
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.files import no_such_file
 from blocks.plain_numbers import plain_number
 from blocks.sources import Source, whole_line

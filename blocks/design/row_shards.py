@@ -16,12 +16,12 @@ import numpy as np
 from blocks.append import Target
 from blocks.arrays import write_arrays
 from blocks.bounds import require
-from blocks.corpus.ingestion import Bar
-from blocks.corpus.writer import write_lines
 from blocks.design.design import DenseBlock, Design, SparseBlock
 from blocks.design.moments import moments
 from blocks.design.writer import MOMENTS, finish_design, write_block, write_index
 from blocks.errors import RequestError
+from blocks.progress_bar import Bar
+from blocks.store import write_lines
 
 
 def row_bounds(rows: int, shards: int) -> np.ndarray:

@@ -28,10 +28,11 @@ from blocks.design.formats import (
     table_header,
     table_of,
 )
-from blocks.design.messages import CellsChunk, LinesChunk
+from blocks.design.messages import CellsChunk
 from blocks.design.request import DesignRequest
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
+from blocks.ingestion.messages import LinesChunk
 from blocks.sources import Opening, Source, whole_line
 from blocks.workers import Workers
 

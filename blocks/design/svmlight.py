@@ -11,10 +11,9 @@ import re
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
-from blocks.corpus.uci import quoted
 from blocks.design.formats import Svmlight
 from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
 
 _COLON, _HASH = 58, 35

@@ -6,11 +6,10 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 from blocks.corpus.records import QUOTE_REMEDY
-from blocks.corpus.uci import quoted
 from blocks.delimited import BadRow
 from blocks.design.formats import LABEL, LEFT_OUT, Table
 from blocks.design.rows import LARGEST, DenseRows
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.fields import BREAK, is_number, number_at, trimmed
 
 _AT, _LINE, _ROW = 0, 1, 2  # places in the state of `read_cells`

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from blocks import market
-from blocks.compiled import kernel
 from blocks.compiler import prepare
-from blocks.corpus.messages import Report
 from blocks.design import column_runs, genotypes, panels, svmlight, table
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, SparseBlock
 from blocks.design.formats import NUMBERS, Market, Svmlight, Table
@@ -27,7 +25,6 @@ from blocks.design.messages import (
     FromBed,
     FromPanels,
     FromRuns,
-    LinesChunk,
     Spilled,
     moments_file,
     offsets_file,
@@ -40,6 +37,7 @@ from blocks.design.runs import Run
 from blocks.design.writer import write_block
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.ingestion.messages import LinesChunk, Report
 from blocks.ratings.transposition import ENTRY
 
 _BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
@@ -122,7 +120,7 @@ class DesignWorker:
             grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
             grown[: self._counts.size] = self._counts
             self._counts = grown
-        count_columns(columns, self._counts)
+        column_runs.count_columns(columns, self._counts)
 
     def _report(self, _: Report) -> str:
         path = self._spill / f"counts-{os.getpid()}"
@@ -171,20 +169,13 @@ def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -
         raise RequestError(f"{message.source}: {error.what}", error.remedy) from None
 
 
-@kernel
-def count_columns(columns, counts):
-    """Add to `counts`, uint32 (p,), how often each column stands in `columns`, uint32 (N,)."""
-    for column in columns:
-        counts[column] += np.uint32(1)
-
-
 def warm_up() -> None:
     """Run every kernel once, on next to nothing."""
     svmlight.read(b"1 1:1\n", "", 1, Svmlight())
     market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3))
     table.read(b"1\n", "", 1, NUMBERS)
     entries = np.zeros(1, ENTRY)
-    count_columns(entries["column"], np.zeros(1, np.uint32))
+    column_runs.count_columns(entries["column"], np.zeros(1, np.uint32))
     column_runs.warm_up()
     offsets = np.array([0, 1])
     sparse_moments(offsets, np.ones(1, np.float32), 1)

@@ -9,21 +9,11 @@ from typing import Any
 import numpy as np
 
 from blocks.arrow_tables import ArrowTable, arrow_table, distinct, numbers_of, trimmed_lines
+from blocks.ingestion.messages import LinesChunk
 from blocks.ratings.formats import SIDES, Format, FormatOptions, columns_of, detect, last_section
 from blocks.sources import Opening, Source, whole_line
 
 BLANKS = " \t\r"  # around a name
-
-
-@dataclass
-class LinesChunk:
-    """Some whole lines of one input."""
-
-    number: int
-    source: str
-    line: int
-    data: bytes = field(repr=False)
-    form: Format
 
 
 @dataclass

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from blocks.corpus.records import is_text, not_text
-from blocks.corpus.uci import LARGEST, quoted
+from blocks.corpus.uci import LARGEST
 from blocks.delimited import NO_QUOTE, character_of, require_decimal
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.fields import BLANK, COMMA, POINT, QUOTE
 from blocks.plain_numbers import plain_number
 from blocks.sources import Source, first_line

@@ -1,4 +1,4 @@
-"""A sparse matrix on disk from entries that fit in memory; files of them go through `ratings_ingestion`."""
+"""A sparse matrix on disk from entries that fit in memory; files of them go through `ingest_ratings`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from blocks.corpus.division import blocks_of_buckets, rank_words
-from blocks.corpus.writer import write_lines
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.ratings.ingestion import grid_size
 from blocks.ratings.matrix import Matrix, RowBlock
 from blocks.ratings.transposition import ENTRY
-from blocks.ratings.worker import partition_entries
 from blocks.ratings.writer import Entries, column_order, finish_matrix, write_column_slice, write_row_block
+from blocks.shuffle import partition_entries
+from blocks.store import write_lines
 
 
 def write_matrix(

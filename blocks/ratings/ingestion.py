@@ -21,19 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target, new_dataset
+from blocks.append import Target, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
 from blocks.corpus.division import DROPPED, blocks_of_buckets, bucket_count, rank_words
-from blocks.corpus.ingestion import Bar, no_bar
-from blocks.corpus.messages import Report
-from blocks.corpus.request import require_replaceable
 from blocks.corpus.vocabulary import Merged, merge
-from blocks.corpus.writer import write_lines
 from blocks.directories import table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.ingestion_memory import Budget
-from blocks.ratings.chunks import Input, LinesChunk, RowsChunk
+from blocks.ingestion.memory import Budget
+from blocks.ingestion.messages import LinesChunk, Report
+from blocks.progress_bar import Bar, no_bar
+from blocks.ratings.chunks import Input, RowsChunk
 from blocks.ratings.formats import FormatOptions, check_options
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
@@ -46,6 +44,7 @@ from blocks.ratings.worker import (
 )
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Opening, input_facts, size_of
+from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix

@@ -8,11 +8,11 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from blocks.corpus.records import is_text, not_text
-from blocks.corpus.uci import quoted
-from blocks.corpus.word_table import END, END_BYTE
-from blocks.errors import RequestError
+from blocks.errors import RequestError, quoted
 from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, number_at, trimmed
-from blocks.ratings.chunks import LinesChunk, RowsChunk
+from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.word_table import END, END_BYTE
+from blocks.ratings.chunks import RowsChunk
 from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, Format
 
 _COLON = 58

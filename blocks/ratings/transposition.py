@@ -18,7 +18,7 @@ from blocks.ratings.writer import Entries, column_order, write_column_slice
 
 if TYPE_CHECKING:
     from blocks.append import Target
-    from blocks.corpus.ingestion import Bar
+    from blocks.progress_bar import Bar
     from blocks.workers import Workers
 
 ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])

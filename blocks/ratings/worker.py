@@ -13,20 +13,19 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel
 from blocks.compiler import prepare
-from blocks.corpus.division import DROPPED
-from blocks.corpus.messages import Report, Words
-from blocks.corpus.tokens import Counts
-from blocks.corpus.word_table import LINES, WordTable
+from blocks.corpus.messages import Words
 from blocks.errors import RequestError
 from blocks.files import disk_errors
-from blocks.ratings.chunks import LinesChunk, RowsChunk
+from blocks.ingestion.counts import Counts
+from blocks.ingestion.messages import LinesChunk, Report
+from blocks.ingestion.word_table import LINES, WordTable
+from blocks.ratings.chunks import RowsChunk
 from blocks.ratings.formats import Format
 from blocks.ratings.reader import Reader
 from blocks.ratings.transposition import ENTRY, ColumnsToWrite, gathered, spill_columns, write_columns
 from blocks.ratings.writer import Entries, write_row_block
-from blocks.shuffle import bucket_of
+from blocks.shuffle import partition_entries
 
 SIDES = ("rows", "columns")
 _NAME_BYTES = 170  # of a name in memory, besides its letters: dictionary entry, string header, id, counts
@@ -172,29 +171,6 @@ class RatingsWorker:
         entry, written = write_row_block(Path(block.root), block.number, entries, block.slice_bounds, block.seed)
         spill_columns(self._reading.spill, block.number, written)
         return entry
-
-
-@kernel
-def partition_entries(entries, seed, buckets):
-    """Sort entries by the bucket of their row, leaving out those without one; in a bucket they keep their order.
-
-    entries: ENTRY (N,); a row or column may be DROPPED. Returns ENTRY (n,) and int64 (buckets+1,), where each bucket
-    begins in them.
-    """
-    rows, columns = entries["row"], entries["column"]
-    bounds = np.zeros(buckets + 1, np.int64)
-    for i in range(rows.size):
-        if DROPPED not in (rows[i], columns[i]):
-            bounds[bucket_of(rows[i], seed, buckets) + 1] += 1
-    bounds = np.cumsum(bounds)
-    following = bounds[:-1].copy()
-    sorted_ = np.empty(bounds[buckets], entries.dtype)
-    for i in range(rows.size):
-        if DROPPED not in (rows[i], columns[i]):
-            bucket = bucket_of(rows[i], seed, buckets)
-            sorted_[following[bucket]] = entries[i]
-            following[bucket] += 1
-    return sorted_, bounds
 
 
 def load() -> None:

@@ -18,20 +18,18 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import xxhash
 
-from blocks.append import new_dataset
+from blocks.append import new_dataset, require_replaceable
 from blocks.arrays import write_arrays
-from blocks.compiled import kernel
 from blocks.corpus.division import bucket_count
-from blocks.corpus.ingestion import Bar, no_bar
-from blocks.corpus.request import require_replaceable
 from blocks.design.formats import Svmlight
 from blocks.design.rows import MOST_COLUMNS
 from blocks.design.svmlight import read
 from blocks.errors import RequestError
 from blocks.files import disk_errors
 from blocks.json_files import write_json
+from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, SampleBlock, SampleIndex, Samples
-from blocks.shuffle import bucket_of
+from blocks.shuffle import buckets_of
 from blocks.sources import Source, input_facts, size_of, whole_line
 from blocks.store import MANIFEST, SCHEMA
 from blocks.synced import sync_directory
@@ -204,15 +202,6 @@ def _deal(spill: Path, sizes: Sequence[tuple[int, int]], buckets: int, seed: int
                     pieces[number].append(rows.chosen(np.flatnonzero(bucket == number)).spill(file))
     (spill / "rows").unlink()
     return pieces
-
-
-@kernel
-def buckets_of(numbers, seed, buckets):
-    """The bucket of each sample, int64 (n,), given their numbers, uint64 (n,)."""
-    found = np.empty(numbers.size, np.int64)
-    for place in range(numbers.size):
-        found[place] = bucket_of(numbers[place], seed, buckets)
-    return found
 
 
 def _block(pieces: Sequence[Rows], seed: int, number: int) -> SampleBlock:

@@ -16,9 +16,9 @@ import numpy as np
 
 from blocks.append import Target
 from blocks.arrays import write_arrays
-from blocks.corpus.ingestion import Bar
 from blocks.design.row_shards import row_bounds
 from blocks.errors import RequestError
+from blocks.progress_bar import Bar
 from blocks.samples.ingestion import finish_samples, write_block
 from blocks.samples.samples import SampleBlock, Samples
 

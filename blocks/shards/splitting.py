@@ -19,19 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target
+from blocks.append import Target, require_replaceable
 from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Dataset
 from blocks.corpus.division import least_slices, rank_words
-from blocks.corpus.ingestion import Bar, no_bar
-from blocks.corpus.request import require_replaceable
-from blocks.corpus.writer import finish, write_lines
+from blocks.corpus.writer import finish
 from blocks.design.design import Design
 from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
-from blocks.ingestion_memory import Budget
+from blocks.ingestion.memory import Budget
 from blocks.kinds import open_any, open_grid
+from blocks.progress_bar import Bar, no_bar
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.writer import finish_matrix
@@ -39,7 +38,7 @@ from blocks.samples.samples import Samples
 from blocks.samples.shards import split_samples
 from blocks.shards.dealing import Runs, deal_documents
 from blocks.shards.whole import Columns, columns_hash, columns_of
-from blocks.store import check_file
+from blocks.store import check_file, write_lines
 from blocks.workers import Workers, cores
 
 RANK = "{rank}"  # in a path: the number of the shard

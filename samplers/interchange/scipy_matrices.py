@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blocks.corpus.writer import write_lines
 from blocks.npz import write_npz
+from blocks.store import write_lines
 from samplers.topics.model import TopicModel
 
 

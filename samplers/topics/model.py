@@ -29,9 +29,9 @@ from blocks.arrays import Float64, Int64, Pieces, write_arrays
 from blocks.bounds import require, require_below, require_offsets
 from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.writer import write_lines
 from blocks.files import publish
 from blocks.schemas import ArrayFile, Count, File
+from blocks.store import write_lines
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 from samplers.spool import RowsInOrder, Spool
 
