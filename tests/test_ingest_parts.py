@@ -21,9 +21,10 @@ from blocks.corpus import records, uci, uci_bags
 from blocks.corpus.rules import TOKEN_PATTERN, Rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Tokenizer
-from blocks.corpus.vocabulary import Filters, Merged, select
+from blocks.corpus.vocabulary import Filters, select
 from blocks.delimited import Dialect
 from blocks.ingestion.counts import Counts
+from blocks.ingestion.names import Merged
 from blocks.ingestion.word_table import find_word
 from blocks.sources import Source
 
@@ -127,7 +128,7 @@ def test_a_bad_uci_line_is_named(line, complaint):
 def read_jsonl(lines, *, skip=False, text_field="text", name_field=None):
     found = records.Documents(skip)
     data = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n"
-    records.from_jsonl(data, "in.jsonl", 11, text_field, name_field, found)
+    records.from_jsonl(data, "in.jsonl", 11, records.JsonFields(text_field, name_field), found)
     return found
 
 

@@ -1,8 +1,8 @@
-"""From inputs to chunks for the workers, in the order of the inputs."""
+"""From the inputs of a corpus to chunks for the workers, in the order of the inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, pairwise
 from typing import NamedTuple
@@ -11,11 +11,15 @@ from blocks.archives import Member, members
 from blocks.arrow_tables import ArrowTable, arrow_table, texts
 from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
-from blocks.corpus.messages import Chunk, Spilled
+from blocks.corpus.messages import FilesChunk, MembersChunk, Parsed, TextsChunk
+from blocks.corpus.request import Request
 from blocks.delimited import Dialect, dialect_of
+from blocks.directories import Files
 from blocks.errors import RequestError
+from blocks.ingestion.messages import NOBODY, LinesChunk, Piece
 from blocks.sources import (
     CHUNK,
+    Cut,
     Opening,
     Progress,
     Source,
@@ -28,16 +32,9 @@ from blocks.sources import (
 )
 
 _MOST_FILES = 512  # of a chunk
+_EMPTY = 1 << 19  # documents without tokens of a piece, that all of them fit in memory
 
-
-class Columns(NamedTuple):
-    """The columns of delimited inputs to use, and their dialect: see `dialect_of`."""
-
-    text: str
-    name: str | None
-    delimiter: str | None
-    quote: str | None
-    header: bool
+Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 
 
 class UciFile(NamedTuple):
@@ -48,18 +45,39 @@ class UciFile(NamedTuple):
     first_chunk: int
 
 
-def uci_chunks(
+class Inputs(NamedTuple):
+    """The inputs of a corpus, opened. uci_files: of which chunks have been taken, if they are such."""
+
+    chunks: Iterator[Chunk]
+    uci_files: list[UciFile]
+
+
+def open_inputs(
+    request: Request, files: Files, words: list[str] | None, most_words: int, opening: Opening, progress: Progress
+) -> Inputs:
+    """Open what is requested.
+
+    files: those that are documents, for the reading `files`. words: of a UCI file, if a vocabulary says so. most_words:
+    of a UCI file, that the memory has room for.
+    """
+    uci_files: list[UciFile] = []
+    if request.kind == "uci":
+        given = len(words) if words else None
+        return Inputs(_uci_chunks(request.inputs, given, uci_files, opening, most_words, progress), uci_files)
+    if request.reading == "files":
+        return Inputs(_file_chunks(files, request.glob, opening, progress), uci_files)
+    return Inputs(_row_chunks(request, opening, progress), uci_files)
+
+
+def _uci_chunks(
     inputs: Sequence[str],
     words: int | None,
     found: list[UciFile],
     opening: Opening,
     most_words: int,
     progress: Progress,
-) -> Iterator[Chunk]:
-    """Chunks of UCI and LDA-C files; appends an entry to `found` for each file.
-
-    words: W, if a vocabulary says so. most_words: that the memory has room for.
-    """
+) -> Iterator[LinesChunk]:
+    """Chunks of UCI and LDA-C files; appends an entry to `found` for each file."""
     following = 0
     for path in inputs:
         source = Source(path, progress, **opening._asdict())
@@ -76,7 +94,7 @@ def uci_chunks(
         uci.require_words(header, source.name, most_words)
         found.append(UciFile(source.name, header, following))
         for line, data in source.chunks(cut):
-            yield Chunk(following, source.name, line, data, header=header)
+            yield LinesChunk(following, source.name, line, data, header)
             following += 1
 
 
@@ -89,57 +107,58 @@ def _ldac_header(source: Source, words: int | None) -> uci.Header:
     return uci.Header(0, words, 0, is_ldac=True)
 
 
-def row_chunks(
-    kind: str, inputs: Sequence[str], columns: Columns, opening: Opening, progress: Progress
-) -> Iterator[Chunk]:
+def _row_chunks(request: Request, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
     """Chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
     numbers = count()
-    for path in inputs:
-        if kind == "csv" and (table := arrow_table(path, progress, opening.query)):
-            yield from _arrow_chunks(numbers, table, columns)
+    fields = records.JsonFields(request.text_field, request.name_field) if request.kind == "jsonl" else None
+    for path in request.inputs:
+        if request.kind == "csv" and (table := arrow_table(path, progress, opening.query)):
+            yield from _arrow_chunks(numbers, table, request)
             continue
-        source = Source(path, progress, **opening._asdict(), databases=kind == "csv")
-        if kind == "jsonl" and begins_array(source.peek(len)):
+        source = Source(path, progress, **opening._asdict(), databases=request.kind == "csv")
+        if request.kind == "csv":
+            options = request.delimiter, request.quote, not request.no_header
+            dialect = Dialect() if source.is_database else dialect_of(path, *options)
+            columns = records.find_columns(source, dialect, request.text_column, request.name_column)
+            yield from _lines(numbers, source, dialect.whole_row, columns)
+            continue
+        if request.kind == "jsonl" and begins_array(source.peek(len)):
             lines = partial(elements_as_lines, name=source.name, longest=opening.longest)
             source.change(lines, f"{source.name}, elements as lines")
-        if kind != "csv":
-            for line, data in source.chunks(whole_line):
-                yield Chunk(next(numbers), source.name, line, data)
-            continue
-        dialect = Dialect() if source.is_database else dialect_of(path, *columns[2:])
-        where = records.find_columns(source, dialect, columns.text, columns.name)
-        for line, data in source.chunks(dialect.whole_row):
-            yield Chunk(next(numbers), source.name, line, data, columns=where)
+        yield from _lines(numbers, source, whole_line, fields)
 
 
-def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, columns: Columns) -> Iterator[Chunk]:
-    records.require_columns(table.name, table.columns, columns.text, columns.name)
-    wanted = [columns.text, columns.name] if columns.name else [columns.text]
+def _lines(numbers: Iterator[int], source: Source, cut: Cut, form: object) -> Iterator[LinesChunk]:
+    for line, data in source.chunks(cut):
+        yield LinesChunk(next(numbers), source.name, line, data, form)
+
+
+def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, request: Request) -> Iterator[TextsChunk]:
+    records.require_columns(table.name, table.columns, request.text_column, request.name_column)
+    wanted = [request.text_column, *([request.name_column] if request.name_column else [])]
     for first, found in table.batches(wanted):
         text, *names = map(texts, found)
         rows = list(zip(text, names[0] if names else [""] * len(text), strict=True))
-        yield Chunk(next(numbers), table.name, first + 1, b"", texts=rows)
+        yield TextsChunk(next(numbers), table.name, first + 1, rows)
 
 
-def file_chunks(
-    files: Sequence[tuple[str, str]], archives: Container[str], pattern: str, opening: Opening, progress: Progress
-) -> Iterator[Chunk]:
+def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progress) -> Iterator[Chunk]:
     """Whole files, as many together as make a chunk; the workers read them, but for streams and files in archives.
 
-    archives: which of the files are some, whose files are documents if their names match the pattern.
+    pattern: of the names of files in archives that are documents.
     """
     numbers = count()
     together: list[tuple[str, str]] = []
     size = 0
-    for path, name in files:
-        if is_stream(path) or path in archives:
+    for path, name in files.found:
+        if is_stream(path) or path in files.archives:
             yield from _listed(numbers, together)
             together, size = [], 0
-            if path in archives:
+            if path in files.archives:
                 yield from _member_chunks(numbers, members(path, pattern, opening, progress))
             else:
                 content = Member(name_of(path), name_of(path), read_whole(path, opening))
-                yield Chunk(next(numbers), name_of(path), 1, b"", members=[content])
+                yield MembersChunk(next(numbers), name_of(path), [content])
             continue
         together.append((path, name))
         bytes_ = size_of(path)
@@ -151,25 +170,25 @@ def file_chunks(
     yield from _listed(numbers, together)
 
 
-def _member_chunks(numbers: Iterator[int], found: Iterator[Member]) -> Iterator[Chunk]:
+def _member_chunks(numbers: Iterator[int], found: Iterator[Member]) -> Iterator[MembersChunk]:
     together: list[Member] = []
     size = 0
     for member in found:
         together.append(member)
         size += len(member.content)
         if size >= CHUNK or len(together) == _MOST_FILES:
-            yield Chunk(next(numbers), together[0].path, 1, b"", members=together)
+            yield MembersChunk(next(numbers), together[0].path, together)
             together, size = [], 0
     if together:
-        yield Chunk(next(numbers), together[0].path, 1, b"", members=together)
+        yield MembersChunk(next(numbers), together[0].path, together)
 
 
-def _listed(numbers: Iterator[int], files: list[tuple[str, str]]) -> Iterator[Chunk]:
+def _listed(numbers: Iterator[int], files: list[tuple[str, str]]) -> Iterator[FilesChunk]:
     if files:
-        yield Chunk(next(numbers), files[0][0], 1, b"", files=files)
+        yield FilesChunk(next(numbers), files[0][0], files)
 
 
-def check_uci(files: Sequence[UciFile], chunks: Sequence[Spilled]) -> tuple[list[int], int]:
+def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[int]:
     """Check the counts of whole UCI files and find the documents without lines.
 
     chunks: in order of their numbers. Returns the number of empty documents before each chunk, and after the last.
@@ -179,14 +198,14 @@ def check_uci(files: Sequence[UciFile], chunks: Sequence[Spilled]) -> tuple[list
     tail = 0
     bounds = pairwise([*(file.first_chunk for file in files), len(chunks)])
     for file, (first, last) in zip(files, bounds, strict=True):
-        entries = sum(chunk.entries for chunk in chunks[first:last])
+        lines = sum(chunk.lines for chunk in chunks[first:last])
         if file.header.is_ldac:
             before += [tail, *[0] * (last - first - 1)][: last - first]
             tail = 0 if last > first else tail
             continue
-        if entries != file.header.entries:
+        if lines != file.header.entries:
             raise RequestError(
-                f"{file.name}: the header says {file.header.entries} lines (line 3), but {entries} follow it",
+                f"{file.name}: the header says {file.header.entries} lines (line 3), but {lines} follow it",
                 "The file is cut short, or its header is wrong.",
             )
         following = 0
@@ -200,4 +219,12 @@ def check_uci(files: Sequence[UciFile], chunks: Sequence[Spilled]) -> tuple[list
             tail = 0
             following = chunk.first_document + chunk.documents
         tail += file.header.documents - following
-    return before, tail
+    return [*before, tail]
+
+
+def pieces_of(chunks: Sequence[Parsed], empty: Sequence[int]) -> Iterator[Piece]:
+    """All documents in their order; long stretches of empty ones are cut. empty: as `without_lines` returns them."""
+    for number, documents in enumerate(empty):
+        for first in range(0, documents, _EMPTY):
+            yield Piece(NOBODY, 0, min(_EMPTY, documents - first), 0)
+        yield from chunks[number].pieces if number < len(chunks) else ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -71,12 +71,8 @@ def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
         found.add(text, name)
 
 
-def from_jsonl(data: bytes, source: str, line: int, text_field: str, name_field: str | None, found: Documents) -> None:
-    """One JSON object per line; lines of white space are passed over.
-
-    text_field, name_field: a name, or names with points between them, of fields in objects that are fields; a
-    name_field of None takes "id" where there is one.
-    """
+def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: Documents) -> None:
+    """One JSON object per line; lines of white space are passed over."""
     for number, text in _decoded(data, source, line, found):
         if not text or text.isspace():
             continue
@@ -85,10 +81,10 @@ def from_jsonl(data: bytes, source: str, line: int, text_field: str, name_field:
         except (json.JSONDecodeError, RecursionError) as error:
             found.bad(f"{source}, line {number}", f"not JSON: {error}")
             continue
-        if problem := _problem(record, text_field, name_field):
+        if problem := _problem(record, *fields):
             found.bad(f"{source}, line {number}", problem)
             continue
-        found.add(_field(record, text_field), _name(record, name_field or "id", text))
+        found.add(_field(record, fields.text), _name(record, fields.name or "id", text))
 
 
 def _parsed(text: str) -> Any:
@@ -138,6 +134,14 @@ def _token_problem(tokens: object) -> str:
     except UnicodeEncodeError:
         return "has a token that is not Unicode text"
     return ""
+
+
+class JsonFields(NamedTuple):
+    """Which fields of JSON objects hold text and name: names, or names with points between them, of fields in objects
+    that are fields. name: None takes "id" where there is one."""
+
+    text: str
+    name: str | None
 
 
 @dataclass(frozen=True)

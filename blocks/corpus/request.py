@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from blocks.append import require_replaceable
+from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters, require_ngrams
-from blocks.directories import Files, find_files, require_outside
+from blocks.directories import Files, find_files, require_outside, table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.files import checksum
+from blocks.files import checksum, is_free
 from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
 
 KINDS = ("uci", "text", "jsonl", "csv")
@@ -61,7 +63,41 @@ class Request:
         return self.kind if self.kind != "text" else "lines" if self.lines else "files"
 
 
-def check(request: Request) -> None:
+class Settled(NamedTuple):
+    """A request that makes sense, and what follows from it before anything is read.
+
+    base: the dataset whose vocabulary is used, if any. rules: how text becomes tokens. words: those that a UCI
+    vocabulary file lists. options: those that have an influence on the result.
+    """
+
+    request: Request
+    base: Dataset | None
+    rules: Rules
+    words: list[str] | None
+    options: dict[str, Any]
+
+
+def settled(request: Request, *, together: bool) -> Settled:
+    """Settle what is asked for; an append to nothing is to make it. together: whether several machines ingest.
+
+    Raises RequestError if the options make no sense together, an input is not there, or `out` may not be replaced.
+    """
+    if request.kind == "csv":
+        request = replace(request, inputs=table_files(request.inputs))
+    _check(request)
+    if request.append and (is_free(Path(request.out)) or not Path(request.out).exists()):
+        request = replace(request, append=False, skip_known=False)
+    if together and (request.append or request.vocab_from):
+        raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")
+    if not request.append:
+        require_replaceable(Path(request.out), request.overwrite)
+    base = _base_of(request)
+    rules = _rules_of(request, base)
+    words = uci.read_vocabulary(request.vocab, request.encoding) if request.kind == "uci" and request.vocab else None
+    return Settled(request, base, rules, words, _options_told(request, rules))
+
+
+def _check(request: Request) -> None:
     """Raise RequestError if the options make no sense together or an input is not there."""
     if request.kind not in KINDS:
         raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
@@ -90,12 +126,7 @@ def check(request: Request) -> None:
             size_of(path)
 
 
-def files_of(request: Request) -> Files:
-    """The files to be read whole, one for each document; none if inputs are read by records."""
-    return find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
-
-
-def base_of(request: Request) -> Dataset | None:
+def _base_of(request: Request) -> Dataset | None:
     """The dataset whose vocabulary is used, if any."""
     if request.append:
         base = Dataset(request.out)
@@ -122,7 +153,7 @@ def _require_same_choice(request: Request, base: Dataset) -> None:
             )
 
 
-def rules_of(request: Request, base: Dataset | None) -> Rules:
+def _rules_of(request: Request, base: Dataset | None) -> Rules:
     """How text becomes tokens: as requested, or else as the dataset of the vocabulary was made, or else by default."""
     earlier = base.manifest["made"].get("options", {}) if base else {}
 
@@ -140,7 +171,7 @@ def rules_of(request: Request, base: Dataset | None) -> Rules:
     return rules
 
 
-def options_told(request: Request, rules: Rules) -> dict[str, Any]:
+def _options_told(request: Request, rules: Rules) -> dict[str, Any]:
     """The options that have an influence on the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
     names["csv"] = ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]
@@ -158,6 +189,11 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
     if not rules.stop_words:
         return "none"
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
+
+
+def files_of(request: Request) -> Files:
+    """The files to be read whole, one for each document; none if inputs are read by records."""
+    return find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
 
 
 def inputs_told(request: Request, progress: Progress) -> list[dict[str, Any]]:

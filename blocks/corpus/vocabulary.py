@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import DROPPED, rank_words, slice_count
-from blocks.corpus.messages import Words
 from blocks.corpus.rules import Rules
 from blocks.errors import RequestError
+from blocks.ingestion.names import Merged
 
 
 class Filters(NamedTuple):
@@ -31,58 +30,6 @@ def require_ngrams(filters: Filters, rules: Rules) -> None:
     """Raise RequestError if n-grams are to be filtered, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
         raise RequestError("--min-npmi is for n-grams, but there are none", "Give --ngrams 2, or leave it out.")
-
-
-class Merged(NamedTuple):
-    """The words of V kinds that all workers have seen."""
-
-    terms: list[str]
-    tokens: np.ndarray  # int64 (V,)
-    documents: np.ndarray  # int64 (V,)
-    numbers: dict[int, np.ndarray | None]  # of each worker, uint32: position in `terms` of each of its ids; None: same
-
-
-class _Numbers(dict[str, int]):
-    """Numbers for words in the order in which they come."""
-
-    def __missing__(self, term: str) -> int:
-        number = self[term] = len(self)
-        return number
-
-
-class Tally:
-    """Words, in the order in which they come, and their counts added up."""
-
-    def __init__(self) -> None:
-        self._number_of = _Numbers()
-        self._counts = np.zeros((2, 0), np.int64)
-
-    def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
-        """Add the counts, int64 (2, n), of tokens and documents, of different words; returns their numbers, uint32."""
-        numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
-        missing = len(self._number_of) - self._counts.shape[1]
-        self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
-        self._counts[:, numbers] += counts
-        return numbers
-
-    def merged(self, numbers: dict[int, np.ndarray | None]) -> Merged:
-        """All that was added. numbers: see `Merged`."""
-        tokens, documents = self._counts
-        return Merged(list(self._number_of), tokens, documents, numbers)
-
-
-def merge(reports: Sequence[Words], shared: list[str] | None) -> Merged:
-    """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
-    counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
-    if shared is not None:
-        tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))
-        return Merged(shared, tokens, documents, {report.worker: None for report in reports})
-    tally = Tally()
-    numbers: dict[int, np.ndarray | None] = {}
-    for report, of_worker in zip(reports, counts, strict=True):
-        terms = Path(str(report.terms)).read_bytes().decode("utf-8").split("\n") if report.size else []
-        numbers[report.worker] = tally.add(terms, of_worker)
-    return tally.merged(numbers)
 
 
 def select(
@@ -200,13 +147,3 @@ def keep(
         for why, these in (("stop_words", ~known & stopped), ("unknown", ~known & ~stopped))
     }
     return Chosen(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)
-
-
-def write_ranks(folder: Path, merged: Merged, rank_of_term: np.ndarray) -> dict[int, str]:
-    """Write, for each worker, the uint32 rank of each of its word ids; returns the path of each worker's file."""
-    paths = {}
-    for worker, numbers in merged.numbers.items():
-        path = folder / f"ranks-{worker}"
-        path.write_bytes((rank_of_term if numbers is None else rank_of_term[numbers]).data)
-        paths[worker] = str(path)
-    return paths

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from blocks.arrays import map_arrays, write_arrays
-from blocks.corpus.dataset import Block, Index
+from blocks.corpus.dataset import Block, Dataset, Index
 from blocks.corpus.division import PART_TOKENS
-from blocks.json_files import write_json
-from blocks.store import MANIFEST, SCHEMA
-from blocks.synced import sync_directory
+from blocks.ingestion.manifest import Written, write_manifest
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
@@ -79,27 +75,11 @@ def finish(
     cells = np.array([entry["cells"] for entry in blocks], np.int64).reshape(len(blocks), slice_bounds.size - 1)
     index = Index(word_ids, frequencies[word_ids], document_frequencies[word_ids], slice_bounds, cells.reshape(-1))
     index_entry = write_arrays(root, f"index{suffix}.h5", index._asdict())
-    of_shard = [shard["index"]] if shard else []
-    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
-    for folder in ("blocks", slice_folder):
-        sync_directory(root / folder)
-    write_json(
-        root / MANIFEST,
-        {
-            "schema": SCHEMA,
-            "kind": "corpus",
-            "generation": generation,
-            "identity": xxhash.xxh3_128_hexdigest(json.dumps(content).encode()),
-            "documents": sum(entry["documents"] for entry in blocks),
-            "tokens": int(cells.sum()),
-            "vocabulary_size": int(word_ids.size),
-            "part_tokens": part_tokens,
-            "made": made,
-            "index": index_entry,
-            "texts": texts,
-            "slices": slices,
-            "blocks": blocks,
-            **({"planted": planted} if planted else {}),
-            **({"shard": shard} if shard else {}),
-        },
-    )
+    counts = {
+        "documents": sum(entry["documents"] for entry in blocks),
+        "tokens": int(cells.sum()),
+        "vocabulary_size": int(word_ids.size),
+        "part_tokens": part_tokens,
+    }
+    files = Written(index_entry, texts, blocks, slices)
+    write_manifest(root, Dataset, files, counts, made, generation=generation, planted=planted, shard=shard)

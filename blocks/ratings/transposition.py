@@ -5,7 +5,6 @@ Workers leave the entries of each block column by column in a spill file, then g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +16,7 @@ from blocks.ratings.matrix import RowBlock
 from blocks.ratings.writer import Entries, column_order, write_column_slice
 
 if TYPE_CHECKING:
-    from blocks.append import Target
-    from blocks.progress_bar import Bar
-    from blocks.workers import Workers
+    from blocks.ingestion.pipeline import Pipeline
 
 ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
 
@@ -46,7 +43,7 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
     """What a worker does. Returns the manifest entry and int64 (W,), the entries of each column."""
     parts = []
     for path, first, last, place in slice_.segments:
-        found = gathered([(path, first, last)])
+        found = np.fromfile(path, ENTRY, last - first, offset=ENTRY.itemsize * first)
         parts.append(Entries(found["row"] + np.uint32(place), found["column"], found["value"]))
     file_name = f"slices/{slice_.number:05}.h5"
     entry = write_column_slice(Path(slice_.root), file_name, parts, slice_.first, slice_.last)
@@ -54,21 +51,14 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
     return entry, np.bincount(columns, minlength=slice_.last - slice_.first)
 
 
-def gathered(segments: Sequence[tuple[str, int, int]]) -> np.ndarray:
-    """ENTRY (N,): the entries from `first` to `last` (exclusive) of some files."""
-    size = ENTRY.itemsize
-    return np.concatenate(
-        [np.fromfile(path, ENTRY, last - first, offset=size * first) for path, first, last in segments]
-    )
-
-
 def write_slices(
-    pool: Workers, target: Target, blocks: list[dict[str, Any]], slice_bounds: np.ndarray, bar: Bar
+    pipeline: Pipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """Have the slices written by workers that answer `ColumnsToWrite`, once the columns of all blocks are spilled.
 
     Returns the slices' entries, and int64 (C,), the entries of each column by rank.
     """
+    target = pipeline.target
     (target.root / "slices").mkdir()
     places = np.concatenate(([0], np.cumsum([block["rows"] for block in blocks]))).tolist()
     starts = [np.concatenate(([0], np.cumsum(block["cells"]))).tolist() for block in blocks]
@@ -90,9 +80,7 @@ def write_slices(
         )
         for number, (first, last) in enumerate(pairwise(slice_bounds))
     ]
-    progress = bar("transposing", len(messages), "slice")
-    entries, counts = zip(*pool.map_numbered(messages, lambda: progress.update(1)), strict=True)
-    progress.close()
+    entries, counts = zip(*pipeline.write("transposing", messages, "slice"), strict=True)
     return list(entries), np.concatenate(counts)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
 from blocks.arrays import write_arrays
-from blocks.json_files import write_json
-from blocks.ratings.matrix import ColumnSlice, MatrixIndex, RowBlock
-from blocks.store import MANIFEST, SCHEMA
-from blocks.synced import sync_directory
+from blocks.ingestion.manifest import Written, write_manifest
+from blocks.ratings.matrix import ColumnSlice, Matrix, MatrixIndex, RowBlock
 
 
 class Entries(NamedTuple):
@@ -123,27 +119,10 @@ def finish_matrix(
         column_ids, column_entries, slice_bounds, np.concatenate(([0], np.cumsum(rows))), cells.reshape(-1)
     )
     index_entry = write_arrays(root, "index.h5", index._asdict())
-    of_shard = [shard["index"]] if shard else []
-    content = [[entry["file"], entry["checksum"]] for entry in (index_entry, *texts.values(), *blocks, *of_shard)]
-    for folder in ("blocks", "slices"):
-        sync_directory(root / folder)
-    values = _statistics([entry.pop("values") for entry in blocks], int(cells.sum()))
-    write_json(
-        root / MANIFEST,
-        {
-            "schema": SCHEMA,
-            "kind": "matrix",
-            "generation": 0,
-            "identity": xxhash.xxh3_128_hexdigest(json.dumps(content).encode()),
-            "rows": sum(rows),
-            "columns": int(column_ids.size),
-            "entries": int(cells.sum()),
-            "values": values,
-            "made": made,
-            "index": index_entry,
-            "texts": texts,
-            "slices": slices,
-            "blocks": blocks,
-            **({"shard": shard} if shard else {}),
-        },
-    )
+    counts = {
+        "rows": sum(rows),
+        "columns": int(column_ids.size),
+        "entries": int(cells.sum()),
+        "values": _statistics([entry.pop("values") for entry in blocks], int(cells.sum())),
+    }
+    write_manifest(root, Matrix, Written(index_entry, texts, blocks, slices), counts, made, shard=shard)

@@ -17,7 +17,8 @@ import xxhash
 
 from blocks.arrays import write_arrays
 from blocks.corpus.division import least_slices, rank_words, slice_count
-from blocks.corpus.vocabulary import Chosen, Merged, Tally, keep
+from blocks.corpus.vocabulary import Chosen, keep
+from blocks.ingestion.names import Merged, Tally
 from blocks.shards.whole import Columns, hash_of
 
 

@@ -14,9 +14,10 @@ from blocks.corpus.division import DROPPED
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Tokenizer
-from blocks.corpus.vocabulary import NO_FILTERS, Filters, Merged, require_ngrams, select
+from blocks.corpus.vocabulary import NO_FILTERS, Filters, require_ngrams, select
 from blocks.errors import RequestError
 from blocks.ingestion.counts import Counts
+from blocks.ingestion.names import Merged
 from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.frames import from_arrow

@@ -1,0 +1,78 @@
+"""The last step of an ingestion: the manifest over files that are on disk already, which makes them a dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from blocks.json_files import write_json
+from blocks.store import MANIFEST, SCHEMA, Store
+from blocks.synced import sync_directory
+
+Entry = dict[str, Any]  # of a file in a manifest
+
+
+@dataclass(frozen=True)
+class Written:
+    """The entries of the files of a dataset. slices: empty if the kind has none."""
+
+    index: Entry
+    texts: dict[str, Entry]
+    blocks: Sequence[Entry]
+    slices: Sequence[Entry] = ()
+
+
+def how_made(**facts: Any) -> dict[str, Any]:
+    """How `ooc ingest` made a dataset; of `facts` nothing may depend on the time, the workers or the memory."""
+    from importlib.metadata import version
+
+    return {"ooc": version("ooc"), "command": "ingest", **facts}
+
+
+def write_manifest(
+    root: Path,
+    kind: type[Store],
+    files: Written,
+    counts: dict[str, Any],
+    made: dict[str, Any],
+    *,
+    identified_by: Sequence[Any] = (),
+    generation: int = 0,
+    schema: int = SCHEMA,
+    planted: Entry | None = None,
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Publish the manifest of a dataset.
+
+    counts: what else it says of it. identified_by: what makes it another dataset besides its files. planted: the entry
+    of the known topics of synthetic documents. shard: of what whole it is one, see `blocks.shards.whole`.
+    """
+    of_shard = [shard["index"]] if shard and not identified_by else []
+    content: Any = [
+        [entry["file"], entry["checksum"]] for entry in (files.index, *files.texts.values(), *files.blocks, *of_shard)
+    ]
+    content = [*identified_by, content] if identified_by else content
+    for folder in sorted({Path(entry["file"]).parent for entry in (*files.blocks, *files.slices)}):
+        sync_directory(root / folder)
+    write_json(
+        root / MANIFEST,
+        {
+            "schema": schema,
+            "kind": kind.kind,
+            "generation": generation,
+            "identity": xxhash.xxh3_128_hexdigest(json.dumps(content).encode()),
+            **counts,
+            "made": made,
+            "index": files.index,
+            "texts": files.texts,
+            "slices": list(files.slices),
+            "blocks": list(files.blocks),
+            **({"planted": planted} if planted else {}),
+            **({"shard": shard} if shard else {}),
+        },
+    )

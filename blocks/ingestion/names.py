@@ -1,0 +1,98 @@
+"""Names (words, users, items) that workers have numbered each for itself: their counts merged, and places for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from blocks.ingestion.counts import Counts
+    from blocks.ingestion.word_table import WordTable
+
+
+class Counted(NamedTuple):
+    """The names of a worker: files with one name a line, and with int64 tokens (V,) and documents (V,)."""
+
+    worker: int
+    terms: str | None  # None if ids are those of the vocabulary that all share
+    counts: str
+    size: int
+
+
+class Merged(NamedTuple):
+    """The names of V kinds that all workers have seen."""
+
+    terms: list[str]
+    tokens: np.ndarray  # int64 (V,)
+    documents: np.ndarray  # int64 (V,)
+    numbers: dict[int, np.ndarray | None]  # of each worker, uint32: position in `terms` of each of its ids; None: same
+
+
+class _Numbers(dict[str, int]):
+    """Numbers for names in the order in which they come."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self)
+        return number
+
+
+class Tally:
+    """Names, in the order in which they come, and their counts added up."""
+
+    def __init__(self) -> None:
+        self._number_of = _Numbers()
+        self._counts = np.zeros((2, 0), np.int64)
+
+    def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
+        """Add the counts, int64 (2, n), of tokens and documents, of different names; returns their numbers, uint32."""
+        numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
+        missing = len(self._number_of) - self._counts.shape[1]
+        self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
+        self._counts[:, numbers] += counts
+        return numbers
+
+    def merged(self, numbers: dict[int, np.ndarray | None]) -> Merged:
+        """All that was added. numbers: see `Merged`."""
+        tokens, documents = self._counts
+        return Merged(list(self._number_of), tokens, documents, numbers)
+
+
+def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts, size: int) -> Counted:
+    """Have a worker write its names and their counts. table: None if all workers share a vocabulary of that size."""
+    me = os.getpid()
+    counts_file, terms = spill / f"{kind}-counts-{me}", None
+    counts.write(counts_file, size)
+    if table is not None:
+        terms = spill / f"{kind}-names-{me}"
+        terms.write_bytes(table.words())
+    return Counted(me, str(terms) if terms else None, str(counts_file), size)
+
+
+def merge(reports: Sequence[Counted], shared: list[str] | None) -> Merged:
+    """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
+    counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
+    if shared is not None:
+        tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))
+        return Merged(shared, tokens, documents, {report.worker: None for report in reports})
+    tally = Tally()
+    numbers: dict[int, np.ndarray | None] = {}
+    for report, of_worker in zip(reports, counts, strict=True):
+        terms = Path(str(report.terms)).read_bytes().decode("utf-8").split("\n") if report.size else []
+        numbers[report.worker] = tally.add(terms, of_worker)
+    return tally.merged(numbers)
+
+
+def write_places(spill: Path, kind: str, merged: Merged, place_of_term: np.ndarray) -> None:
+    """Tell each worker the place of each of its ids. place_of_term: uint32, of each of the merged names, or DROPPED."""
+    for worker, numbers in merged.numbers.items():
+        places = place_of_term if numbers is None else place_of_term[numbers]
+        places_file(spill, kind, worker).write_bytes(places.data)
+
+
+def places_file(spill: Path, kind: str, worker: int) -> Path:
+    """Where the places of the names of a worker are: uint32."""
+    return spill / f"{kind}-places-{worker}"

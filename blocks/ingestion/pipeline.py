@@ -1,0 +1,149 @@
+"""What the main process has workers do while a dataset is ingested, whatever its kind.
+
+    read     inputs are cut into chunks; workers parse them, number the names they meet, and spill rows
+    sort     runs of what was spilled are sorted by the bucket that rows go to
+    write    the buckets of a block are gathered from all runs, shuffled and written
+
+A kind of dataset says between these steps where names go, see `blocks.ingestion.names`, and afterwards what stands
+beside the blocks, see `blocks.ingestion.manifest`. Which worker does what has no influence on the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.corpus.division import blocks_of_buckets
+from blocks.ingestion.messages import BucketsToWrite, Piece, Report, Run, Segment, SortedRun
+from blocks.progress_bar import Bar
+from blocks.sources import Progress
+
+RUN = 1 << 20  # rows and entries of a run, about
+
+
+class Opened(Protocol):
+    """Inputs, which tell more once their chunks have been taken."""
+
+    @property
+    def chunks(self) -> Iterable[Any]:
+        """To be dealt to workers."""
+
+
+class Pool(Protocol):
+    """What `blocks.workers.Workers` and `InProcess` have."""
+
+    def __len__(self) -> int: ...
+
+    def ask(self, worker: int, message: Any, /) -> Any: ...
+
+    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = ..., /) -> list[Any]: ...
+
+
+_Opened = TypeVar("_Opened", bound=Opened)
+
+
+class Pipeline:
+    """The steps of an ingestion. bar: makes progress bars."""
+
+    def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
+        self.pool, self.target, self._bar = pool, target, bar
+
+    def read(self, total: int | None, open_: Callable[[Progress], _Opened]) -> tuple[_Opened, list[Any]]:
+        """Open the inputs, and have their chunks parsed; returns also the answers, in the order of the inputs.
+
+        total: bytes, None if that is not known.
+        """
+        progress = self._bar("reading", total or None, "B")
+        opened = open_(progress.update)
+        answers = self.pool.map_numbered(opened.chunks)
+        progress.close()
+        return opened, answers
+
+    def reports(self) -> list[Any]:
+        """What workers have counted; of those that have anything to tell."""
+        answers = (self.pool.ask(worker, Report()) for worker in range(len(self.pool)))
+        return [answer for answer in answers if answer is not None]
+
+    def shuffle(
+        self,
+        pieces: Iterable[Piece],
+        buckets: int,
+        seed: int,
+        slice_bounds: np.ndarray | None = None,
+        none_without: Literal["rows", "entries"] = "entries",
+    ) -> list[dict[str, Any]]:
+        """Have rows sorted by bucket and written; returns the manifest entries of the new blocks.
+
+        pieces: all rows in their order. slice_bounds: what workers are told of the slices. none_without: what every
+        block has some of, unless there is none at all.
+        """
+        runs = list(_runs(pieces, self.target.first_document, seed, buckets))
+        progress = self._bar("writing", len(runs) + buckets, "block")
+        found: list[SortedRun] = self.pool.map_numbered(runs, lambda: progress.update(1))
+        sizes = np.sum([np.diff(getattr(run, none_without)) for run in found], axis=0)
+        messages = [
+            BucketsToWrite(
+                self.target.first_block + number,
+                [_segment(run, bounds, first, last) for run, bounds in enumerate(found)],
+                slice_bounds,
+                seed,
+            )
+            for number, (first, last) in enumerate(pairwise(blocks_of_buckets(sizes)))
+        ]
+        entries = self.pool.map_numbered(messages, lambda: progress.update(1))
+        progress.close()
+        return entries
+
+    def write(self, what: str, messages: list[Any], unit: str) -> list[Any]:
+        """Have workers do a step of another kind; returns their answers in the order of the messages."""
+        progress = self._bar(what, len(messages), unit)
+        answers = self.pool.map_numbered(messages, lambda: progress.update(1))
+        progress.close()
+        return answers
+
+
+def _runs(pieces: Iterable[Piece], first: int, seed: int, buckets: int) -> Iterator[Run]:
+    """Consecutive pieces, about `RUN` rows and entries together. first: the number of the first row."""
+    together: list[Piece] = []
+    rows, entries, number = 0, 0, 0
+    for piece in pieces:
+        together.append(piece)
+        rows, entries = rows + piece.rows, entries + piece.entries
+        if rows + entries >= RUN:
+            yield Run(number, together, first, seed, buckets)
+            together, first, rows, entries, number = [], first + rows, 0, 0, number + 1
+    if together:
+        yield Run(number, together, first, seed, buckets)
+
+
+def _segment(run: int, bounds: SortedRun, first: int, last: int) -> Segment:
+    """Where buckets `first` to `last` (exclusive) lie in a run."""
+    sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
+    rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
+    return Segment(run, sizes, (rows, entries))
+
+
+class InProcess:
+    """What `blocks.workers.Workers` does, in this process, with one handler: for data that do not need more."""
+
+    def __init__(self, handler: Callable[[Any], Any]) -> None:
+        self._handler = handler
+
+    def __len__(self) -> int:
+        return 1
+
+    def ask(self, _: int, message: Any) -> Any:
+        """Have a message answered."""
+        return self._handler(message)
+
+    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
+        """Have messages answered one after the other. done: called for each."""
+        answers = []
+        for message in messages:
+            answers.append(self._handler(message))
+            done()
+        return answers

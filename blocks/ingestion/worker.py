@@ -1,0 +1,145 @@
+"""What a worker process does while a dataset is ingested, whatever its kind.
+
+Bulk goes through files in the spill directory, each written by one worker; answers hold small facts only.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from blocks.files import disk_errors
+from blocks.ingestion.messages import NOBODY, BucketsToWrite, Piece, Report, Run, SortedRun, spill_file
+from blocks.ingestion.names import places_file
+
+Arrays = Sequence[np.ndarray]
+
+
+class SpillForm(NamedTuple):
+    """The dtypes of arrays that are spilled together: with an element for each row, then with one for each entry."""
+
+    rows: tuple[Any, ...]
+    entries: tuple[Any, ...]
+
+    def write(self, file: IO[bytes], arrays: Arrays) -> None:
+        """Add arrays to a file."""
+        for array, dtype in zip(arrays, (*self.rows, *self.entries), strict=True):
+            file.write(np.ascontiguousarray(array, dtype).data)
+
+    def read(self, path: Path, at: int, sizes: tuple[int, int], parts: tuple[slice, slice]) -> Iterator[np.ndarray]:
+        """Some rows and entries of those that were written from the byte `at` on; sizes: how many these are."""
+        with path.open("rb") as file:
+            for dtypes, size, part in zip(self, sizes, parts, strict=True):
+                for dtype in map(np.dtype, dtypes):
+                    file.seek(at + dtype.itemsize * part.start)
+                    yield np.fromfile(file, dtype, part.stop - part.start)
+                    at += dtype.itemsize * size
+
+
+class Worker:
+    """Answers messages. spill: the spill directory, which lies in the directory of the dataset.
+
+    tasks: what is done for each type of message; a kind of dataset adds those of its chunks and blocks.
+    """
+
+    def __init__(self, spill: str) -> None:
+        self.spill, self.root = Path(spill), Path(spill).parent
+        self.tasks: dict[type, Callable[[Any], Any]] = {}
+
+    def __call__(self, message: Any) -> Any:
+        """Do what a message asks."""
+        with disk_errors(self.spill):
+            return self.tasks[type(message)](message)
+
+
+class SortingWorker(Worker, ABC):
+    """Leaves the rows that it has parsed in a file, sorts runs of them by bucket, and writes the buckets of a block.
+
+    parsed: the form of rows in the order of the inputs. sorted: of those that are sorted by bucket.
+    """
+
+    parsed: ClassVar[SpillForm]
+    sorted: ClassVar[SpillForm]
+
+    def __init__(self, spill: str) -> None:
+        super().__init__(spill)
+        self._file: IO[bytes] | None = None
+        self._places: dict[tuple[str, int], np.ndarray] = {}
+        self.tasks |= {Report: self._report, Run: self._sort, BucketsToWrite: self._write}
+
+    @abstractmethod
+    def counted(self) -> Any:
+        """What is reported after the last chunk; forgets what has been counted."""
+
+    @abstractmethod
+    def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
+        """Sort the rows of a run by bucket; from arrays in the form `parsed` to such in the form `sorted`."""
+
+    @abstractmethod
+    def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
+        """Shuffle and publish the rows of a block, in the form `sorted`; returns its manifest entry."""
+
+    def placed(self, arrays: Arrays, worker: int) -> Arrays:
+        """What a worker has parsed, with the places of names instead of the ids that they have there."""
+        return arrays
+
+    def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> Piece:
+        """Add rows, in the form `parsed`, to the spill file of this worker; tail: follows them."""
+        if self._file is None:
+            self._file = spill_file(self.spill, os.getpid()).open("wb")
+        offset = self._file.tell()
+        self.parsed.write(self._file, arrays)
+        self._file.write(tail)
+        self._file.flush()
+        return Piece(os.getpid(), offset, rows, entries)
+
+    def places(self, kind: str, worker: int) -> np.ndarray:
+        """uint32: the places of the names of a worker, see `write_places`."""
+        if (kind, worker) not in self._places:
+            self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
+        return self._places[kind, worker]
+
+    def _report(self, _: Report) -> Any:
+        if self._file is None:
+            return None
+        self._file.close()
+        return self.counted()
+
+    def _sort(self, run: Run) -> SortedRun:
+        arrays, bounds = self.by_bucket(_joined(map(self._piece, run.pieces)), run)
+        with self._run_file(run.number).open("wb") as file:
+            self.sorted.write(file, arrays)
+        return bounds
+
+    def _piece(self, piece: Piece) -> Arrays:
+        if piece.worker == NOBODY:
+            empty = [np.zeros(piece.rows, dtype) for dtype in self.parsed.rows]
+            return [*empty, *(np.empty(0, dtype) for dtype in self.parsed.entries)]
+        sizes = piece.rows, piece.entries
+        arrays = list(self.parsed.read(spill_file(self.spill, piece.worker), piece.offset, sizes, _all(sizes)))
+        return self.placed(arrays, piece.worker) if piece.entries else arrays
+
+    def _write(self, block: BucketsToWrite) -> dict[str, Any]:
+        segments = (
+            list(self.sorted.read(self._run_file(segment.run), 0, segment.sizes, segment.parts))
+            for segment in block.segments
+        )
+        return self.write(_joined(segments), block)
+
+    def _run_file(self, number: int) -> Path:
+        return self.spill / f"run-{number}"
+
+
+def _all(sizes: tuple[int, int]) -> tuple[slice, slice]:
+    return slice(0, sizes[0]), slice(0, sizes[1])
+
+
+def _joined(pieces: Iterator[Arrays]) -> list[np.ndarray]:
+    """The arrays of pieces, one after the other."""
+    columns = list(map(list, zip(*pieces, strict=True)))
+    return [np.concatenate(columns.pop(0)) for _ in range(len(columns))]
