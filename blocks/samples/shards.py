@@ -19,8 +19,8 @@ from blocks.arrays import write_arrays
 from blocks.design.row_shards import row_bounds
 from blocks.errors import RequestError
 from blocks.progress_bar import Bar
-from blocks.samples.ingestion import finish_samples, write_block
 from blocks.samples.samples import SampleBlock, Samples
+from blocks.samples.writer import finish_samples, write_block
 
 
 def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:

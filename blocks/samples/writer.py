@@ -1,0 +1,34 @@
+"""Writing a set of samples: its blocks, and the index and manifest last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocks.arrays import write_arrays
+from blocks.ingestion.manifest import Written, write_manifest
+from blocks.samples.samples import SampleBlock, SampleIndex, Samples
+
+
+def write_block(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
+    """Write a block of a new sample set; returns its entry in the manifest."""
+    entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
+    return {**entry, "rows": block.labels.size, "entries": block.values.size}
+
+
+def finish_samples(
+    root: Path,
+    blocks: list[dict[str, Any]],
+    labels: np.ndarray,
+    columns: int,
+    made: dict[str, Any],
+    shard: dict[str, Any] | None = None,
+) -> None:
+    """Write the index and, last, the manifest. shard: of what whole it is one, see `blocks.samples.shards`."""
+    rows, entries = ([entry[name] for entry in blocks] for name in ("rows", "entries"))
+    bounds = np.concatenate(([0], np.cumsum(rows))).astype(np.int64)
+    index = write_arrays(root, "index.h5", SampleIndex(bounds, np.array(entries, np.int64), labels)._asdict())
+    counts = {"rows": sum(rows), "columns": columns, "entries": sum(entries)}
+    write_manifest(root, Samples, Written(index, {}, blocks), counts, made, identified_by=[columns], shard=shard)
