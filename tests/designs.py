@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,20 @@ import scipy.sparse
 from blocks import Design, DesignRequest, ingest_design
 from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.worker import start
+from blocks.ingestion.pipeline import InProcess
 
 
-class Inline:
+class Inline(InProcess):
     """What `blocks.workers.Workers` does, without processes."""
 
-    def __init__(self, _: str, argument: Any, count: int) -> None:
-        self._handlers = [start(argument) for _ in range(count)]
-        for number, handler in enumerate(self._handlers):
-            handler.number = number
-
-    def __len__(self) -> int:
-        return len(self._handlers)
+    def __init__(self, _: str, argument: Any, __: int) -> None:
+        super().__init__(start(argument))
 
     def __enter__(self) -> Inline:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
-
-    def ask(self, worker: int, message: Any) -> Any:
-        return self._handlers[worker](message)
-
-    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        return [self._handlers[0](message) for message in messages]
 
 
 def ingested(kind: str, source: Path | list[Path], out: Path, workers: int = 1, **options: Any) -> Design:

@@ -41,8 +41,9 @@ from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, 
 from blocks.design.writer import finish_design, write_index
 from blocks.directories import table_files
 from blocks.errors import RequestError
+from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import Budget
-from blocks.ingestion.messages import Report
+from blocks.ingestion.pipeline import Pipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.sources import input_facts, size_of
 from blocks.store import parts, write_lines
@@ -91,49 +92,40 @@ def ingest_design(
     room = budget.names_bytes(2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
-            read = (
-                _read_plink(pool, request, target.spill, room)
-                if request.kind == "plink"
-                else _read(pool, request, room, bar)
-            )
+            pipeline = Pipeline(pool, target, bar)
+            read = (_read_plink if request.kind == "plink" else _read)(pipeline, request, room)
             _check_labels(request, read)
             bounds = _block_bounds(read, request.block_bytes)
             budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
-            messages = list(_messages(request, target, read, bounds))
-            progress = bar("writing", len(messages), "block")
-            blocks = pool.map_numbered(messages, lambda: progress.update(1))
-            progress.close()
+            blocks = pipeline.write("writing", list(_messages(request, read, bounds)), "block")
         _finish(request, target, read, bounds, blocks)
     return Design(request.out)
 
 
-def _read(pool: Workers, request: DesignRequest, room: int, bar: Bar) -> Read:
+def _read(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
     """Have the inputs parsed and left by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
-    total = None if request.kind == "npz" else sum(map(size_of, request.inputs)) or None  # arrays are compressed
-    progress = bar("reading", total, "B")
+    total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
     with ExitStack() as until:
-        opened = open_inputs(request, size, room, progress.update, until)
-        spilled = pool.map_numbered(opened.chunks)
-    progress.close()
+        opened, spilled = pipeline.read(total, lambda progress: open_inputs(request, size, room, progress, until))
     rows, columns = _shape(request, opened, spilled)
     counts = None
     if not spilled or isinstance(spilled[0].spill, Run):
-        counts = _counts([Path(pool.ask(worker, Report())) for worker in range(len(pool))], columns)
+        counts = _counts(pipeline.reports(), columns)
     y = opened.y
     if request.kind == "svmlight" or (request.kind == "csv" and request.target):
         y = np.concatenate([piece.y for piece in spilled])
     elif request.kind != "csv" and request.target:
-        y = read_labels(pool, request.target)
+        y = read_labels(pipeline.pool, request.target)
     return Read(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
 
 
-def _read_plink(pool: Workers, request: DesignRequest, spill: Path, room: int) -> Read:
+def _read_plink(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()
     found = read_individuals(request.inputs[0], labelled=request.target is None, missing=request.skip_missing)
-    rows, y = len(found.individuals), read_labels(pool, request.target) if request.target else found.y
+    rows, y = len(found.individuals), read_labels(pipeline.pool, request.target) if request.target else found.y
     read = Read(rows, len(found.variants), found.variants, y, GENOTYPES)
     if y is not None and y.size != rows:
         return read  # which is an error
@@ -152,7 +144,7 @@ def _read_plink(pool: Workers, request: DesignRequest, spill: Path, room: int) -
         read = read._replace(rows=kept.size, y=left, kept=kept, left_out=rows - kept.size)
     if not covariates:
         return read
-    panel = write_panel(spill / "covariates", narrowed(covariates.values[kept]), len(found.variants))
+    panel = write_panel(pipeline.target.spill / "covariates", narrowed(covariates.values[kept]), len(found.variants))
     names = [*found.variants, *covariates.names]
     return read._replace(columns=len(names), names=names, form=MIXED, covariates=panel, strangers=covariates.strangers)
 
@@ -174,7 +166,7 @@ def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -
     return rows, columns
 
 
-def _counts(files: Sequence[Path], columns: int) -> np.ndarray:
+def _counts(files: Sequence[str], columns: int) -> np.ndarray:
     """uint32 (p,): the sum of what the workers have counted."""
     counts = np.zeros(columns, np.uint32)
     for file in files:
@@ -239,7 +231,7 @@ def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
     return int((widths * (2 * cells + _BYTES_OF_COLUMN)).max())
 
 
-def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
+def _messages(request: DesignRequest, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
     """What the workers are to write."""
     given = Design(request.columns_from).offsets if request.columns_from else None
     runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, Run)]
@@ -248,9 +240,9 @@ def _messages(request: DesignRequest, target: Target, read: Read, bounds: np.nda
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
         mine = None if given is None else given[first:last]
-        block = (str(target.root), number, first, last, read.rows, read.form, mine)
+        block = (number, first, last, read.rows, read.form, mine)
         if read.covariates and first >= read.covariates.first:
-            yield FromPanels(*block[:5], FLOATS, mine, [read.covariates])
+            yield FromPanels(*block[:4], FLOATS, mine, [read.covariates])
         elif request.kind == "plink":
             individuals, variants = (
                 read.rows + read.left_out,
@@ -298,19 +290,15 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
 
 
 def _made(request: DesignRequest, read: Read) -> dict[str, Any]:
-    """How the design was made: nothing in it depends on the time, the workers or the memory."""
-    from importlib.metadata import version
-
+    """How the design was made."""
     others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
-    return {
-        "ooc": version("ooc"),
-        "command": "ingest",
-        "kind": request.kind,
-        "options": {name: value for name, value in given.items() if name not in others}
+    return how_made(
+        kind=request.kind,
+        options={name: value for name, value in given.items() if name not in others}
         | {"block_bytes": request.block_bytes},
-        "inputs": [input_facts(path) for path in request.files()],
+        inputs=[input_facts(path) for path in request.files()],
         **({"without_y": read.left_out} if read.left_out else {}),
         **({"without_genotypes": read.strangers} if read.strangers else {}),
         **({"queries": "passed over"} if any(piece.queries for piece in read.spilled) else {}),
-    }
+    )

@@ -69,7 +69,6 @@ class BlockToWrite:
     offsets: float64 (W,), which the columns have in any case where they are not 0; None if all are to be found.
     """
 
-    root: str
     number: int
     first: int
     last: int

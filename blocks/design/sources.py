@@ -33,12 +33,11 @@ from blocks.design.request import DesignRequest
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
 from blocks.ingestion.messages import LinesChunk
-from blocks.sources import Opening, Source, whole_line
-from blocks.workers import Workers
+from blocks.ingestion.pipeline import Pool
+from blocks.sources import Opening, Progress, Source, whole_line
 
 BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
 MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on their way to the index
-Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) 
             yield CellsChunk(next(numbers), source.name, batch.first, cells.T, told, y, first)
 
 
-def read_labels(pool: Workers, path: str) -> np.ndarray:
+def read_labels(pool: Pool, path: str) -> np.ndarray:
     """float64 (n,): the numbers of a .npy file, or of a text file with one on each line."""
     if Path(path).suffix != ".npy":
         chunks = Source(path).chunks(whole_line)

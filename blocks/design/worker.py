@@ -1,13 +1,9 @@
-"""What a worker process does while a design matrix is ingested: parse chunks, leave them by column, write blocks.
-
-Bulk goes through files in the spill directory; answers hold small facts only.
-"""
+"""What a worker process does while a design matrix is ingested: parse chunks, leave them by column, write blocks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +32,8 @@ from blocks.design.rows import WIDE_ENTRY, DenseRows, SparseRows, checked, facts
 from blocks.design.runs import Run
 from blocks.design.writer import write_block
 from blocks.errors import RequestError
-from blocks.files import disk_errors
 from blocks.ingestion.messages import LinesChunk, Report
+from blocks.ingestion.worker import Worker
 from blocks.ratings.transposition import ENTRY
 
 _BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
@@ -50,14 +46,14 @@ _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
 }
 
 
-class DesignWorker:
+class DesignWorker(Worker):
     """Answers the messages of `blocks.design.messages`, and `Report` with the path of the counts it has collected."""
 
     def __init__(self, reading: DesignReading) -> None:
-        self._spill = Path(reading.spill)
+        super().__init__(reading.spill)
         self._counts_bytes = reading.counts_bytes
         self._counts = np.zeros(0, np.uint32)
-        self._tasks: dict[type, Callable[[Any], Any]] = {
+        self.tasks |= {
             LinesChunk: self._parse,
             EntriesChunk: self._entries,
             CellsChunk: self._cells,
@@ -66,11 +62,6 @@ class DesignWorker:
             FromPanels: self._write,
             FromBed: self._write,
         }
-
-    def __call__(self, message: Any) -> Any:
-        """Do what a message asks."""
-        with disk_errors(self._spill):
-            return self._tasks[type(message)](message)
 
     def _parse(self, chunk: LinesChunk) -> Spilled | np.ndarray:
         data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
@@ -101,12 +92,12 @@ class DesignWorker:
     def _leave_entries(self, number: int, rows: SparseRows) -> Spilled:
         columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0
         self._count(rows.entries["column"], columns)
-        path, entries = self._spill / f"run-{number}", narrowed_entries(rows.entries)
+        path, entries = self.spill / f"run-{number}", narrowed_entries(rows.entries)
         run = Run(str(path), entries.dtype == WIDE_ENTRY, entries.size, column_runs.write_run(path, entries))
         return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run, rows.queries)
 
     def _leave_cells(self, number: int, rows: DenseRows, first: int = 0) -> Spilled:
-        panel = panels.write_panel(self._spill / f"panel-{number}", narrowed(rows.cells), first)
+        panel = panels.write_panel(self.spill / f"panel-{number}", narrowed(rows.cells), first)
         records = 0 if first else len(rows.cells)
         return Spilled(records, panel.last, rows.y, facts_of(rows.cells), panel)
 
@@ -123,18 +114,18 @@ class DesignWorker:
         column_runs.count_columns(columns, self._counts)
 
     def _report(self, _: Report) -> str:
-        path = self._spill / f"counts-{os.getpid()}"
+        path = self.spill / f"counts-{os.getpid()}"
         path.write_bytes(self._counts.data)
         del self._counts
         return str(path)
 
     def _write(self, message: BlockToWrite) -> dict[str, Any]:
         block, offsets = _gathered(message)
-        file = self._spill / moments_file(message.number)
+        file = self.spill / moments_file(message.number)
         file.write_bytes(np.array(moments(block, message.rows)).data)
         if offsets.any():
-            (self._spill / offsets_file(message.number)).write_bytes(offsets.data)
-        return write_block(Path(message.root), message.number, block)
+            (self.spill / offsets_file(message.number)).write_bytes(offsets.data)
+        return write_block(self.root, message.number, block)
 
 
 def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarray]:

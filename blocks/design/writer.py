@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from blocks.arrays import Pieces, write_arrays
 from blocks.design.design import WITH_OFFSETS, DenseBlock, Design, SparseBlock
-from blocks.json_files import write_json
-from blocks.store import MANIFEST, SCHEMA
-from blocks.synced import sync_directory
+from blocks.ingestion.manifest import Written, write_manifest
+from blocks.store import SCHEMA
 
 MOMENTS = ("means", "norms", "deviations")
 
@@ -71,27 +68,15 @@ def finish_design(
     index, blocks, texts: the entries that writing them returned. first_column: the number by which the first column
     goes if columns have no names. shard: see `blocks.design.row_shards`.
     """
-    content = [[entry["file"], entry["checksum"]] for entry in (index, *texts.values(), *blocks)]
-    sync_directory(root / "blocks")
-    write_json(
-        root / MANIFEST,
-        {
-            "schema": WITH_OFFSETS if "offsets" in index["arrays"] else SCHEMA,
-            "kind": Design.kind,
-            "generation": 0,
-            "identity": xxhash.xxh3_128_hexdigest(json.dumps([rows, form, content]).encode()),
-            "rows": rows,
-            "columns": sum(entry["columns"] for entry in blocks),
-            "entries": sum(entry["entries"] for entry in blocks),
-            "missing": sum(entry["missing"] for entry in blocks),
-            "form": form,
-            "labels": labels,
-            "first_column": first_column,
-            "made": made,
-            "index": index,
-            "texts": texts,
-            "slices": [],
-            "blocks": blocks,
-            **({"shard": shard} if shard else {}),
-        },
-    )
+    counts = {
+        "rows": rows,
+        "columns": sum(entry["columns"] for entry in blocks),
+        "entries": sum(entry["entries"] for entry in blocks),
+        "missing": sum(entry["missing"] for entry in blocks),
+        "form": form,
+        "labels": labels,
+        "first_column": first_column,
+    }
+    schema = WITH_OFFSETS if "offsets" in index["arrays"] else SCHEMA
+    files = Written(index, texts, blocks)
+    write_manifest(root, Design, files, counts, made, identified_by=[rows, form], schema=schema, shard=shard)
