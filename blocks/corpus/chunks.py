@@ -45,28 +45,26 @@ class UciFile(NamedTuple):
     first_chunk: int
 
 
-class Inputs(NamedTuple):
-    """The inputs of a corpus, opened. uci_files: of which chunks have been taken, if they are such."""
-
-    chunks: Iterator[Chunk]
-    uci_files: list[UciFile]
-
-
-def open_inputs(
-    request: Request, files: Files, words: list[str] | None, most_words: int, opening: Opening, progress: Progress
-) -> Inputs:
-    """Open what is requested.
+def chunks_of(
+    request: Request,
+    files: Files,
+    words: list[str] | None,
+    most_words: int,
+    uci_files: list[UciFile],
+    opening: Opening,
+    progress: Progress,
+) -> Iterator[Chunk]:
+    """Open and cut what is requested.
 
     files: those that are documents, for the reading `files`. words: of a UCI file, if a vocabulary says so. most_words:
-    of a UCI file, that the memory has room for.
+    of a UCI file, that the memory has room for. uci_files: an entry is appended for each such file.
     """
-    uci_files: list[UciFile] = []
     if request.kind == "uci":
         given = len(words) if words else None
-        return Inputs(_uci_chunks(request.inputs, given, uci_files, opening, most_words, progress), uci_files)
+        return _uci_chunks(request.inputs, given, uci_files, opening, most_words, progress)
     if request.reading == "files":
-        return Inputs(_file_chunks(files, request.glob, opening, progress), uci_files)
-    return Inputs(_row_chunks(request, opening, progress), uci_files)
+        return _file_chunks(files, request.glob, opening, progress)
+    return _row_chunks(request, opening, progress)
 
 
 def _uci_chunks(

@@ -21,7 +21,7 @@ from blocks.append import Target, append_to, new_dataset
 from blocks.arrow_tables import arrow_bytes
 from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
-from blocks.corpus.chunks import open_inputs, pieces_of, without_lines
+from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import bucket_count
 from blocks.corpus.messages import Parsed, Reading
@@ -151,14 +151,14 @@ def _block_bytes(request: Request, read: Read) -> int:
 def _read(pipeline: Pipeline, asked: Settled, reading: Reading) -> Read:
     request, files, workers = asked.request, files_of(asked.request), len(pipeline.pool)
     most_words = reading.vocabulary_bytes * workers // (NAME_BYTES + workers * _WORKER_WORD_BYTES)
-    inputs, chunks = pipeline.read(
-        sum(map(size_of, [path for path, _ in files.found] or request.inputs)),
-        lambda progress: open_inputs(request, files, asked.words, most_words, reading.opening, progress),
-    )
+    uci_files: list[UciFile] = []
+    with pipeline.reading(sum(map(size_of, [path for path, _ in files.found] or request.inputs))) as progress:
+        opened = chunks_of(request, files, asked.words, most_words, uci_files, reading.opening, progress)
+        chunks: list[Parsed] = pipeline.parse(opened)
     shared, empty = reading.vocabulary, [0] * (len(chunks) + 1)
-    if inputs.uci_files:
-        empty = without_lines(inputs.uci_files, chunks)
-        shared = asked.words or [str(number + 1) for number in range(inputs.uci_files[0].header.words)]
+    if uci_files:
+        empty = without_lines(uci_files, chunks)
+        shared = asked.words or [str(number + 1) for number in range(uci_files[0].header.words)]
     return Read(chunks, empty, merge(pipeline.reports(), shared), files.left_out)
 
 

@@ -106,8 +106,9 @@ def _read(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
     """Have the inputs parsed and left by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
-    with ExitStack() as until:
-        opened, spilled = pipeline.read(total, lambda progress: open_inputs(request, size, room, progress, until))
+    with ExitStack() as until, pipeline.reading(total) as progress:
+        opened = open_inputs(request, size, room, progress, until)
+        spilled: list[Spilled] = pipeline.parse(opened.chunks)
     rows, columns = _shape(request, opened, spilled)
     counts = None
     if not spilled or isinstance(spilled[0].spill, Run):

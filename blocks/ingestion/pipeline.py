@@ -11,8 +11,9 @@ beside the blocks, see `blocks.ingestion.manifest`. Which worker does what has n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,29 +22,34 @@ from blocks.corpus.division import blocks_of_buckets
 from blocks.ingestion.messages import BucketsToWrite, Piece, Report, Run, Segment, SortedRun
 from blocks.progress_bar import Bar
 from blocks.sources import Progress
+from blocks.workers import Workers
 
 RUN = 1 << 20  # rows and entries of a run, about
 
 
-class Opened(Protocol):
-    """Inputs, which tell more once their chunks have been taken."""
+class InProcess:
+    """What `blocks.workers.Workers` does, in this process, with one handler: for data that do not need more."""
 
-    @property
-    def chunks(self) -> Iterable[Any]:
-        """To be dealt to workers."""
+    def __init__(self, handler: Callable[[Any], Any]) -> None:
+        self._handler = handler
+
+    def __len__(self) -> int:
+        return 1
+
+    def ask(self, _: int, message: Any) -> Any:
+        """Have a message answered."""
+        return self._handler(message)
+
+    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
+        """Have messages answered one after the other. done: called for each."""
+        answers = []
+        for message in messages:
+            answers.append(self._handler(message))
+            done()
+        return answers
 
 
-class Pool(Protocol):
-    """What `blocks.workers.Workers` and `InProcess` have."""
-
-    def __len__(self) -> int: ...
-
-    def ask(self, worker: int, message: Any, /) -> Any: ...
-
-    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = ..., /) -> list[Any]: ...
-
-
-_Opened = TypeVar("_Opened", bound=Opened)
+Pool = Workers | InProcess
 
 
 class Pipeline:
@@ -52,16 +58,16 @@ class Pipeline:
     def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
         self.pool, self.target, self._bar = pool, target, bar
 
-    def read(self, total: int | None, open_: Callable[[Progress], _Opened]) -> tuple[_Opened, list[Any]]:
-        """Open the inputs, and have their chunks parsed; returns also the answers, in the order of the inputs.
-
-        total: bytes, None if that is not known.
-        """
+    @contextmanager
+    def reading(self, total: int | None) -> Iterator[Progress]:
+        """While inputs are read; yields what is to be called with bytes read. total: of them, None if not known."""
         progress = self._bar("reading", total or None, "B")
-        opened = open_(progress.update)
-        answers = self.pool.map_numbered(opened.chunks)
+        yield progress.update
         progress.close()
-        return opened, answers
+
+    def parse(self, chunks: Iterable[Any]) -> list[Any]:
+        """Have all chunks parsed; returns the answers in the order of the inputs."""
+        return self.pool.map_numbered(chunks)
 
     def reports(self) -> list[Any]:
         """What workers have counted; of those that have anything to tell."""
@@ -125,25 +131,3 @@ def _segment(run: int, bounds: SortedRun, first: int, last: int) -> Segment:
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
     return Segment(run, sizes, (rows, entries))
-
-
-class InProcess:
-    """What `blocks.workers.Workers` does, in this process, with one handler: for data that do not need more."""
-
-    def __init__(self, handler: Callable[[Any], Any]) -> None:
-        self._handler = handler
-
-    def __len__(self) -> int:
-        return 1
-
-    def ask(self, _: int, message: Any) -> Any:
-        """Have a message answered."""
-        return self._handler(message)
-
-    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Have messages answered one after the other. done: called for each."""
-        answers = []
-        for message in messages:
-            answers.append(self._handler(message))
-            done()
-        return answers

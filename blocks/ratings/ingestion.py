@@ -137,9 +137,10 @@ def check(request: RatingsRequest) -> None:
 
 def _read(pipeline: Pipeline, request: RatingsRequest) -> tuple[list[ParsedRatings], list[dict[str, Counted]]]:
     """Have all inputs parsed; returns what was parsed, in the order of the inputs, and the names of each worker."""
-    total = sum(map(size_of, request.inputs))
-    inputs, parsed = pipeline.read(total, lambda progress: _open_inputs(request, progress))
-    for matrix in inputs.matrices:
+    matrices: list[_MarketFile] = []
+    with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
+        parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
+    for matrix in matrices:
         found = sum(each.piece.entries + each.skipped for each in parsed[matrix.first : matrix.last])
         if found != matrix.entries:
             raise RequestError(
@@ -160,18 +161,6 @@ class _MarketFile(NamedTuple):
     entries: int
     first: int
     last: int
-
-
-class _Inputs(NamedTuple):
-    """All inputs, opened. matrices: the MatrixMarket files of which chunks have been taken."""
-
-    chunks: Iterator[LinesChunk | RowsChunk]
-    matrices: list[_MarketFile]
-
-
-def _open_inputs(request: RatingsRequest, progress: Progress) -> _Inputs:
-    matrices: list[_MarketFile] = []
-    return _Inputs(_chunks(request, matrices, progress), matrices)
 
 
 def _chunks(

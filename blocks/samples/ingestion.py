@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +32,6 @@ from blocks.sources import Progress, Source, input_facts, size_of, whole_line
 from blocks.store import parts
 
 BLOCK_ENTRIES = 1 << 20
-
-
-class _Inputs(NamedTuple):
-    chunks: Iterable[LinesChunk | Rows]
 
 
 def ingest_samples(
@@ -69,7 +65,7 @@ def ingest_samples(
     }
     form = Svmlight(known or MOST_COLUMNS, 0 if zero_based else 1)
     total, options = sum(map(size_of, inputs)), (seed, block_entries, overwrite)
-    return _make(out, total, lambda progress: _Inputs(_chunks(inputs, form, progress)), known, made, options, bar)
+    return _make(out, total, lambda progress: _chunks(inputs, form, progress), known, made, options, bar)
 
 
 def write_samples(
@@ -129,13 +125,13 @@ def write_rows(
     overwrite: bool,
 ) -> Samples:
     """Make a set of samples of chunks of rows, which are numbered one after the other. columns: see `write_samples`."""
-    return _make(out, None, lambda _: _Inputs(chunks), columns, made, (seed, block_entries, overwrite), no_bar)
+    return _make(out, None, lambda _: chunks, columns, made, (seed, block_entries, overwrite), no_bar)
 
 
 def _make(
     out: str,
     total: int | None,
-    open_: Callable[[Progress], _Inputs],
+    chunks: Callable[[Progress], Iterable[LinesChunk | Rows]],
     columns: int | None,
     made: dict[str, Any],
     options: tuple[int, int, bool],
@@ -145,7 +141,8 @@ def _make(
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
         pipeline = Pipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
-        pieces: list[Piece] = pipeline.read(total, open_)[1]
+        with pipeline.reading(total) as progress:
+            pieces: list[Piece] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):
             raise RequestError(f"{out}: there are no samples")
         facts: SamplesFacts = pipeline.reports()[0]
