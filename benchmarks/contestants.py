@@ -25,7 +25,8 @@ SMALLEST_COUNT = 1e-6  # of variational counts: below, a word is not in a topic
 def train_ooc(spec: Spec, corpus: Corpus, record: Record) -> None:
     """ooc, resumed from checkpoint to checkpoint; `elapsed_s` of its metrics is the time."""
     from ooc.run import Run
-    from samplers.lda.training import resume, train_lda
+    from samplers.lda.training import train_lda
+    from samplers.resume import resume
 
     run = Path(spec.out) / "run"
     sampler, _, steps = spec.variant.partition(":")

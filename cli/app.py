@@ -9,14 +9,10 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
-from copy import copy
-from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.models import CommandInfo
 
 from blocks import stderr
 from cli import (
@@ -32,7 +28,6 @@ from cli import (
     plan,
     predict,
     rank,
-    regression,
     report,
     results,
     settings,
@@ -42,6 +37,7 @@ from cli import (
 )
 from cli.command import Command, Commands, Training
 from cli.console import BrokenPipe, explained, prepare_output, visible
+from cli.registry import commands, register
 from cli.variables import variable, warn_of_unknown
 
 app = typer.Typer(
@@ -59,8 +55,6 @@ Examples:
     pretty_exceptions_enable=False,
 )
 app.add_typer(ingest.app, name="ingest")
-train.app.command("lasso")(regression.train_lasso)
-train.app.command("logistic")(regression.train_logistic)
 app.add_typer(train.app, name="train")
 app.add_typer(settings.app, name="config")
 for command in (
@@ -93,35 +87,9 @@ for registered in (*app.registered_commands, *ingest.app.registered_commands, *s
     registered.cls = Training if registered.callback is train.resume else Command
 for registered in train.app.registered_commands:
     registered.cls = Training
+register(app)
 
 _debug = False
-
-
-@cache
-def commands(*words: str) -> Any:
-    """What parses arguments and calls a command: of all of them, or of those that the first words can name.
-
-    words: of the command line. To make one takes a millisecond, to make all as long as many a command.
-    """
-    return typer.main.get_command(_named(app, words))
-
-
-def _named(of: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """With only the command or the group of commands that the words name; with all of them if they name none."""
-    groups = [group for group in of.registered_groups if group.name in words[:1]]
-    single = [command for command in of.registered_commands if _name(command) in words[:1]]
-    if not groups and not single:
-        return of
-    only = copy(of)
-    only.registered_commands, only.registered_groups = single, [copy(group) for group in groups]
-    for group in only.registered_groups:
-        assert group.typer_instance
-        group.typer_instance = _named(group.typer_instance, words[1:])
-    return only
-
-
-def _name(command: CommandInfo) -> str | None:
-    return command.name or getattr(command.callback, "__name__", None)
 
 
 def run() -> NoReturn:

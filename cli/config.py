@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from blocks.errors import RequestError
 from blocks.files import no_such_file
 from cli.command import TYPED_ONLY, parameters_of
+from cli.registry import commands
 
 Table = dict[str, Any]
 
@@ -46,8 +47,6 @@ def read_config(
     """
     content = _read(path)
     if shared or any(isinstance(value, dict) for value in content.values()):
-        from cli.app import commands
-
         _check(path, content, commands(), "")
     else:
         for name in content:
@@ -136,8 +135,6 @@ def _check_option(where: str, name: str, known: Collection[str]) -> None:
 
 def _meant(table: str) -> str:
     """What to add where a table has no command's name; [lda] was meant as [train.lda]."""
-    from cli.app import commands
-
     names = list(_names(commands(), ""))
     close = [name for name in names if name.endswith(f".{table}")] or get_close_matches(table, names, 1)
     return f"; did you mean [{close[0]}]?" if close else ""

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import sys
+from inspect import Parameter
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -26,16 +27,17 @@ Encoding = Annotated[
     typer.Option(help="Encoding of the inputs, as latin-1 or cp1252 [default: utf-8, or what a byte order mark says]."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
-def one_of(names: str, help: str, **more: Any) -> Any:
+def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
     """An option that takes one of some names, as a|b|c, which the shell completes; one in capitals stands for any."""
     known = [name for name in names.split("|") if name.islower()]
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in known if name.startswith(incomplete)]
 
-    return typer.Option(metavar=names, help=help, autocompletion=complete, **more)
+    return typer.Option(*flags, metavar=names, help=help, autocompletion=complete, **more)
 
 
 QUIET = "Print nothing but what is asked for, warnings and errors."

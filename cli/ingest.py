@@ -13,6 +13,7 @@ import typer
 from blocks.errors import RequestError
 from cli import design, shard
 from cli.console import Encoding, Json, Memory, Overwrite, Workers, note, one_of, print_json, progress_bar, say
+from cli.options import on_ring
 from cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ OnError = Annotated[str, one_of("fail|skip", "What to do at a record that cannot
 
 
 @app.command("uci")
+@on_ring
 def ingest_uci(
     inputs: Inputs,
     out: Out,
@@ -131,6 +133,7 @@ def ingest_uci(
 
 
 @app.command("text")
+@on_ring
 def ingest_text(
     inputs: Annotated[list[str], typer.Argument(help="Text files, and directories of them; - is standard input.")],
     out: Out,
@@ -166,6 +169,7 @@ def ingest_text(
 
 
 @app.command("jsonl")
+@on_ring
 def ingest_jsonl(
     inputs: Inputs,
     out: Out,
@@ -203,6 +207,7 @@ def ingest_jsonl(
 
 
 @app.command("csv")
+@on_ring
 def ingest_csv(
     inputs: Inputs,
     out: Out,

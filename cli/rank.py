@@ -44,7 +44,7 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
         run = placed(chosen.makes, task["rank"])
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
-            if chosen.command.main(args=[*chosen.rest], standalone_mode=False) == 130:  # typer made that of
+            if chosen.call() == 130:  # typer made that of
                 raise KeyboardInterrupt
         ring.barrier()
         launcher.send(ended={"code": 0})
@@ -130,7 +130,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
 def _disk_needed(chosen: Chosen, data: Path) -> int:
     """Bytes that a new run takes at most."""
     from samplers.factorization import training as factorization_training
-    from samplers.lda import ring_training
+    from samplers.lda import training as lda_training
     from samplers.regression.path import plan as path_plan
     from samplers.regression.softmax import training as softmax_training
 
@@ -140,7 +140,7 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
         return softmax_training.disk_needed(data)
     if chosen.name == "train mf":
         return factorization_training.disk_needed(data, chosen.parameters["rank"], chosen.parameters["method"])
-    return ring_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
+    return lda_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
 
 
 def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:
@@ -150,7 +150,8 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
     from samplers.preparation import MEMORY_SHARE
 
     share, workers = task["share"], task["workers"] or parameters["workers"]
-    memory = task["memory"] or (parse_size(parameters["memory"]) if parameters["memory"] else None)
+    given = parameters["memory_bytes"] if "memory_bytes" in parameters else parameters["memory"]
+    memory = task["memory"] or (parse_size(given) if given else None)
     if share > 1:
         workers = workers or max(1, cores() // share)
         memory = memory or int(MEMORY_SHARE * available() / share)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,29 +12,23 @@ import typer
 
 from blocks import stderr
 from blocks.errors import Interrupted, OocError, RequestError
+from cli.options import parameter, read
+from cli.registry import commands
+from cli.settings import settings, spelled_out
+from samplers.options import Resources, check_machines
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
 RANK = "{rank}"  # in a path: the number of the rank
-Transport = Annotated[
-    str | None,
-    typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
-]
-_LEAVE = "Leave it out."
-# Options of commands that no ring can take: their values that do no harm, and what to do.
-_REFUSED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {
-    "train lda": {
-        "update": ((None, "delayed"), "Rows take in what was sampled cell by cell, as with delayed; leave it out."),
-        "start": ((None, "random"), "Topics are random at first; leave it out."),
-        "chains": ((1,), "Train them one after the other, each with a --seed of its own."),
-    },
-    "train mf": {
-        "schedule": ((None, "rotation"), _LEAVE),
-        "replicas": ((None,), _LEAVE),
-        "combine": ((None,), _LEAVE),
-    },
-}
+TRANSPORT = parameter(
+    "transport",
+    Annotated[
+        str | None,
+        typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
+    ],
+    None,
+)
 
 
 class Session(NamedTuple):
@@ -60,6 +55,20 @@ class Session(NamedTuple):
     def limit(self, max_time: float | None) -> float | None:
         """Seconds that a training may take; max_time: at most."""
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
+
+    def resources(self, given: Mapping[str, Any]) -> Resources:
+        """What a training may take. given: parameters of its command."""
+        asked = read(Resources, given, self.place)
+        on_node = self.ring is not None and asked.scratch == Path("node")
+        return replace(
+            asked,
+            workers=self.workers or asked.workers,
+            memory_bytes=self.memory or asked.memory_bytes,
+            max_time=self.limit(asked.max_time),
+            scratch=None if on_node else asked.scratch,
+            on_node=on_node,
+            quiet=asked.quiet or self.quiet,
+        )
 
 
 _launched: list[Session] = []
@@ -111,19 +120,11 @@ def session(transport: str | None) -> Iterator[Session]:
         ring.close()
 
 
-def refuse_on_ring(command: str, parameters: Mapping[str, Any]) -> None:
-    """Raise RequestError for an option of a training that no ring can take. command: a key of `_REFUSED`."""
-    for name, (harmless, remedy) in _REFUSED[command].items():
-        if parameters[name] not in harmless:
-            raise RequestError(f"--{name} {parameters[name]} cannot be used on several machines", remedy)
-
-
 class Chosen(NamedTuple):
     """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments, with
-    those of variables and of a file of `--config`."""
+    those of variables and of a file of `--config`. parameters: what the command is called with."""
 
     name: str
-    command: Any
     rest: Sequence[str]
     parameters: dict[str, Any]
 
@@ -141,36 +142,37 @@ class Chosen(NamedTuple):
         """What it is asked for by, on a machine without this one's files."""
         return [*self.name.split(), *self.rest]
 
+    def call(self) -> Any:
+        """Run the command; its exit code, if that is not 0."""
+        return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)
+
 
 def choose(arguments: Sequence[str]) -> Chosen:
     """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
-    from typer.main import get_command
-
-    from cli import ingest, regression, train
-    from cli.command import Command, Training
-    from cli.settings import settings, spelled_out
-
-    words, app = list(arguments), typer.Typer()
-    app.command("train lda", cls=Training)(train.train_lda)
-    app.command("train mf", cls=Training)(train.train_mf)
-    app.command("train lasso", cls=Training)(regression.train_lasso)
-    app.command("train logistic", cls=Training)(regression.train_logistic)
-    app.command("train softmax", cls=Training)(train.train_softmax)
-    app.command("resume", cls=Training)(train.resume)
-    for kind in (ingest.ingest_uci, ingest.ingest_text, ingest.ingest_jsonl, ingest.ingest_csv):
-        app.command(kind.__name__.replace("_", " "), cls=Command)(kind)
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in commands.items():
+    words, able = list(arguments), []
+    root = commands(*words[:2])
+    for name, command, context in _single(root, root.context_class(root, info_name="ooc launch --")):
+        if not getattr(command.callback, "on_ring", False):
+            continue
+        able.append(name)
         if words[: len(name.split())] == name.split():
-            rest = spelled_out(settings(command, f"ooc launch -- {name}", words[len(name.split()) :]))
-            parameters = command.make_context(f"ooc launch -- {name}", list(rest)).params
-            if name in _REFUSED:
-                refuse_on_ring(name, parameters)
+            last = name.split()[-1]
+            rest = spelled_out(settings(command, last, words[len(name.split()) :], context))
+            parameters = command.make_context(last, list(rest), parent=context).params
+            if kind := getattr(command.callback, "kind", None):
+                check_machines(kind, parameters, several=True)
             if parameters.get("transport"):
                 raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
             if parameters.get("watch"):
                 raise RequestError("--watch is for one machine", "Look at a rank's run, where it is: ooc watch RUN")
-            return Chosen(name, command, rest, parameters)
-    raise RequestError(
-        f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(commands)}."
-    )
+            return Chosen(name, rest, parameters)
+    raise RequestError(f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(able)}.")
+
+
+def _single(group: Any, context: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """All commands of a group and of the groups in it: their whole names, and the contexts of their groups."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _single(command, command.context_class(command, info_name=name, parent=context), f"{name} ")
+        else:
+            yield f"{above}{name}", command, context

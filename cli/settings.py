@@ -13,6 +13,7 @@ import typer
 from blocks.errors import RequestError
 from cli.command import CONFIG, parameters_of, source_of
 from cli.console import Json, print_json
+from cli.registry import commands
 
 app = typer.Typer(help="Show the options of a command that count.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -110,8 +111,6 @@ def show(
 
 def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Setting]]:
     """The names of a command, and its settings. words: as after `ooc`. options: more of the command."""
-    from cli.app import commands
-
     command, context, called = commands(*words[:2]), None, ["ooc"]
     while hasattr(command, "commands"):
         context = command.context_class(command, info_name=called[-1], parent=context)

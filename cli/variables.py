@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from blocks import stderr
+from cli.registry import commands
 
 PREFIX = "OOC_"
 _CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option: importing it here would take time
@@ -33,8 +34,6 @@ def warn_of_unknown(command: Any) -> None:
     unknown = {name for name in os.environ if name.startswith(PREFIX)} - _known(command)
     if not unknown:
         return
-    from cli.app import commands
-
     known = _known(commands())
     options = [name.removeprefix(PREFIX) for name in known]
     for name in sorted(unknown - known):

@@ -13,21 +13,14 @@ from ooc.ring.ring import Ring
 from ooc.run import Run
 from ooc.training import Callback, Observer, train
 from ooc.worker import ProgramSpec
+from samplers.options import Resources
 
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
-def check_lengths(iterations: int, evaluate_every: int) -> None:
-    """Raise RequestError unless so many iterations can be trained, and evaluated every so many."""
-    for option, value in (("--iterations", iterations), ("--evaluate-every", evaluate_every)):
-        if value < 1:
-            raise RequestError(f"{option} {value}: at least 1 is needed")
-
-
-def check_limits(spec: ProgramSpec, workers: int | None, max_time: float | None) -> None:
+def check_limits(spec: ProgramSpec, resources: Resources) -> None:
     """Raise RequestError unless the program can be trained by so many workers, and for so long."""
-    if workers is not None and workers < 1:
-        raise RequestError(f"--workers {workers}: at least 1 is needed")
+    workers, max_time = resources.workers, resources.max_time
     if workers not in (None, 1) and spec.options.get("update") == "immediate":
         raise RequestError(f"--workers {workers}: --update immediate is for one worker", "Leave --workers out.")
     if max_time is not None and not max_time > 0:
@@ -42,19 +35,17 @@ def check_dataset(dataset: Store) -> None:
         )
 
 
-def plan_training(
-    dataset: Store, spec: ProgramSpec, workers: int | None, memory_bytes: int | None, *, evaluators: bool = False
-) -> Plan:
+def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> Plan:
     """Choose workers, if they are not given, and what is resident. evaluators: whether evaluations start as many more.
 
     Raises RequestError if the budget will not do.
     """
-    available = memory.available()
+    available, memory_bytes = memory.available(), resources.memory_bytes
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
         stderr.warn(f"the budget of {asked} is more than the {there} of memory that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    count = workers or (1 if spec.options.get("update") == "immediate" else cores())
+    count = resources.workers or (1 if spec.options.get("update") == "immediate" else cores())
     beside = processes_bytes(count) if evaluators else 0
     return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
 
@@ -63,13 +54,12 @@ def train_planned(
     run: Run,
     plan: Plan,
     observer: Observer | None,
-    *,
-    max_time: float | None,
-    quiet: bool,
-    callback: Callback | None = None,
+    resources: Resources,
     ring: Ring | None = None,
+    callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Say what was planned, then train; see `ooc.training.train`."""
+    quiet, max_time = resources.quiet, resources.max_time
     if not quiet:
         stderr.note("; ".join([f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons]))
     return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

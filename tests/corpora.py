@@ -274,10 +274,10 @@ RESUME = """
 import sys
 from pathlib import Path
 from ooc import loop
-from samplers.lda import training
+from samplers.resume import resume
 
 loop.CHECKPOINT_S, loop.CHECKPOINT_SHARE = 0.0, 1.0
-training.resume(Path(sys.argv[1]), workers=1, quiet=True)
+resume(Path(sys.argv[1]), workers=1, quiet=True)
 """
 
 

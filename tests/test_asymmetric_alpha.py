@@ -15,7 +15,7 @@ from rings import on_ring
 
 from blocks import write_corpus
 from blocks.shards.splitting import make_shards
-from samplers.lda.ring_training import train_lda_on_ring
+from samplers.lda.training import train_lda
 from samplers.topics.model import Model
 
 DOCUMENTS, BETA, ITERATIONS = 2_000, 100.0, 100
@@ -63,7 +63,7 @@ def test_topics_have_the_shares_of_alpha_on_a_ring(tmp_path, sampler):
     options = {"topics": 4, "alpha": ASYMMETRIC, "beta": BETA, "iterations": ITERATIONS, "sampler": sampler}
 
     def train(ring):
-        train_lda_on_ring(paths[ring.rank], tmp_path / f"run-{ring.rank}", ring, workers=1, quiet=True, **options)
+        train_lda(paths[ring.rank], tmp_path / f"run-{ring.rank}", ring=ring, workers=1, quiet=True, **options)
 
     on_ring(2, train)
     assert_shares(Model(tmp_path / "run-0" / "model").topic_counts, ASYMMETRIC)

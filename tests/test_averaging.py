@@ -14,6 +14,7 @@ from test_fold_in import bag, documents_of, expected_counts
 from blocks import Dataset, Interrupted, RequestError, WorkFailed, write_corpus
 from samplers.lda import training
 from samplers.lda.averaging import pool_rows
+from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
 from samplers.topics.model import Model, Rows
 from samplers.topics.results import describe_topics, export_npz
@@ -42,7 +43,7 @@ def states(data, tmp_path_factory) -> list[Model]:
     models = []
     training.train_lda(data.path, run, iterations=4, average=1, **OPTIONS)
     for iterations in (4, 6, 8):
-        training.resume(run, iterations=iterations, quiet=True)
+        resume(run, iterations=iterations, quiet=True)
         (run / "model").rename(run.parent / str(iterations))
         models.append(Model(run.parent / str(iterations)))
     return models
@@ -119,7 +120,7 @@ def test_the_average_does_not_depend_on_kills_or_workers(averaged, data, tmp_pat
     kill_while_resuming(run, "sample-000004")
     kill_while_resuming(run, ".model.partial-*")
     assert sorted(path.name for path in run.glob("sample-*")) == ["sample-000004", "sample-000006", "sample-000008"]
-    training.resume(run, workers=2, quiet=True)
+    resume(run, workers=2, quiet=True)
     assert model_bytes(run) == model_bytes(averaged)
     assert leftovers(run) == []
 
@@ -129,15 +130,15 @@ def test_resuming_a_run_that_is_done(averaged, data, tmp_path):
     run = tmp_path / "run"
     training.train_lda(data.path, run, iterations=ITERATIONS, average=STATES, **OPTIONS)
     (run / "sample-000004").mkdir()  # killed while they were removed
-    training.resume(run, quiet=True)
+    resume(run, quiet=True)
     assert model_bytes(run) == model_bytes(averaged)
     assert leftovers(run) == []
     with pytest.raises(RequestError, match="--iterations 14"):
-        training.resume(run, iterations=12, quiet=True)
+        resume(run, iterations=12, quiet=True)
     (run / "model" / "words.h5").write_bytes(b"damaged")
     with pytest.raises(WorkFailed, match="damaged"):
-        training.resume(run, quiet=True)
-    training.resume(run, iterations=14, quiet=True)
+        resume(run, quiet=True)
+    resume(run, iterations=14, quiet=True)
     assert Model(run / "model").averaged == [10, 12, 14]
 
 

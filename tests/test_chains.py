@@ -17,6 +17,7 @@ from ooc.run import Run
 from samplers.lda import training
 from samplers.lda.chains import split_r_hat
 from samplers.models import open_model
+from samplers.resume import resume
 from samplers.verification import verify_chains
 
 OPTIONS = {"topics": 5, "workers": 1, "quiet": True, "seed": 4, "evaluate_every": 2}
@@ -95,7 +96,7 @@ def test_killed_chains_are_resumed(trained, data, tmp_path):
         open_model(path)
     kill_while_resuming(path, "chain-1/metrics.jsonl")
     kill_while_resuming(path, "chain-2/state/manifest.json")
-    found = training.resume(path, workers=2, quiet=True)
+    found = resume(path, workers=2, quiet=True)
     assert models(path) == models(trained[0])
     assert (found["r_hat"], found["best"]) == (trained[1]["r_hat"], trained[1]["best"])
 
@@ -103,12 +104,12 @@ def test_killed_chains_are_resumed(trained, data, tmp_path):
 def test_more_iterations_are_for_all_chains(data, tmp_path):
     path = tmp_path / "run"
     training.train_lda(data.path, path, iterations=8, chains=CHAINS, **OPTIONS | {"evaluate_every": 1})
-    last = training.resume(path, iterations=10, quiet=True)
+    last = resume(path, iterations=10, quiet=True)
     assert last["iteration"] == 10
     assert [len(Run(path / f"chain-{number + 1}").metrics()) for number in range(CHAINS)] == [10, 10]
     for iterations, said in ((9, "10 are done already"), (7, "10 are done already")):
         with pytest.raises(RequestError, match=said):
-            training.resume(path, iterations=iterations, quiet=True)
+            resume(path, iterations=iterations, quiet=True)
     assert open_model(path)
 
 

@@ -17,8 +17,8 @@ from blocks.ratings.matrix import Matrix
 from ooc.run import Run, create_run
 from samplers.factorization.programs import factorization_spec
 from samplers.factorization.recommendation import fold_in
-from samplers.lda.training import resume
 from samplers.models import open_factors
+from samplers.resume import resume
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 USERS, ITEMS = 120, 40

@@ -13,6 +13,7 @@ from blocks import Dataset
 from ooc.run import Run
 from samplers.lda import convergence, training
 from samplers.lda.convergence import TOLERANCE, WINDOW, evaluations, has_converged, measure
+from samplers.resume import resume
 
 OPTIONS = {"topics": 2, "evaluate_every": 2, "workers": 1, "quiet": True, "stop_when_converged": True}
 
@@ -70,10 +71,10 @@ def test_a_run_in_pieces_stops_at_the_same_iteration(converged, data, tmp_path):
     done = len(Run(converged).metrics())
     run = tmp_path / "run"
     training.train_lda(data.path, run, iterations=done - 3, **OPTIONS)
-    assert training.resume(run, iterations=500, workers=2, quiet=True)["iteration"] == done
+    assert resume(run, iterations=500, workers=2, quiet=True)["iteration"] == done
     before = model_bytes(run)
     assert before == model_bytes(converged)
-    assert training.resume(run, quiet=True)["iteration"] == done
+    assert resume(run, quiet=True)["iteration"] == done
     assert model_bytes(run) == before
 
 
@@ -81,7 +82,7 @@ def test_a_converged_run_goes_on_if_told_to(converged, data, tmp_path):
     """To the model of a run without the rule; what had converged before does not count."""
     run, plain = tmp_path / "run", tmp_path / "plain"
     done = training.train_lda(data.path, run, iterations=500, **OPTIONS)["iteration"]
-    last = training.resume(run, iterations=done + 7, quiet=True)
+    last = resume(run, iterations=done + 7, quiet=True)
     assert last["iteration"] == done + 7
     assert "converged" not in last
     training.train_lda(data.path, plain, iterations=done + 7, **OPTIONS | {"stop_when_converged": False})

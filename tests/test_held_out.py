@@ -20,6 +20,7 @@ from corpora import (
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.run import Run
 from samplers.lda import training
+from samplers.resume import resume
 from samplers.topics.inference import evaluate
 from samplers.topics.model import Model
 
@@ -69,7 +70,7 @@ def test_a_resumed_run_goes_on_evaluating(trained, data, held_out, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         training.train_lda(data.path, run, iterations=7, held_out=held_out.path, max_time=1e-6, **OPTIONS)
-    training.resume(run, workers=2, quiet=True)
+    resume(run, workers=2, quiet=True)
     assert values(run) == values(trained)
     assert model_bytes(run) == model_bytes(trained)
 
@@ -80,7 +81,7 @@ def test_what_a_kill_leaves_behind_is_removed(trained, tmp_path, data, held_out)
         training.train_lda(data.path, run, iterations=7, held_out=held_out.path, max_time=1e-6, **OPTIONS)
     kill_while_resuming(run, ".present.partial-*")
     assert leftovers(run)
-    training.resume(run, quiet=True)
+    resume(run, quiet=True)
     assert values(run) == values(trained)
     assert model_bytes(run) == model_bytes(trained)
     assert leftovers(run) == []
@@ -108,7 +109,7 @@ def test_a_resume_refuses_other_held_out_documents(trained, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     with pytest.raises(RequestError, match="is not the held-out dataset"):
-        training.resume(tmp_path / "run", quiet=True)
+        resume(tmp_path / "run", quiet=True)
 
 
 def test_the_plan_keeps_room_for_the_evaluation(data, held_out, tmp_path):

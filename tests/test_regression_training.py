@@ -25,13 +25,13 @@ from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
 from ooc import loop
 from ooc.run import Run
-from samplers.lda.training import resume
 from samplers.models import open_any_model
 from samplers.regression import training as regression_training
 from samplers.regression.data.features import features_of_matrix
 from samplers.regression.model import RegressionModel
 from samplers.regression.solver.sparse_regression import Model, SparseRegression
 from samplers.regression.training import train_regression
+from samplers.resume import resume
 
 ROWS, COLUMNS = 80, 400
 PATH: dict[str, Any] = {"length": 12, "least": 0.05, "tolerance": 1e-8, "quiet": True, "workers": 1}

@@ -22,10 +22,10 @@ from ooc import loop
 from ooc.ring.ring import Ring, RingFailed
 from ooc.run import Run
 from samplers import ring_checks
-from samplers.lda.training import resume
 from samplers.regression import training as regression_training
 from samplers.regression.data.ring_moments import joined_moments, own_moments
 from samplers.regression.training import train_regression
+from samplers.resume import resume
 
 LOSS_OF = {"lasso": "squared", "logistic": "logistic"}
 RANKS = 3

@@ -21,8 +21,8 @@ from samplers.lda.hyperparameters import (
     observed_documents,
     observed_words,
 )
-from samplers.lda.ring_training import train_lda_on_ring
-from samplers.lda.training import resume
+from samplers.lda.training import train_lda
+from samplers.resume import resume
 from samplers.topics.inference import evaluate
 from samplers.topics.model import Model
 
@@ -47,7 +47,7 @@ def train_all(folder: Path, paths: list[Path], **options) -> list[Path]:
     runs = [folder / f"run-{rank}" for rank in range(len(paths))]
     common = {"topics": TOPICS, "alpha": 0.2, "workers": 1, "quiet": True, "evaluate_every": 2, **options}
 
-    on_ring(len(paths), lambda ring: train_lda_on_ring(paths[ring.rank], runs[ring.rank], ring, **common))
+    on_ring(len(paths), lambda ring: train_lda(paths[ring.rank], runs[ring.rank], ring=ring, **common))
     return runs
 
 

@@ -17,9 +17,9 @@ from blocks import Interrupted, RequestError
 from blocks.errors import WorkFailed
 from ooc import loop
 from ooc.run import Run
-from samplers.lda.training import resume
 from samplers.regression import training as regression_training
 from samplers.regression.training import train_regression
+from samplers.resume import resume
 
 ROUNDS: dict[str, Any] = {"ratio": 0.3, "parallelism": 8, "schedule": "priority", "quiet": True, "workers": 1}
 

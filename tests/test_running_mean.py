@@ -9,6 +9,7 @@ from corpora import InProcess, leftovers, model_bytes, program_spec, small_datas
 from blocks import Dataset
 from samplers.lda import training
 from samplers.lda.running_mean import DECAY, LEAST_COUNT
+from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
 from samplers.topics.model import Model
 from samplers.topics.results import describe_topics, export_npz
@@ -68,8 +69,8 @@ def test_it_does_not_depend_on_being_resumed(data, tmp_path):
     """In one go, and in three, the second of them with two workers."""
     training.train_lda(data.path, tmp_path / "whole", iterations=9, **OPTIONS)
     training.train_lda(data.path, tmp_path / "again", iterations=2, **OPTIONS)
-    training.resume(tmp_path / "again", iterations=5, workers=2, quiet=True)
-    training.resume(tmp_path / "again", iterations=9, workers=1, quiet=True)
+    resume(tmp_path / "again", iterations=5, workers=2, quiet=True)
+    resume(tmp_path / "again", iterations=9, workers=1, quiet=True)
     assert model_bytes(tmp_path / "whole") == model_bytes(tmp_path / "again")
     assert leftovers(tmp_path / "again") == []
 

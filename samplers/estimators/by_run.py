@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from blocks.errors import OocError
 from ooc.run import Run
 from samplers.estimators.base import Transformer, byte_count, combined, job_count, reworded, seed_of
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.workspace import Workspace
-from samplers.lda.training import resume
+from samplers.options import Options, Resources, ResumeOptions, described
+from samplers.resume import go_on
+
+Kind = TypeVar("Kind", bound=Options)
 
 _OF_NO_MODEL = ("callbacks", "max_iter", "memory", "n_jobs", "random_state", "verbose", "warm_start")
+
+
+def parameters_of(kind: type[Options]) -> dict[str, str]:
+    """Names of the estimator's parameters by those of the options of its training, on the command line."""
+    return {each.name: each.parameter for each in described(kind).values()}
+
+
+def options_of(kind: type[Kind], parameters: Mapping[str, Any], **more: Any) -> Kind:
+    """The options of a training that the parameters of an estimator are. more: others."""
+    known = {each.field: each.parameter for each in described(kind).values() if each.parameter in parameters}
+    return kind(**{field: parameters[parameter] for field, parameter in known.items()} | more)
 
 
 class _Trained(NamedTuple):
@@ -23,6 +38,7 @@ class _Trained(NamedTuple):
     key: tuple[str, ...]  # of the data, and of the parameters that a model depends on
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunEstimator(Transformer):
     """What is the same for all of them.
 
@@ -36,14 +52,14 @@ class RunEstimator(Transformer):
     """
 
     max_iter: int
-    n_jobs: int | None
-    memory: str | int | None
-    random_state: Any
-    verbose: int
-    warm_start: bool
-    callbacks: Callable | Sequence[Callable] | None
-    n_iter_: int
-    history_: list[dict[str, Any]]
+    n_jobs: int | None = -1
+    memory: str | int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    callbacks: Callable | Sequence[Callable] | None = None
+    n_iter_: int = field(init=False)
+    history_: list[dict[str, Any]] = field(init=False)
 
     @contextmanager
     def _trained_run(self, train: Callable[..., None], identity: str) -> Iterator[Run]:
@@ -60,7 +76,7 @@ class RunEstimator(Transformer):
         workspace = before.workspace if before and goes_on else Workspace()
         try:
             if goes_on:
-                resume(workspace.path / "run", iterations=self.n_iter_ + more, **self._how())
+                go_on(workspace.path / "run", ResumeOptions(iterations=self.n_iter_ + more), **self._how())
             else:
                 train(workspace.path, seed_of(self.random_state), iterations=more, **self._how())
             run = Run(workspace.path / "run")
@@ -77,12 +93,10 @@ class RunEstimator(Transformer):
 
     def _how(self) -> dict[str, Any]:
         """How a training goes about it, whatever its result."""
-        return {
-            "workers": job_count(self.n_jobs),
-            "memory_bytes": byte_count(self.memory),
-            "quiet": not self.verbose,
-            "callback": combined(self.callbacks),
-        }
+        resources = Resources(
+            workers=job_count(self.n_jobs), memory_bytes=byte_count(self.memory), quiet=not self.verbose
+        )
+        return {"resources": resources, "callback": combined(self.callbacks)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_trained"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,39 +18,30 @@ from blocks.errors import RequestError
 from blocks.ratings.from_memory import write_matrix
 from blocks.ratings.matrix import Matrix
 from samplers.estimators.base import told_as, whole
-from samplers.estimators.by_run import RunEstimator
+from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
 from samplers.estimators.ids import places_among
 from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, is_path, read_table
 from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
+from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.predictions import predict_pairs
 from samplers.factorization.recommendation import Users, fold_in, recommend
-from samplers.factorization.training import train_mf
+from samplers.factorization.training import train
 from samplers.models import open_factors
 
-_OPTIONS = {"rank": "n_components", "iterations": "max_iter"}
-_PASSED_ON = (  # parameters that the training has under the same name
-    "method",
-    "regularization",
-    "penalty",
-    "biases",
-    "center",
-    "nonnegative",
-    "implicit",
-    "alpha",
-    "evaluate_every",
-)
 _ROWS = 1 << 12  # whose items are chosen together
 
 
+@dataclass(eq=False, repr=False)
 class MatrixFactorization(RunEstimator):
     """Factors of rows and columns (users and items) from the values that are known of a matrix.
 
-    n_components: factors of each, R. method: "sgd", "ccd" or "als"; None for sgd, or als if implicit. regularization,
-    penalty, biases, center, nonnegative, implicit, alpha: as the options of `ooc train mf` (docs/factorization.md);
-    None for its defaults. evaluate_every: iterations between values of the objective. The others are those of
+    n_components: factors of each, R. method: "sgd", "ccd", "als" or "splash"; None for sgd, or als if implicit.
+    regularization, penalty, biases, center, nonnegative, implicit, alpha, rate, schedule, replicas, combine, steps,
+    parallelism, sync_per_pass: as the options of `ooc train mf` (docs/factorization.md); None for its defaults.
+    evaluate_every: iterations between values of the objective. The others are those of
     `samplers.estimators.by_run.RunEstimator`.
 
     Learnt by `fit`: model_ (`samplers.factorization.model.Factorization`); row_factors_ float32 (n, R) and row_biases_
@@ -61,48 +53,28 @@ class MatrixFactorization(RunEstimator):
     the path of a matrix that `ooc ingest ratings` made.
     """
 
-    model_: Factorization
-    rows_: np.ndarray
-    columns_: np.ndarray
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        method: str | None = None,
-        regularization: float | None = None,
-        penalty: str | None = None,
-        biases: bool | None = None,
-        center: bool | None = None,
-        nonnegative: bool = False,
-        implicit: bool = False,
-        alpha: float | None = None,
-        max_iter: int = 20,
-        evaluate_every: int = 1,
-        n_jobs: int | None = -1,
-        memory: str | int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        callbacks: Callable | Sequence[Callable] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.regularization = regularization
-        self.penalty = penalty
-        self.biases = biases
-        self.center = center
-        self.nonnegative = nonnegative
-        self.implicit = implicit
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.evaluate_every = evaluate_every
-        self.n_jobs = n_jobs
-        self.memory = memory
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.callbacks = callbacks
+    n_components: int = 10
+    _: KW_ONLY
+    method: str | None = None
+    regularization: float | None = None
+    penalty: str | None = None
+    biases: bool | None = None
+    center: bool | None = None
+    nonnegative: bool = False
+    implicit: bool = False
+    alpha: float | None = None
+    rate: float | None = None
+    schedule: str | None = None
+    replicas: int | None = None
+    combine: str | None = None
+    steps: int | None = None
+    parallelism: int | str | None = None
+    sync_per_pass: int | None = None
+    max_iter: int = 20
+    evaluate_every: int = 1
+    model_: Factorization = field(init=False)
+    rows_: np.ndarray = field(init=False)
+    columns_: np.ndarray = field(init=False)
 
     def _describe(self, tags: Any) -> None:
         super()._describe(tags)
@@ -126,19 +98,25 @@ class MatrixFactorization(RunEstimator):
             names = np.array(data.row_names()), np.array(data.column_names())
         else:
             names = data.rows, data.columns
-        train = partial(self._train, data, parameters)
-        with told_as(_OPTIONS), self._trained_run(train, _identity(data)) as run:
+        begin = partial(self._train, data, parameters)
+        with told_as(parameters_of(FactorizationOptions)), self._trained_run(begin, _identity(data)) as run:
             feature_names = None if isinstance(data, Matrix) else data.names
             return self._take(FactorModel(run.path / "model"), *names, feature_names)
 
     def _train(
-        self, data: Matrix | KnownValues, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
+        self,
+        data: Matrix | KnownValues,
+        parameters: dict[str, Any],
+        directory: Path,
+        seed: int,
+        iterations: int,
+        **how: Any,
     ) -> None:
         if not isinstance(data, Matrix):
             names = [list(map(str, range(side.size))) for side in (data.rows, data.columns)]
             data = write_matrix(directory / "data", data.entries, *names, seed=seed)
-        options = {name: parameters[name] for name in _PASSED_ON}
-        train_mf(data.path, directory / "run", rank=parameters["n_components"], seed=seed, **options, **how)
+        options = options_of(FactorizationOptions, parameters, iterations=iterations, seed=seed)
+        train(data.path, directory / "run", options, **how)
 
     def _take(
         self, model: FactorModel, rows: np.ndarray, columns: np.ndarray, feature_names: Sequence[str] | None = None

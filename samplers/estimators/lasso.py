@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.targets import read_numbers, read_weights
 
 
+@dataclass(eq=False, repr=False)
 class ElasticNet(LinearEstimator):
     """Linear regression with a penalty on the sizes of the coefficients b:
 
@@ -19,29 +21,11 @@ class ElasticNet(LinearEstimator):
     `samplers.estimators.linear.LinearEstimator`, and so is what `fit` learns, besides coef_ float64 (p,) and
     intercept_."""
 
-    coef_: np.ndarray
-    intercept_: float
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        l1_ratio: float = 0.5,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        n_jobs: int | None = -1,
-        warm_start: bool = False,
-    ) -> None:
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
+    alpha: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.5
+    coef_: np.ndarray = field(init=False)
+    intercept_: float = field(init=False)
 
     def _describe(self, tags: Any) -> None:
         from sklearn.utils import RegressorTags
@@ -49,16 +33,13 @@ class ElasticNet(LinearEstimator):
         super()._describe(tags)
         tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
 
-    def _l1_ratio(self) -> float:
-        return self.l1_ratio
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Solve for coefficients and intercept. Raises RequestError."""
         features, y = self._read(X, y)
         numbers = read_numbers(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
         total = features.rows if weights is None else float(weights.sum())
-        level, share = self.alpha * total, self._l1_ratio()
+        level, share = self.alpha * total, self.l1_ratio
         self.coef_, self.intercept_ = self._solve(features, numbers, "squared", level, share, weights)
         return self
 
@@ -77,27 +58,8 @@ class ElasticNet(LinearEstimator):
         return 1.0 - left / all_ if all_ else float(left == 0)
 
 
+@dataclass(eq=False, repr=False)
 class Lasso(ElasticNet):
     """`ElasticNet` with an l1_ratio of 1."""
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        n_jobs: int | None = -1,
-        warm_start: bool = False,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-
-    def _l1_ratio(self) -> float:
-        return 1.0
+    l1_ratio: float = field(init=False, default=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -17,13 +18,14 @@ from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
 from ooc.streams import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
-from samplers.estimators.by_run import RunEstimator
+from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
 from samplers.estimators.documents import DOCUMENTS
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import dataset_path, is_path
 from samplers.estimators.token_memory import budget_of, folding_threads, require_memory_to_fit
 from samplers.estimators.word_counts import WordCounts, read_documents, rules_of
-from samplers.lda.training import train_lda
+from samplers.lda.options import LdaOptions
+from samplers.lda.training import train
 from samplers.models import open_model
 from samplers.topics import fold_in
 from samplers.topics.document_parts import Documents
@@ -32,15 +34,15 @@ from samplers.topics.inference import model_topics
 from samplers.topics.mixtures import publish_trained
 from samplers.topics.model import Model, TopicModel
 
-_OPTIONS = {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "iterations": "max_iter"}
 
-
+@dataclass(eq=False, repr=False)
 class LatentDirichletAllocation(RunEstimator):
     """Topics of documents.
 
     n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
-    `ooc train lda`. sampler: as in `ooc train lda --sampler`. optimize_every: iterations between estimations of the
-    priors (docs/training.md has their bounds), 0 for none. evaluate_every: iterations between values of the likelihood.
+    `ooc train lda`. sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass: as the options of
+    `ooc train lda`. optimize_every: iterations between estimations of the priors (docs/training.md has their bounds), 0
+    for none; burn_in: iterations before the first. evaluate_every: iterations between values of the likelihood.
     How texts become tokens: stop_words: languages, as "english" or "german,french", a file, a list of words, or None.
     lowercase: whether text is lowercased. token_pattern: regular expression of a token; None for words of two letters
     or more. ngram_range: (1, n) adds n-grams, joined by underscores, that cross no stop word and no end of a sentence.
@@ -59,56 +61,31 @@ class LatentDirichletAllocation(RunEstimator):
     iterable or a column of a data frame; or the path of a dataset that `ooc ingest` made.
     """
 
-    model_: TopicModel
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        doc_topic_prior: float | Sequence[float] | None = None,
-        topic_word_prior: float | None = None,
-        max_iter: int = 100,
-        sampler: str = "auto",
-        optimize_every: int = 0,
-        evaluate_every: int = 10,
-        stop_words: str | Sequence[str] | None = "english",
-        lowercase: bool = True,
-        token_pattern: str | None = None,
-        ngram_range: tuple[int, int] = (1, 1),
-        segment: str | None = None,
-        min_df: int | float = 1,
-        max_df: int | float = 1.0,
-        max_features: int | None = None,
-        min_npmi: float | None = None,
-        n_jobs: int | None = -1,
-        memory: str | int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        callbacks: Callable | Sequence[Callable] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.max_iter = max_iter
-        self.sampler = sampler
-        self.optimize_every = optimize_every
-        self.evaluate_every = evaluate_every
-        self.stop_words = stop_words
-        self.lowercase = lowercase
-        self.token_pattern = token_pattern
-        self.ngram_range = ngram_range
-        self.segment = segment
-        self.min_df = min_df
-        self.max_df = max_df
-        self.max_features = max_features
-        self.min_npmi = min_npmi
-        self.n_jobs = n_jobs
-        self.memory = memory
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.callbacks = callbacks
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: float | Sequence[float] | None = None
+    topic_word_prior: float | None = None
+    max_iter: int = 100
+    sampler: str = "auto"
+    mh_steps: int | None = None
+    proposal: str | None = None
+    update: str | None = None
+    start: str | None = None
+    parallelism: int | None = None
+    sync_per_pass: int | None = None
+    optimize_every: int = 0
+    burn_in: int | None = None
+    evaluate_every: int = 10
+    stop_words: str | Sequence[str] | None = "english"
+    lowercase: bool = True
+    token_pattern: str | None = None
+    ngram_range: tuple[int, int] = (1, 1)
+    segment: str | None = None
+    min_df: int | float = 1
+    max_df: int | float = 1.0
+    max_features: int | None = None
+    min_npmi: float | None = None
+    model_: TopicModel = field(init=False)
 
     def _describe(self, tags: Any) -> None:
         super()._describe(tags)
@@ -125,30 +102,26 @@ class LatentDirichletAllocation(RunEstimator):
         """Train on documents. y: not used. Raises RequestError."""
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
-        train = partial(self._train, data, parameters)
-        with told_as(_OPTIONS), self._trained_run(train, _identity(data)) as run:
+        begin = partial(self._train, data, parameters)
+        with told_as(parameters_of(LdaOptions)), self._trained_run(begin, _identity(data)) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
             return self._take(Model(run.path / "model").in_memory(), names)
 
     def _train(
-        self, data: Dataset | WordCounts, parameters: dict[str, Any], directory: Path, seed: int, **how: Any
+        self,
+        data: Dataset | WordCounts,
+        parameters: dict[str, Any],
+        directory: Path,
+        seed: int,
+        iterations: int,
+        **how: Any,
     ) -> None:
         if not isinstance(data, Dataset):
             words = data.tokens(0, data.offsets.size - 1)
             data = write_corpus(directory / "data", data.offsets, words, data.vocabulary, seed=seed)
             del words
-        train_lda(
-            data.path,
-            directory / "run",
-            topics=parameters["n_components"],
-            sampler=parameters["sampler"],
-            alpha=parameters["doc_topic_prior"],
-            beta=parameters["topic_word_prior"],
-            optimize_every=parameters["optimize_every"],
-            evaluate_every=parameters["evaluate_every"],
-            seed=seed,
-            **how,
-        )
+        options = options_of(LdaOptions, parameters, iterations=iterations, seed=seed)
+        train(data.path, directory / "run", options, **how)
 
     def _take(self, model: TopicModel, names: Sequence[str] | None) -> Self:
         self.model_ = model

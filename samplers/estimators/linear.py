@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads.thread_pool import ThreadPool
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearEstimator(Estimator):
     """What is the same for all of them.
 
@@ -38,17 +40,17 @@ class LinearEstimator(Estimator):
     whose columns stay on the disk, and which has y.
     """
 
-    fit_intercept: bool
-    standardize: bool
-    tol: float
-    max_iter: int
-    n_iter_: int
-    n_jobs: int | None
-    warm_start: bool
-    dual_gap_: float
-    objective_: float
-    null_loss_: float
-    constant_features_: np.ndarray
+    fit_intercept: bool = True
+    standardize: bool = False
+    tol: float = 1e-6
+    max_iter: int = 1000
+    n_jobs: int | None = -1
+    warm_start: bool = False
+    n_iter_: int = field(init=False)
+    dual_gap_: float = field(init=False)
+    objective_: float = field(init=False)
+    null_loss_: float = field(init=False)
+    constant_features_: np.ndarray = field(init=False)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

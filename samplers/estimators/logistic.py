@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.targets import read_target, read_weights
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(LinearEstimator):
     """Logistic regression with a penalty on the sizes of the coefficients b, z_i being 0 or 1:
 
@@ -21,30 +23,12 @@ class LogisticRegression(LinearEstimator):
     `fit` learns, besides classes_ (2,), coef_ float64 (1, p) and intercept_ (1,).
     """
 
-    classes_: np.ndarray
-    coef_: np.ndarray
-    intercept_: np.ndarray
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        l1_ratio: float = 1.0,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        n_jobs: int | None = -1,
-        warm_start: bool = False,
-    ) -> None:
-        self.C = C
-        self.l1_ratio = l1_ratio
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
+    C: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 1.0
+    classes_: np.ndarray = field(init=False)
+    coef_: np.ndarray = field(init=False)
+    intercept_: np.ndarray = field(init=False)
 
     def _describe(self, tags: Any) -> None:
         from sklearn.utils import ClassifierTags

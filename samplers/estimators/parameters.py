@@ -98,12 +98,18 @@ def _functions(name: str, value: Any) -> Any:
     return value
 
 
+def _workers(name: str, value: Any) -> int | str:
+    """How many workers are combined, or "auto"."""
+    return value if isinstance(value, str) and value == "auto" else whole(name, value, least=1)
+
+
 _positive, _from_0 = _number, partial(_number, zero=True)
 _from_1 = partial(whole, least=1)
 _RULES: dict[str, Callable[[str, Any], Any]] = {
     "C": _positive,
     "alpha": _positive,
     "biases": _flag,
+    "burn_in": partial(whole, least=0),
     "callbacks": _functions,
     "center": _flag,
     "doc_topic_prior": _priors,
@@ -116,6 +122,7 @@ _RULES: dict[str, Callable[[str, Any], Any]] = {
     "max_features": _from_1,
     "max_iter": _from_1,
     "memory": lambda _, value: byte_count(value),
+    "mh_steps": _from_1,
     "min_df": _documents,
     "min_npmi": _association,
     "n_components": _from_1,
@@ -123,12 +130,16 @@ _RULES: dict[str, Callable[[str, Any], Any]] = {
     "ngram_range": _ngrams,
     "nonnegative": _flag,
     "optimize_every": partial(whole, least=0),
+    "parallelism": _workers,
     "rate": _positive,
     "regularization": _from_0,
+    "replicas": _from_1,
     "segment": _text,
     "shuffle": _flag,
     "standardize": _flag,
+    "steps": _from_1,
     "stop_words": _words,
+    "sync_per_pass": _from_1,
     "token_pattern": _text,
     "tol": _from_0,
     "topic_word_prior": _positive,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from samplers.regression.softmax.in_memory import SoftmaxInMemory
 from samplers.regression.softmax.program import LOSSES
 
 
+@dataclass(eq=False, repr=False)
 class SoftmaxRegression(Estimator):
     """Linear scores of classes by the steps of AdaGrad, one sample after the other, in this process: what `ooc train
     softmax` does with one worker (docs/stochastic.md).
@@ -30,29 +32,18 @@ class SoftmaxRegression(Estimator):
     n_iter_; n_features_in_; feature_names_in_ of data frames. A weight of m is a sample m times in a row.
     """
 
-    classes_: np.ndarray
-    coef_: np.ndarray
-    intercept_: np.ndarray
-    n_iter_: int
-
-    def __init__(
-        self,
-        loss: str = "softmax",
-        *,
-        rate: float = 0.5,
-        regularization: float = 0.0,
-        max_iter: int = 10,
-        shuffle: bool = True,
-        random_state: Any = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.loss = loss
-        self.rate = rate
-        self.regularization = regularization
-        self.max_iter = max_iter
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.warm_start = warm_start
+    loss: str = "softmax"
+    _: KW_ONLY
+    rate: float = 0.5
+    regularization: float = 0.0
+    max_iter: int = 10
+    shuffle: bool = True
+    random_state: Any = None
+    warm_start: bool = False
+    classes_: np.ndarray = field(init=False)
+    coef_: np.ndarray = field(init=False)
+    intercept_: np.ndarray = field(init=False)
+    n_iter_: int = field(init=False)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -19,9 +19,11 @@ from ooc.shared import ArraySpec
 from ooc.worker import ProgramSpec
 from samplers.factorization import als, ccd
 from samplers.factorization.lanes import LANE
+from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.program import MatrixFactorization, silent
 from samplers.factorization.rows import LEAST, Penalty
 from samplers.factorization.units import unit_of
+from samplers.options import takers
 from samplers.programs import target
 
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
@@ -215,19 +217,7 @@ def products(factors: np.ndarray) -> np.ndarray:
 
 METHODS = ("sgd", "bsp", "ccd", "als", "implicit", "splash")
 ON_RING = ("sgd", "ccd", "als", "implicit", "splash")  # on several machines
-TAKES = {  # options that only some methods have
-    "rate": ("sgd", "bsp", "splash"),
-    "parallelism": ("splash",),
-    "sync_per_pass": ("splash",),
-    "replicas": ("bsp",),
-    "combine": ("bsp",),
-    "nonnegative": ("ccd",),
-    "steps": ("als", "implicit"),
-    "alpha": ("implicit",),
-    "penalty": ("sgd", "bsp", "ccd", "als"),
-    "biases": ("sgd", "bsp", "ccd", "als"),
-    "center": ("sgd", "bsp", "ccd", "als", "splash"),
-}
+TAKES = takers(FactorizationOptions)  # options that only some methods have
 
 _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
 

@@ -17,101 +17,62 @@ from ooc.training import Callback
 from ooc.worker import ProgramSpec
 from samplers.factorization.lanes import LANE
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
+from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.programs import factorization_spec
 from samplers.factorization.rows import BIASES
 from samplers.factorization.units import size_of, unit_of
-from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.options import Resources, by_keywords, check_machines, of_several, takers
+from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_shards
 
 DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
 DEFAULT_ALPHA = 1.0
-_CHOICES = {"method": ("sgd", "ccd", "als", "splash"), "schedule": ("rotation", "bsp")}
 
 
-def train_mf(
+def train(
     data: Path,
     path: Path,
-    *,
-    rank: int,
-    iterations: int,
-    method: str | None = None,
-    regularization: float | None = None,
-    penalty: str | None = None,
-    biases: bool | None = None,
-    center: bool | None = None,
-    nonnegative: bool = False,
-    implicit: bool = False,
-    alpha: float | None = None,
-    rate: float | None = None,
-    schedule: str | None = None,
-    replicas: int | None = None,
-    combine: str | None = None,
-    steps: int | None = None,
-    parallelism: int | str | None = None,
-    sync_per_pass: int | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    memory_bytes: int | None = None,
-    evaluate_every: int = 1,
-    held_out: Path | None = None,
-    max_time: float | None = None,
-    scratch: Path | None = None,
-    overwrite: bool = False,
-    quiet: bool = False,
-    callback: Callback | None = None,
+    options: FactorizationOptions,
+    resources: Resources,
     ring: Ring | None = None,
-    on_node: bool = False,
+    callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Factorize the matrix `data` in the new run directory `path`.
 
-    method: sgd, ccd, als or splash; None for sgd, or for als if `implicit`: the values are then counts, and `alpha` is
-    the confidence that one gives. regularization, penalty, biases, center: see `samplers.factorization.program`. rate:
-    of the first steps of sgd or splash. schedule: of sgd, rotation or bsp, which takes replicas and combine, see
-    `samplers.factorization.gradient_programs`. steps: conjugate gradients of als for each row. parallelism,
-    sync_per_pass: of splash, see `ooc.stochastic.program`. The others are as in `samplers.lda.training.train_lda`.
-    biases: None for yes where they are possible. ring: of machines that do it together, each with its shard and a run
-    of its own, by a method of ON_RING; `held_out` has the users of the shard, and the first machine writes the model.
-    on_node: see `samplers.lda.ring_training.train_lda_on_ring`. Returns the last line of the metrics. Raises
-    RequestError, before anything is written, if an option is wrong."""
-    check_lengths(iterations, evaluate_every)
-    chosen = _method(method, schedule, implicit=implicit)
-    if implicit and alpha is None:
-        alpha = DEFAULT_ALPHA
-    if biases is None and chosen not in ("implicit", "splash"):
-        biases = not nonnegative
-    given = {"penalty": penalty, "biases": biases, "center": center, "alpha": alpha, "rate": rate, "steps": steps}
-    given |= {"nonnegative": nonnegative or None, "replicas": replicas, "combine": combine}
-    given |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
-    if regularization is None:
-        by_row = implicit or penalty == "row"
-        regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
-    options = {"rank": rank, "regularization": regularization, "seed": seed}
-    spec = factorization_spec(chosen, options, given, on_ring=ring is not None)
-    check_limits(spec, workers, max_time)
-    if on_node:
+    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
+    options but held_out, which has the users of the shard; rank 0 writes the model. callback: see `ooc.training.train`.
+    Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
+    """
+    ring = of_several(ring)
+    check_machines(FactorizationOptions, vars(options), several=ring is not None)
+    spec = _spec(options, on_ring=ring is not None)
+    check_limits(spec, resources)
+    if resources.on_node:
         node_directory()
     matrix = Matrix(data)
-    settings: dict[str, Any] = {"held_out": _held_out(held_out, matrix) if held_out else None}
+    settings: dict[str, Any] = {"held_out": _held_out(options.held_out, matrix) if options.held_out else None}
     if ring:
         check_shards(ring, matrix)
         check_apart(ring, path)
-        settings |= {"staleness": 0, "on_node": on_node}  # nothing is stale
-    spec = _in_unit(spec, matrix, implicit=implicit)
-    plan = plan_training(matrix, spec, workers, memory_bytes)
+        settings |= {"staleness": 0, "on_node": resources.on_node}  # nothing is stale
+    spec = _in_unit(spec, matrix, implicit=options.implicit)
+    plan = plan_training(matrix, spec, resources)
     check_dataset(matrix)
     run = create_run(
         path,
         matrix,
         spec,
-        iterations=iterations,
-        evaluate_every=evaluate_every,
+        iterations=options.iterations,
+        evaluate_every=options.evaluate_every,
         settings=settings,
-        scratch=scratch,
-        overwrite=overwrite,
+        scratch=resources.scratch,
+        overwrite=resources.overwrite,
     )
-    observer = FactorizationObserver(run)
-    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
+    return train_planned(run, plan, FactorizationObserver(run), resources, ring, callback)
+
+
+train_mf = by_keywords(train, FactorizationOptions)
 
 
 def disk_needed(data: Path, rank: int, method: str | None = None) -> int:
@@ -121,21 +82,33 @@ def disk_needed(data: Path, rank: int, method: str | None = None) -> int:
     return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * rows
 
 
-def _method(method: str | None, schedule: str | None, *, implicit: bool) -> str:
+def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
+    """The program of the method, with the options that it has."""
+    chosen = _method(options)
+    given = {name: getattr(options, name) for name in takers(FactorizationOptions)}
+    given["nonnegative"] = options.nonnegative or None
+    if options.implicit and options.alpha is None:
+        given["alpha"] = DEFAULT_ALPHA
+    if options.biases is None and chosen not in ("implicit", "splash"):
+        given["biases"] = not options.nonnegative
+    regularization = options.regularization
+    if regularization is None:
+        by_row = options.implicit or options.penalty == "row"
+        regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
+    of_all = {"rank": options.rank, "regularization": regularization, "seed": options.seed}
+    return factorization_spec(chosen, of_all, given, on_ring=on_ring)
+
+
+def _method(options: FactorizationOptions) -> str:
     """The name among the methods for what was asked for; raises RequestError if there is none."""
-    for option, value in (("method", method), ("schedule", schedule)):
-        if value not in (None, *_CHOICES[option]):
-            raise RequestError(f"--{option} {value!r} is not known", f"Choose one of: {', '.join(_CHOICES[option])}.")
-    if implicit:
-        if method not in (None, "als"):
-            raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
-        method = "als"
-    method = method or "sgd"
-    if schedule and method != "sgd":
+    method = options.method or ("als" if options.implicit else "sgd")
+    if options.implicit and method != "als":
+        raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
+    if options.schedule and method != "sgd":
         raise RequestError(f"--schedule is not for --method {method}", "It is for --method sgd.")
-    if schedule == "bsp":
+    if options.schedule == "bsp":
         return "bsp"
-    return "implicit" if implicit else method
+    return "implicit" if options.implicit else method
 
 
 def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpec:

@@ -15,10 +15,12 @@ from ooc.worker import ProgramSpec
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_phase
 from samplers.lda.doc_major import DocMajor, is_small
 from samplers.lda.documents import Cell
+from samplers.lda.options import LdaOptions
 from samplers.lda.program import Lda, tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMean
 from samplers.lda.table_major import TableMajor
 from samplers.lda.warm_start import WarmStart
+from samplers.options import takers
 from samplers.programs import target
 
 
@@ -187,15 +189,7 @@ def check_steps(mh_steps: int) -> int:
 
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "splash")
-TAKES = {  # options that not every sampler has
-    "mh_steps": ("two-phase", "aliaslda", "lightlda"),
-    "proposal": ("lightlda",),
-    "start": ("sparse-gibbs",),
-    "running_mean": ("sparse-gibbs",),
-    "parallelism": ("splash",),
-    "sync_per_pass": ("splash",),
-    "update": ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"),
-}
+TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that not every sampler has
 
 
 def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> str:

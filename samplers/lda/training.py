@@ -1,41 +1,37 @@
-"""Starting the training of a topic model, from options to a run, a plan and the engine; resuming any."""
+"""Starting the training of a topic model, from options to a run, a plan and the engine; on one machine or several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.kinds import open_rows
-from ooc.chains import chain_paths, is_chains
-from ooc.plan import Plan
-from ooc.program import StaticProgram
+from ooc.batch import node_directory
 from ooc.remembered import entry_of
+from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run
-from ooc.state import committed
-from ooc.training import Callback, Observer
-from samplers.factorization.observer import FactorizationObserver
-from samplers.factorization.program import MatrixFactorization
-from samplers.factorization.splash import SplashFactorization
-from samplers.lda.averaging import check_average, check_more
-from samplers.lda.chains import check_chains, create_chains, extend_chains, train_chains
+from ooc.run import create_run
+from ooc.state import GENERATIONS, Layout
+from ooc.training import Callback
+from ooc.worker import ProgramSpec
+from samplers.lda.averaging import check_average
+from samplers.lda.chains import check_chains, create_chains
 from samplers.lda.convergence import check_convergence
 from samplers.lda.held_out import check_held_out
-from samplers.lda.observer import LdaObserver, LdaSettings
-from samplers.lda.program import Lda, check_options
+from samplers.lda.observer import LdaObserver
+from samplers.lda.options import LdaOptions
+from samplers.lda.program import check_options
 from samplers.lda.programs import TAKES, auto_sampler, sampler_spec
-from samplers.lda.splash import SplashLda
-from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
-from samplers.regression.softmax.program import Softmax
-from samplers.regression.softmax.training import SoftmaxObserver
-from samplers.regression.training import is_regression, resume_regression
-from samplers.ring_checks import check_same
+from samplers.options import Resources, ResumeOptions, by_keywords, check_machines, of_several, takers
+from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.resume import go_on
+from samplers.ring_checks import check_apart, check_shards
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
+DEFAULT_STALENESS = 1  # macro-steps
+MOST_STALENESS = 8
 
 
 def default_alpha(topics: int) -> float:
@@ -46,112 +42,116 @@ def default_alpha(topics: int) -> float:
     return min(0.1, 5 / topics)
 
 
-def train_lda(
+def train(
     data: Path,
     path: Path,
-    *,
-    topics: int,
-    iterations: int,
-    sampler: str = "auto",
-    mh_steps: int | None = None,
-    proposal: str | None = None,
-    update: str | None = None,
-    start: str | None = None,
-    parallelism: int | None = None,
-    sync_per_pass: int | None = None,
-    alpha: float | Sequence[float] | None = None,
-    beta: float | None = None,
-    optimize_every: int = 0,
-    burn_in: int | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    memory_bytes: int | None = None,
-    evaluate_every: int = 10,
-    held_out: Path | None = None,
-    stop_when_converged: bool = False,
-    average: int | None = None,
-    chains: int = 1,
-    max_time: float | None = None,
-    scratch: Path | None = None,
-    overwrite: bool = False,
-    quiet: bool = False,
+    options: LdaOptions,
+    resources: Resources,
+    ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    scratch: a directory on a faster disk for the state. parallelism, sync_per_pass: of splash, see
-    `ooc.stochastic.program`.
-    average: states that the model is the average of; None for the sampler's running mean if it has one, else the last.
-    callback: see `ooc.training.train`; of one chain.
-    Returns the last line of its metrics; of several chains that of the best, with what they were found to be. Raises
-    RequestError, before anything is written, if an option is wrong.
+    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
+    options; rank 0 has the held-out documents, and writes the model. callback: see `ooc.training.train`; of one chain.
+    Returns the last line of the metrics; of several chains that of the best, with what they were found to be. Raises
+    RequestError, at all ranks and before anything is written, if an option is wrong.
     """
-    if sampler == "splash":
-        check_splash(optimize_every, average)
-    alpha = default_alpha(max(topics, 1)) if alpha is None else alpha
-    beta = DEFAULT_BETA if beta is None else beta
-    priors = {"alpha": alpha, "beta": beta} | optimization(optimize_every, burn_in, iterations)
-    check_options(topics, **priors)
-    check_lengths(iterations, evaluate_every)
-    check_chains(chains, iterations, evaluate_every, stop_when_converged=stop_when_converged)
-    if stop_when_converged:
-        check_convergence(iterations, evaluate_every)
+    ring = of_several(ring)
+    check_machines(LdaOptions, vars(options), several=ring is not None)
+    priors = _priors(options)
+    staleness = _staleness(options)
+    check_chains(
+        options.chains, options.iterations, options.evaluate_every, stop_when_converged=options.stop_when_converged
+    )
+    if options.stop_when_converged:
+        check_convergence(options.iterations, options.evaluate_every)
+    if resources.on_node:
+        node_directory()
     dataset = Dataset(data)
-    if not dataset.tokens:
+    if not ring and not dataset.tokens:
         raise RequestError(f"{data} has no tokens: there is nothing to train on", "Choose a dataset that has words.")
-    given = {"mh_steps": mh_steps, "proposal": proposal, "update": update, "start": start}
-    given |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
-    if sampler == "auto":
-        sampler = auto_sampler(topics, dataset.vocabulary_size, given)
-    if average is None:
-        average = 1
-    elif sampler in TAKES["running_mean"]:
-        given["running_mean"] = False
-    spec = sampler_spec(sampler, {"topics": topics, **priors, "seed": seed}, given)
-    check_limits(spec, workers, max_time)
-    settings = {
-        "held_out": remember_held_out(held_out, dataset) if held_out else None,
-        "stop_when_converged": stop_when_converged,
+    spec = _spec(options, priors, dataset, on_ring=ring is not None)
+    check_limits(spec, resources)
+    if ring:
+        check_shards(ring, dataset)
+        check_apart(ring, path)
+    average = 1 if options.average is None else options.average
+    check_average(average, options.iterations, options.evaluate_every, dataset)
+    first = ring is None or ring.rank == 0
+    settings: dict[str, Any] = {"staleness": staleness, "on_node": resources.on_node} if ring else {}
+    held_out = _remember(options.held_out, dataset) if options.held_out and first else None
+    settings |= {
+        "held_out": gather_values(ring, held_out)[0] if ring else held_out,
+        "stop_when_converged": options.stop_when_converged,
         "average": average,
     }
-    check_average(average, iterations, evaluate_every, dataset)
-    plan = plan_training(dataset, spec, workers, memory_bytes, evaluators=held_out is not None)
+    plan = plan_training(dataset, spec, resources, evaluators=held_out is not None)
     check_dataset(dataset)
-    configured: dict[str, Any] = {"iterations": iterations, "evaluate_every": evaluate_every, "settings": settings}
-    configured |= {"scratch": scratch, "overwrite": overwrite}
-    if chains > 1:
-        create_chains(path, dataset, spec, chains, **configured)
-        return resume(path, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet)
+    configured: dict[str, Any] = {"iterations": options.iterations, "evaluate_every": options.evaluate_every}
+    configured |= {"settings": settings, "scratch": resources.scratch, "overwrite": resources.overwrite}
+    if options.chains > 1:
+        create_chains(path, dataset, spec, options.chains, **configured)
+        return go_on(path, ResumeOptions(), resources)
     run = create_run(path, dataset, spec, **configured)
-    observer = LdaObserver(run, plan.workers)
-    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback)
+    observer = LdaObserver(run, plan.workers, first=first)
+    return train_planned(run, plan, observer, resources, ring, callback)
 
 
-def check_splash(optimize_every: int, average: int | None, staleness: int | None = None) -> None:
-    """Raise RequestError for what the sampler splash does not do."""
-    unlike = {"optimize-every": optimize_every, "average": average not in (None, 1), "staleness": staleness}
-    for option, asked in unlike.items():
-        if asked:
-            raise RequestError(f"--{option} is not for --sampler splash", "Leave it out.")
+train_lda = by_keywords(train, LdaOptions)
 
 
-def optimization(optimize_every: int, burn_in: int | None, iterations: int) -> dict[str, Any]:
-    """The program's options that say when hyper-parameters are estimated; none if they are not."""
-    if not optimize_every:
-        if burn_in is not None:
-            raise RequestError("--burn-in is for --optimize-every N", "Say how often, or leave --burn-in out.")
-        return {}
-    first = DEFAULT_BURN_IN if burn_in is None else burn_in
-    if first >= iterations:
-        option = f"--optimize-every {optimize_every}" if burn_in is None else f"--burn-in {burn_in}"
-        raise RequestError(
-            f"{option}: priors are first estimated after {first} iterations, but --iterations is {iterations}",
-            "Give a larger --iterations." if burn_in is None else "Give a larger --iterations or a smaller --burn-in.",
-        )
-    return {"optimize_every": optimize_every, "burn_in": first}
+def _priors(options: LdaOptions) -> dict[str, Any]:
+    """The program's priors, and when they are estimated, if they are."""
+    alpha = default_alpha(max(options.topics, 1)) if options.alpha is None else options.alpha
+    priors: dict[str, Any] = {"alpha": alpha, "beta": DEFAULT_BETA if options.beta is None else options.beta}
+    burn_in = options.burn_in
+    if options.optimize_every:
+        first = DEFAULT_BURN_IN if burn_in is None else burn_in
+        if first >= options.iterations:
+            option = f"--optimize-every {options.optimize_every}" if burn_in is None else f"--burn-in {burn_in}"
+            raise RequestError(
+                f"{option}: priors are first estimated after {first} iterations, but --iterations is "
+                f"{options.iterations}",
+                f"Give a larger --iterations{'' if burn_in is None else ' or a smaller --burn-in'}.",
+            )
+        priors |= {"optimize_every": options.optimize_every, "burn_in": first}
+    elif burn_in is not None:
+        raise RequestError("--burn-in is for --optimize-every N", "Say how often, or leave --burn-in out.")
+    check_options(options.topics, **priors)
+    return priors
 
 
-def remember_held_out(path: Path, dataset: Dataset) -> dict[str, str]:
+def _staleness(options: LdaOptions) -> int:
+    """How many macro-steps old the totals of topics may be that ranks hear of each other; nothing is stale in splash,
+    whose other limits are checked, too."""
+    if options.sampler == "splash":
+        unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
+        for option, asked in (unlike | {"staleness": options.staleness}).items():
+            if asked:
+                raise RequestError(f"--{option} is not for --sampler splash", "Leave it out.")
+        return 0
+    staleness = DEFAULT_STALENESS if options.staleness is None else options.staleness
+    if not 0 <= staleness <= MOST_STALENESS:
+        raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
+    return staleness
+
+
+def _spec(options: LdaOptions, priors: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
+    """The program of the sampler, which `auto` chooses."""
+    of_all = {"topics": options.topics, **priors, "seed": options.seed}
+    given = {name: getattr(options, name) for name in takers(LdaOptions)}
+    if on_ring:  # their one order of rows and of first topics, which options may name
+        given |= {"update": None, "start": None}
+    sampler = options.sampler
+    if sampler == "auto":
+        sampler = auto_sampler(options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
+    if options.average is not None and not on_ring and sampler in TAKES["running_mean"]:
+        given["running_mean"] = False
+    return sampler_spec(sampler, of_all, given, on_ring=on_ring)
+
+
+def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
     """What a run remembers of its held-out documents, which must be whole and fit the dataset."""
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
@@ -159,94 +159,13 @@ def remember_held_out(path: Path, dataset: Dataset) -> dict[str, str]:
     return entry_of(held_out)
 
 
-def resume(
-    path: Path,
-    *,
-    iterations: int | None = None,
-    workers: int | None = None,
-    memory_bytes: int | None = None,
-    max_time: float | None = None,
-    quiet: bool = False,
-    callback: Callback | None = None,
-    ring: Ring | None = None,
-    program: str | None = None,
-    data: Path | None = None,
-    held_out: Path | None = None,
-) -> dict[str, Any]:
-    """Go on with a run of any program, also with other workers, another budget, or more iterations.
-
-    program: "module:Class" of a user's own program, see `Run`. data, held_out: where its datasets are now, if they were
-    moved; the run notes that.
-    ring: of machines that go on together, each with its own run. Returns the last line of its metrics, as what began it
-    does.
-    """
-    if is_chains(path):
-        for chain in chain_paths(path):
-            Run(chain).move_datasets(data, held_out)
-        check_limits(Run(chain_paths(path)[0]).spec, workers, max_time)
-        if iterations is not None:
-            for chain in chain_paths(path):
-                _check_iterations(Run(chain), iterations)
-            extend_chains(path, iterations)
-        return train_chains(
-            path,
-            lambda chain, planned, left: resume(
-                chain, iterations=planned, workers=workers, memory_bytes=memory_bytes, max_time=left, quiet=quiet
-            ),
-            max_time,
-        )
-    run = Run(path, program)
-    run.move_datasets(data, held_out)
-    check_ring(run, ring)
-    committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
-    if is_regression(run):
-        if iterations is not None:
-            raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
-        return resume_regression(
-            run, workers=workers, memory_bytes=memory_bytes, max_time=max_time, quiet=quiet, ring=ring
-        )
-    check_limits(run.spec, workers, max_time)
-    dataset = run.dataset(open_rows)
-    built = run.spec.build(dataset)
-    if isinstance(built, Lda | SplashLda):
-        run.settings(LdaSettings)
-    first = ring is None or ring.rank == 0
-    evaluators = first and isinstance(built, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
-    plan = plan_training(dataset, run.spec, workers, memory_bytes, evaluators=evaluators)
-    check_dataset(dataset)
-    if iterations is not None:
-        _check_iterations(run, iterations, first=first)
-        run.set_iterations(iterations)
-    if ring:
-        check_same(ring, run)
-    observer = _observer(run, built, plan, first=first)
-    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
-
-
-def check_ring(run: Run, ring: Ring | None) -> None:
-    """Raise RequestError unless a run that was trained on a ring goes on on one, and others do not."""
-    on_ring = "staleness" in run.config["settings"]
-    if on_ring and not ring:
-        raise RequestError(
-            f"{run.path} is one rank's part of a run on several machines",
-            "Go on with all of them: ooc launch --hosts FILE -- resume RUN",
-        )
-    if ring and not on_ring:
-        raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
-
-
-def _observer(run: Run, program: StaticProgram, plan: Plan, *, first: bool) -> Observer | None:
-    if isinstance(program, Lda | SplashLda):
-        return LdaObserver(run, plan.workers, first=first)
-    if isinstance(program, Softmax):
-        return SoftmaxObserver(run, first=first)
-    return FactorizationObserver(run) if isinstance(program, MatrixFactorization | SplashFactorization) else None
-
-
-def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
-    """Raise RequestError unless a run can be trained to so many iterations. first: of several machines, or the only."""
-    done = max((line["iteration"] for line in run.metrics()), default=0)
-    if iterations < max(done, 1):
-        raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
-    if first and run.config["settings"].get("average"):
-        check_more(run, iterations, done)
+def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
+    """Bytes of the generations of state that a new run on several machines keeps at most, of a shard."""
+    dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
+    check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
+    if sampler == "auto":
+        sampler = auto_sampler(topics, dataset.vocabulary_size, {}, on_ring=True)
+    program = sampler_spec(sampler, options, {"mh_steps": mh_steps}, on_ring=True).build(dataset)
+    arrays = program.shared_arrays()
+    committed = sum(arrays[name].bytes for name in program.primary_arrays())
+    return GENERATIONS * (committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1]))

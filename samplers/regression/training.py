@@ -18,9 +18,11 @@ from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
 from ooc.run import Run, Settings, create_run
 from ooc.worker import ProgramSpec
+from samplers.options import Resources, by_keywords
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
+from samplers.regression.options import RegressionOptions
 from samplers.regression.path.plan import PathPlan, plan_path
 from samplers.regression.path.training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
@@ -49,76 +51,34 @@ class RegressionSettings(Settings):
     rounds: NotRequired[Rounds]
 
 
-def train_regression(
-    data: Path,
-    path: Path,
-    loss: str,
-    *,
-    level: float | None = None,
-    ratio: float | None = None,
-    length: int | None = None,
-    least: float | None = None,
-    tolerance: float = 1e-6,
-    share: float = 1.0,
-    intercept: bool = True,
-    standardize: bool = True,
-    unpenalized: Sequence[str] = (),
-    weights: Path | None = None,
-    rows: Path | None = None,
-    folds: int | None = None,
-    schedule: str | None = None,
-    parallelism: int | None = None,
-    rho: float | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    memory_bytes: int | None = None,
-    max_time: float | None = None,
-    scratch: Path | None = None,
-    overwrite: bool = False,
-    quiet: bool = False,
-    ring: Ring | None = None,
+def train(
+    data: Path, path: Path, options: RegressionOptions, resources: Resources, ring: Ring | None = None
 ) -> dict[str, Any]:
     """Solve a regression of the design `data` in the new run directory `path`.
 
-    loss: "squared" or "logistic". level: lambda; or ratio: of lambda to the largest; or length and least: of a path,
-    and the ratio of its last value. unpenalized: names of columns, or numbers if they have no names. weights, rows: see
+    options: level: lambda; or ratio: of lambda to the largest; or length and least: of a path, and the ratio of its
+    last value. unpenalized: names of columns, or numbers if they have no names. weights, rows: see
     `blocks.design.row_files`. folds: of a cross-validation. schedule, parallelism, rho: of rounds of the dynamic engine
     that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver of working sets. The others are as in
-    `SparseRegression` and `samplers.lda.training.train_lda`. ring: of machines that do it together, each with its shard
-    and a run of its own; weights and rows are of the rows of the whole. Returns the last line of the metrics. Raises
-    RequestError, before anything is written, if an option is wrong.
+    `SparseRegression`. ring: of machines that do it together, each with its shard and a run of its own; weights and
+    rows are of the rows of the whole. Returns the last line of the metrics. Raises RequestError, before anything is
+    written, if an option is wrong.
     """
-    if not 0 < tolerance < 1:
-        raise RequestError(f"--tolerance {tolerance:g}: a number between 0 and 1 is needed")
-    if not 0 < share <= 1:
-        raise RequestError(f"--l1-ratio {share:g}: above 0 and up to 1 is possible", "1 is the Lasso.")
-    if folds is not None and folds < 2:
-        raise RequestError(f"--cross-validate {folds}: at least 2 folds are needed")
+    if resources.on_node:
+        raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
     design = shard_or_whole(data) if ring else Design(data)
-    options = {
-        "loss": loss,
-        "levels": _levels(level, ratio, length, least),
-        "tolerance": tolerance,
-        "share": share,
-        "intercept": intercept,
-        "standardize": standardize,
-        "unpenalized": column_numbers(design, unpenalized),
-        "weights": row_file(weights) if weights else None,
-        "rows": row_file(rows) if rows else None,
-        "folds": folds or 0,
-        "seed": seed,
-    }
-    spec = ProgramSpec(TARGET, options)
-    check_limits(spec, workers, max_time)
+    given = _program_options(options, design)
+    spec = ProgramSpec(TARGET, given)
+    check_limits(spec, resources)
     if ring:
         check_shards(ring, design)
         check_processors(ring)
-        check_alike(ring, _shared(options))
+        check_alike(ring, _shared(given))
         check_apart(ring, path)
     program = program_of(spec, design)
     _ = program.y, program.held_out
-    rounds = _rounds(program, schedule, parallelism, rho, ring)
-    plan = plan_path(program, workers, memory_bytes, _rule(program, rounds))
+    rounds = _rounds(program, options, ring)
+    plan = plan_path(program, resources.workers, resources.memory_bytes, _rule(program, rounds))
     check_dataset(design)
     run = create_run(
         path,
@@ -127,30 +87,49 @@ def train_regression(
         iterations=MOST_STEPS if rounds else program.length,
         evaluate_every=1,
         settings=({"rounds": rounds} if rounds else {}) | ({"staleness": 0} if ring else {}),  # nothing is stale
-        scratch=scratch,
-        overwrite=overwrite,
+        scratch=resources.scratch,
+        overwrite=resources.overwrite,
     )
-    return follow_path(run, plan, ring, max_time=max_time, quiet=quiet)
+    return follow_path(run, plan, ring, max_time=resources.max_time, quiet=resources.quiet)
 
 
-def resume_regression(
-    run: Run,
-    *,
-    workers: int | None,
-    memory_bytes: int | None,
-    max_time: float | None,
-    quiet: bool,
-    ring: Ring | None = None,
-) -> dict[str, Any]:
+train_regression = by_keywords(train, RegressionOptions, positional=1)
+
+
+def _program_options(options: RegressionOptions, design: Design) -> dict[str, Any]:
+    """What the program has of the options."""
+    if not 0 < options.tolerance < 1:
+        raise RequestError(f"--tolerance {options.tolerance:g}: a number between 0 and 1 is needed")
+    if not 0 < options.share <= 1:
+        raise RequestError(f"--l1-ratio {options.share:g}: above 0 and up to 1 is possible", "1 is the Lasso.")
+    if options.folds is not None and options.folds < 2:
+        raise RequestError(f"--cross-validate {options.folds}: at least 2 folds are needed")
+    return {
+        "loss": options.loss,
+        "levels": _levels(options),
+        "tolerance": options.tolerance,
+        "share": options.share,
+        "intercept": options.intercept,
+        "standardize": options.standardize,
+        "unpenalized": column_numbers(design, options.unpenalized),
+        "weights": row_file(options.weights) if options.weights else None,
+        "rows": row_file(options.rows) if options.rows else None,
+        "folds": options.folds or 0,
+        "seed": options.seed,
+    }
+
+
+def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) -> dict[str, Any]:
     """Go on with a run, also with other workers or another budget."""
-    check_limits(run.spec, workers, max_time)
+    check_limits(run.spec, resources)
     if ring:
         check_same(ring, run, _shared(run.config["options"]))
         check_processors(ring)
     design = run.dataset(shard_or_whole if ring else Design)
-    plan = plan_path(program_of(run.spec, design), workers, memory_bytes, rule_of_run(run, design))
+    program = program_of(run.spec, design)
+    plan = plan_path(program, resources.workers, resources.memory_bytes, rule_of_run(run, design))
     check_dataset(design)
-    return follow_path(run, plan, ring, max_time=max_time, quiet=quiet)
+    return follow_path(run, plan, ring, max_time=resources.max_time, quiet=resources.quiet)
 
 
 def _shared(options: dict[str, Any]) -> dict[str, Any]:
@@ -158,10 +137,9 @@ def _shared(options: dict[str, Any]) -> dict[str, Any]:
     return options | {name: options[name] and options[name][1] for name in ("weights", "rows")}
 
 
-def _rounds(
-    program: RegressionProgram, schedule: str | None, parallelism: int | None, rho: float | None, ring: Ring | None
-) -> dict[str, Any] | None:
+def _rounds(program: RegressionProgram, options: RegressionOptions, ring: Ring | None) -> dict[str, Any] | None:
     """What a run remembers of its rounds, if it has any; RequestError if they cannot do what is asked."""
+    schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
             raise RequestError(f"--{given[0]} is for --schedule", "Leave it out, or add --schedule priority.")
@@ -207,7 +185,8 @@ def program_of(spec: ProgramSpec, design: Design) -> RegressionProgram:
     return spec.build(design)  # type: ignore[return-value]
 
 
-def _levels(level: float | None, ratio: float | None, length: int | None, least: float | None) -> dict[str, Any]:
+def _levels(options: RegressionOptions) -> dict[str, Any]:
+    level, ratio, length, least = options.level, options.ratio, options.length, options.least
     given = {"--lambda": level, "--lambda-ratio": ratio, "--path": length}
     if len(names := [name for name, value in given.items() if value is not None]) > 1:
         raise RequestError(f"{' and '.join(names)} cannot go together", "Give one of them.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,73 +12,71 @@ from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
 from ooc.remembered import entry_of
+from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.run import HeldOut, Run, create_run
 from ooc.state import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
 from ooc.worker import ProgramSpec
-from samplers.preparation import check_dataset, check_lengths, check_limits, plan_training, train_planned
+from samplers.options import Resources, by_keywords, of_several
+from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.programs import target
+from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.program import Softmax
 from samplers.ring_checks import check_apart, check_shards
 
 
-def train_softmax(
+def train(
     data: Path,
     path: Path,
-    *,
-    passes: int,
-    loss: str = "softmax",
-    rate: float = 0.5,
-    regularization: float = 0.0,
-    parallelism: int | str = AUTO,
-    most_parallelism: int | None = None,
-    sync_per_pass: int = 1,
-    seed: int = 0,
-    workers: int | None = None,
-    memory_bytes: int | None = None,
-    evaluate_every: int = 1,
-    held_out: Path | None = None,
-    max_time: float | None = None,
-    overwrite: bool = False,
-    quiet: bool = False,
-    callback: Callback | None = None,
+    options: SoftmaxOptions,
+    resources: Resources,
     ring: Ring | None = None,
+    callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Train a multi-class regression of the samples `data` in the new run directory `path`.
 
-    parallelism, most_parallelism, sync_per_pass: see `ooc.stochastic.program`. loss, rate, regularization: see
-    `samplers.regression.softmax.program`. held_out: samples with the same columns, to evaluate on; on a ring the first
-    machine has them. ring: of machines that train together, each with its shard and a run of its own. The others are as
-    in `samplers.lda.training.train_lda`. Returns the last line of the metrics. Raises RequestError, before anything is
-    written, if an option is wrong.
+    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
+    options; rank 0 has the held-out samples, and writes the model. callback: see `ooc.training.train`. Returns the last
+    line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
-    check_lengths(passes, evaluate_every)
-    samples = Samples(data)
-    options = {"loss": loss, "rate": rate, "regularization": regularization, "seed": seed}
-    options |= {"parallelism": parallelism, "sync_per_pass": sync_per_pass}
-    if most_parallelism is not None:
-        if parallelism != AUTO:
+    if resources.on_node:
+        raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
+    ring, samples = of_several(ring), Samples(data)
+    given = {name: getattr(options, name) for name in ("loss", "rate", "regularization", "seed")}
+    given |= {"parallelism": options.parallelism, "sync_per_pass": options.sync_per_pass}
+    if options.most_parallelism is not None:
+        if options.parallelism != AUTO:
             raise RequestError("--most-parallelism is for --parallelism auto", "Leave one of them out.")
-        options["most_parallelism"] = most_parallelism
+        given["most_parallelism"] = options.most_parallelism
     if ring:
-        options["on_ring"] = True
+        given["on_ring"] = True
         check_shards(ring, samples)
         check_apart(ring, path)
-    spec = ProgramSpec(target("softmax"), options)
-    check_limits(spec, workers, max_time)
+    spec = ProgramSpec(target("softmax"), given)
+    check_limits(spec, resources)
     first = ring is None or ring.rank == 0
-    settings: dict[str, Any] = {"held_out": _held_out(held_out, samples) if held_out and first else None}
+    held_out = _held_out(options.held_out, samples) if options.held_out and first else None
+    settings: dict[str, Any] = {"held_out": gather_values(ring, held_out)[0] if ring else held_out}
     if ring:
-        known = json.loads(ring.all_gather(json.dumps(settings["held_out"]).encode())[0])
-        settings = {"held_out": known, "staleness": 0}  # nothing is stale
-    plan = plan_training(samples, spec, workers, memory_bytes)
+        settings["staleness"] = 0  # nothing is stale
+    plan = plan_training(samples, spec, resources)
     check_dataset(samples)
-    length: dict[str, Any] = {"iterations": passes, "evaluate_every": evaluate_every}
-    run = create_run(path, samples, spec, **length, settings=settings, overwrite=overwrite)
-    observer = SoftmaxObserver(run, first=first)
-    return train_planned(run, plan, observer, max_time=max_time, quiet=quiet, callback=callback, ring=ring)
+    run = create_run(
+        path,
+        samples,
+        spec,
+        iterations=options.passes,
+        evaluate_every=options.evaluate_every,
+        settings=settings,
+        scratch=resources.scratch,
+        overwrite=resources.overwrite,
+    )
+    return train_planned(run, plan, SoftmaxObserver(run, first=first), resources, ring, callback)
+
+
+train_softmax = by_keywords(train, SoftmaxOptions)
 
 
 def _held_out(path: Path, samples: Samples) -> dict[str, str]:

@@ -1,0 +1,45 @@
+"""All commands, for what reads the options of others: a file of options, variables, `ooc config show`, `ooc launch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import cache
+from typing import Any
+
+import typer
+from typer.models import CommandInfo
+
+_registered: list[typer.Typer] = []
+
+
+def register(app: typer.Typer) -> None:
+    """Let `commands` be those of an application."""
+    _registered[:] = [app]
+
+
+@cache
+def commands(*words: str) -> Any:
+    """What parses arguments and calls a command: of all of them, or of those that the first words can name.
+
+    words: of the command line. To make one takes a millisecond, to make all as long as many a command.
+    """
+    return typer.main.get_command(_named(_registered[0], words))
+
+
+def _named(of: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """With only the command or the group of commands that the words name; with all of them if they name none."""
+    groups = [group for group in of.registered_groups if group.name in words[:1]]
+    single = [command for command in of.registered_commands if _name(command) in words[:1]]
+    if not groups and not single:
+        return of
+    only = copy(of)
+    only.registered_commands, only.registered_groups = single, [copy(group) for group in groups]
+    for group in only.registered_groups:
+        assert group.typer_instance
+        group.typer_instance = _named(group.typer_instance, words[1:])
+    return only
+
+
+def _name(command: CommandInfo) -> str | None:
+    return command.name or getattr(command.callback, "__name__", None)

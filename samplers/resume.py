@@ -1,0 +1,124 @@
+"""Going on with the run of any model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.kinds import open_rows
+from ooc.chains import chain_paths, is_chains
+from ooc.plan import Plan
+from ooc.program import StaticProgram
+from ooc.ring.ring import Ring
+from ooc.run import Run
+from ooc.state import committed
+from ooc.training import Callback, Observer
+from samplers.factorization.observer import FactorizationObserver
+from samplers.factorization.program import MatrixFactorization
+from samplers.factorization.splash import SplashFactorization
+from samplers.lda.averaging import check_more
+from samplers.lda.chains import extend_chains, train_chains
+from samplers.lda.observer import LdaObserver, LdaSettings
+from samplers.lda.program import Lda
+from samplers.lda.splash import SplashLda
+from samplers.options import Resources, ResumeOptions, by_keywords, of_several
+from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.regression.softmax.program import Softmax
+from samplers.regression.softmax.training import SoftmaxObserver
+from samplers.regression.training import is_regression, resume_regression
+from samplers.ring_checks import check_same
+
+
+def go_on(
+    path: Path,
+    options: ResumeOptions,
+    resources: Resources,
+    ring: Ring | None = None,
+    callback: Callback | None = None,
+) -> dict[str, Any]:
+    """Go on with a run of any program, also with other workers, another budget, or more iterations.
+
+    options.program: "module:Class" of a user's own program, see `Run`. options.data, options.held_out: where its
+    datasets are now, if they were moved; the run notes that. ring: of machines that go on together, each with its own
+    run. Returns the last line of its metrics, as what began it does.
+    """
+    if is_chains(path):
+        return _go_on_with_chains(path, options, resources)
+    run = Run(path, options.program)
+    run.move_datasets(options.data, options.held_out)
+    ring = ring_of(run, ring)
+    committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
+    if is_regression(run):
+        if options.iterations is not None:
+            raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
+        return resume_regression(run, resources, ring)
+    check_limits(run.spec, resources)
+    dataset = run.dataset(open_rows)
+    built = run.spec.build(dataset)
+    if isinstance(built, Lda | SplashLda):
+        run.settings(LdaSettings)
+    first = ring is None or ring.rank == 0
+    evaluators = first and isinstance(built, Lda | SplashLda) and bool(run.config["settings"].get("held_out"))
+    plan = plan_training(dataset, run.spec, resources, evaluators=evaluators)
+    check_dataset(dataset)
+    if options.iterations is not None:
+        _check_iterations(run, options.iterations, first=first)
+        run.set_iterations(options.iterations)
+    if ring:
+        check_same(ring, run)
+    return train_planned(run, plan, _observer(run, built, plan, first=first), resources, ring, callback)
+
+
+resume = by_keywords(go_on, ResumeOptions)
+
+
+def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources) -> dict[str, Any]:
+    """The chains that are not done, one after the other."""
+    chains = [Run(chain) for chain in chain_paths(path)]
+    for chain in chains:
+        chain.move_datasets(options.data, options.held_out)
+    check_limits(chains[0].spec, resources)
+    if options.iterations is not None:
+        for chain in chains:
+            _check_iterations(chain, options.iterations)
+        extend_chains(path, options.iterations)
+    return train_chains(
+        path,
+        lambda chain, planned, left: go_on(chain, ResumeOptions(iterations=planned), replace(resources, max_time=left)),
+        resources.max_time,
+    )
+
+
+def ring_of(run: Run, ring: Ring | None) -> Ring | None:
+    """The ring that a run needs to go on, or none; RequestError if there is another, or none.
+
+    A run that several machines made goes on on a ring, if of one machine, too.
+    """
+    on_ring = "staleness" in run.config["settings"]
+    if on_ring and not ring:
+        raise RequestError(
+            f"{run.path} is one rank's part of a run on several machines",
+            "Go on with all of them: ooc launch --hosts FILE -- resume RUN",
+        )
+    if of_several(ring) and not on_ring:
+        raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
+    return ring if on_ring else None
+
+
+def _observer(run: Run, program: StaticProgram, plan: Plan, *, first: bool) -> Observer | None:
+    if isinstance(program, Lda | SplashLda):
+        return LdaObserver(run, plan.workers, first=first)
+    if isinstance(program, Softmax):
+        return SoftmaxObserver(run, first=first)
+    return FactorizationObserver(run) if isinstance(program, MatrixFactorization | SplashFactorization) else None
+
+
+def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
+    """Raise RequestError unless a run can be trained to so many iterations. first: of several machines, or the only."""
+    done = max((line["iteration"] for line in run.metrics()), default=0)
+    if iterations < max(done, 1):
+        raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+    if first and run.config["settings"].get("average"):
+        check_more(run, iterations, done)
