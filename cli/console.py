@@ -22,10 +22,6 @@ Memory = Annotated[
     typer.Option(metavar="SIZE", help="Memory of all processes, as 2GB [default: a quarter of what is free]."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-Encoding = Annotated[
-    str | None,
-    typer.Option(help="Encoding of the inputs, as latin-1 or cp1252 [default: utf-8, or what a byte order mark says]."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 

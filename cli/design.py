@@ -8,38 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from cli.console import Json, Memory, Overwrite, Workers, note, print_json, progress_bar, say
+from cli import ingest_options as groups
+from cli.console import JSON, note, print_json, progress_bar, say
+from cli.options import options, parameter, takes
 
-Inputs = Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
-Input = Annotated[str, typer.Argument(help="The file, plain or .gz, .xz, .zst; - is standard input.")]
-Out = Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")]
-ColumnsFrom = Annotated[
-    str | None,
-    typer.Option(metavar="DESIGN", help="Have the columns of this one, to predict by what was trained on it."),
-]
-Target = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Holds y: .npy, or a text file with a number on each line.")
-]
-BlockSize = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Of the columns of a block, about [default: 32MiB].")
-]
+INPUTS = parameter(
+    "inputs", Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
+)
+INPUT = parameter(
+    "input", Annotated[str, typer.Argument(help="The file, plain or .gz, .xz, .zst; - is standard input.")]
+)
+OUT = parameter("out", Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")])
 
 
-def svmlight(
-    inputs: Inputs,
-    out: Out,
-    columns_from: ColumnsFrom = None,
-    zero_based: Annotated[bool, typer.Option("--zero-based", help="Indices count from 0, not from 1.")] = False,
-    by_rows: Annotated[
-        bool, typer.Option("--by-rows", help="Samples one after the other, shuffled, for `ooc train softmax`.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the shuffle, with --by-rows [default: 0].")] = None,
-    block_size: BlockSize = None,
-    workers: Workers = None,
-    memory: Memory = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
+@takes(INPUTS, OUT, *options(groups.Columns, groups.Svmlight, groups.ColumnBlocks, groups.Making), JSON)
+def svmlight(**given: Any) -> None:
     """A design matrix of svmlight (LIBSVM) files.
 
     Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels are kept as y; `qid:1`
@@ -47,82 +30,64 @@ def svmlight(
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
-    options = dict(locals())
-    by_rows, seed = options.pop("by_rows"), options.pop("seed")
+    by_rows, seed = given.pop("by_rows"), given.pop("seed")
     if by_rows:
-        ingest_by_rows(options, seed or 0)
+        ingest_by_rows(given, seed or 0)
         return
     if seed is not None:
         raise RequestError("--seed is for --by-rows", "Leave it out.")
-    ingest("svmlight", options)
+    ingest("svmlight", given)
 
 
-def ingest_by_rows(options: dict[str, Any], seed: int) -> None:
+def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     """Make a set of labelled samples as the options of `ooc ingest svmlight` say, and tell of it."""
     from blocks.describe import describe
     from blocks.samples.ingestion import ingest_samples
 
-    for name in ("block_size", "workers", "memory"):
-        if options.pop(name) is not None:
-            raise RequestError(f"--{name.replace('_', '-')} is not for --by-rows", "Leave it out.")
-    started, as_json = time.monotonic(), options.pop("json")
-    samples = ingest_samples(**options, seed=seed, bar=progress_bar)
+    for name in ("block_size", "workers", "memory_bytes"):
+        if given.pop(name) is not None:
+            option = name.removesuffix("_bytes").replace("_", "-")
+            raise RequestError(f"--{option} is not for --by-rows", "Leave it out.")
+    started, as_json = time.monotonic(), given.pop("json")
+    samples = ingest_samples(**given, seed=seed, bar=progress_bar)
     facts = describe(samples)
     labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
     held = f"{samples.rows:,} samples, {samples.columns:,} columns, {samples.entries:,} entries, {labels}"
     tell(facts, f"{samples.path}: {held}\n{facts['blocks']:,} blocks", started, as_json)
 
 
-def mtx(
-    input: Input,
-    out: Out,
-    target: Target = None,
-    block_size: BlockSize = None,
-    workers: Workers = None,
-    memory: Memory = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
+@takes(INPUT, OUT, *options(groups.Target, groups.ColumnBlocks, groups.Making), JSON)
+def mtx(**given: Any) -> None:
     """A design matrix of a MatrixMarket file, sparse or dense.
 
     Example: ooc ingest mtx x.mtx.gz design --target y.npy
     """
-    ingest("mtx", locals())
+    ingest("mtx", given)
 
 
-def npz(
-    input: Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")],
-    out: Out,
-    target: Target = None,
-    block_size: BlockSize = None,
-    workers: Workers = None,
-    memory: Memory = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
+@takes(
+    parameter(
+        "input", Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")]
+    ),
+    OUT,
+    *options(groups.Target, groups.ColumnBlocks, groups.Making),
+    JSON,
+)
+def npz(**given: Any) -> None:
     """A design matrix of an .npz file. An array y in it holds the labels, unless --target is given.
 
     Example: ooc ingest npz leukemia.npz leukemia
     """
-    ingest("npz", locals())
+    ingest("npz", given)
 
 
-def plink(
-    input: Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")],
-    out: Out,
-    target: Target = None,
-    covariates: Annotated[
-        str | None, typer.Option(metavar="FILE", help="More columns: lines of FID IID value ..., in any order.")
-    ] = None,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out individuals without a phenotype or covariates.")
-    ] = False,
-    block_size: BlockSize = None,
-    workers: Workers = None,
-    memory: Memory = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
+@takes(
+    parameter("input", Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")]),
+    OUT,
+    *options(groups.Target, groups.Genotypes, groups.ColumnBlocks, groups.Making),
+    JSON,
+)
+def plink(**given: Any) -> None:
     """A design matrix of PLINK genotypes.
 
     It holds how often individuals have allele A1 of each variant. A genotype that is missing counts as the mean of its
@@ -132,10 +97,10 @@ def plink(
 
     Example: ooc ingest plink mice.bed mice --target bmi.txt
     """
-    ingest("plink", locals())
+    ingest("plink", given)
 
 
-def ingest(kind: str, options: dict[str, Any]) -> None:
+def ingest(kind: str, given: dict[str, Any]) -> None:
     """Make a design matrix as the options of a command say, and tell of it."""
     from blocks.describe import describe, what_is_missing
     from blocks.design.design import FORMS
@@ -144,11 +109,11 @@ def ingest(kind: str, options: dict[str, Any]) -> None:
     from blocks.memory import parse_size
 
     started = time.monotonic()
-    workers, memory, size, as_json = (options.pop(name) for name in ("workers", "memory", "block_size", "json"))
-    options["inputs"] = options.get("inputs") or [options.pop("input")]
+    workers, memory, size, as_json = (given.pop(name) for name in ("workers", "memory_bytes", "block_size", "json"))
+    given["inputs"] = given.get("inputs") or [given.pop("input")]
     if size:
-        options["block_bytes"] = parse_size(size, "--block-size")
-    request = DesignRequest(kind=kind, **{name: value for name, value in options.items() if value is not None})
+        given["block_bytes"] = parse_size(size, "--block-size")
+    request = DesignRequest(kind=kind, **{name: value for name, value in given.items() if value is not None})
     design = ingest_design(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
     facts = describe(design)
     held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
@@ -182,18 +147,18 @@ _TAKEN = {
     "encoding",
     "query",
     "workers",
-    "memory",
+    "memory_bytes",
     "overwrite",
     "json",
 }
 _DEFAULTS = (None, False, 0, "fail")
 
 
-def ingest_table(options: dict[str, Any]) -> None:
+def ingest_table(given: dict[str, Any]) -> None:
     """What `ooc ingest csv` does with columns of numbers; refuses the options that concern text."""
-    for name in options.keys() - _TAKEN:
-        if options[name] not in _DEFAULTS:
+    for name in given.keys() - _TAKEN:
+        if given[name] not in _DEFAULTS:
             raise RequestError(
                 f"--{name.replace('_', '-')} is for text, but --target and --columns-from ask for a design matrix"
             )
-    ingest("csv", {name: options[name] for name in _TAKEN})
+    ingest("csv", {name: given[name] for name in _TAKEN})

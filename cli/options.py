@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin
@@ -39,9 +39,9 @@ def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Par
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def options(kind: type, *names: str) -> list[Parameter]:
-    """The options that the fields of a class describe, or some of them, but for those of Python alone."""
-    found = described(kind).values()
+def options(*kinds: type, names: Collection[str] = ()) -> list[Parameter]:
+    """The options that the fields of classes describe, or some of them, but for those of Python alone."""
+    found = (each for kind in kinds for each in described(kind).values())
     return [_option(each) for each in found if each.option.help and (not names or each.field in names)]
 
 

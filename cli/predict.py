@@ -9,30 +9,44 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
-from cli.console import Encoding, Json, Overwrite, print_json, say
-from cli.ingest import FieldDelimiter, ItemColumn, Quote, UserColumn
+from cli.console import JSON, Overwrite, print_json, say
+from cli.ingest_options import Encoded, Ratings
+from cli.options import options, parameter, takes
 
 
+@takes(
+    parameter(
+        "run",
+        Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic`, `softmax` or `mf`.")],
+    ),
+    parameter(
+        "data",
+        Annotated[
+            str,
+            typer.Argument(
+                help="A design, or samples, ingested with --columns-from; or lines of user and item, - is standard "
+                "input."
+            ),
+        ],
+    ),
+    parameter("out", Annotated[Path, typer.Argument(help="A file to be made: CSV.")]),
+    parameter(
+        "level",
+        Annotated[
+            float | None,
+            typer.Option(
+                "--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."
+            ),
+        ],
+        None,
+    ),
+    *options(Ratings, names=("user_column", "item_column", "delimiter", "quote")),
+    *options(Encoded),
+    parameter("overwrite", Overwrite, False),
+    JSON,
+)
 def predict(
-    run: Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic`, `softmax` or `mf`.")],
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A design, or samples, ingested with --columns-from; or lines of user and item, - is standard input."
-        ),
-    ],
-    out: Annotated[Path, typer.Argument(help="A file to be made: CSV.")],
-    level: Annotated[
-        float | None,
-        typer.Option("--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."),
-    ] = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    delimiter: FieldDelimiter = None,
-    quote: Quote = None,
-    encoding: Encoding = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
+    run: Path, data: str, out: Path, level: float | None, *, overwrite: bool, json: bool, **of_pairs: str | None
 ) -> None:
     """Predict y of a design, classes of samples, or ratings of pairs.
 
@@ -57,10 +71,9 @@ def predict(
     from samplers.regression.softmax.model import SoftmaxModel
 
     require_free(out, overwrite=overwrite)
-    require_encoding(encoding)
+    require_encoding(of_pairs["encoding"])
     model = open_any_model(run)
-    of_pairs = {"user_column": user_column, "item_column": item_column, "delimiter": delimiter, "quote": quote}
-    for name, given in {**of_pairs, "encoding": encoding}.items():
+    for name, given in of_pairs.items():
         if given and isinstance(model, RegressionModel | SoftmaxModel):
             raise RequestError(f"--{name.replace('_', '-')} is for pairs of users and items", "Leave it out.")
     if isinstance(model, RegressionModel):
@@ -77,8 +90,9 @@ def predict(
 
     factors = open_factors(run)
     with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        written = FormatOptions(delimiter, quote, user=user_column, item=item_column, rating="none")
-        pairs = predict_file(factors, data, file, written, encoding)
+        user, item = of_pairs["user_column"], of_pairs["item_column"]
+        written = FormatOptions(of_pairs["delimiter"], of_pairs["quote"], user=user, item=item, rating="none")
+        pairs = predict_file(factors, data, file, written, of_pairs["encoding"])
     if pairs.unknown:
         stderr.warn(
             f"{pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "

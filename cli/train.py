@@ -128,7 +128,7 @@ def _train(train: Train, kind: type[Options], given: dict[str, Any]) -> None:
     RUN,
     *options(ResumeOptions),
     TRANSPORT,
-    *options(Resources, "workers", "memory_bytes", "max_time", "quiet"),
+    *options(Resources, names=("workers", "memory_bytes", "max_time", "quiet")),
     JSON,
 )
 def resume(**given: Any) -> None:
