@@ -17,10 +17,6 @@ from blocks.errors import OocError, out_of_memory
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes [default: all cores, or what the CPU quota allows].")
 ]
-Memory = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Memory of all processes, as 2GB [default: a quarter of what is free]."),
-]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)

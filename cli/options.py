@@ -51,13 +51,14 @@ def _option(each: Described) -> Parameter:
         kind = str
     elif get_origin(kind) is Sequence:
         kind, default = list[str], None
-    flags = f"--{each.name}/--no-{each.name}" if kind is bool and default is not False else f"--{each.name}"
+    switch = f"--{each.name}/--no-{each.name}" if kind is bool and default is not False else f"--{each.name}"
+    flags = option.flags or (switch,)
     more: dict[str, Any] = {"min": option.least, "max": option.most, "callback": _CALLBACKS.get(each.field)}
     more = {name: value for name, value in more.items() if value is not None}
     if option.choices:
-        declared = one_of(option.choices, option.help, flags, **more)
+        declared = one_of(option.choices, option.help, *flags, **more)
     else:
-        declared = typer.Option(flags, metavar=option.metavar, help=option.help, **more)
+        declared = typer.Option(*flags, metavar=option.metavar, help=option.help, **more)
     annotation = Annotated[kind | None if default is None else kind, declared]  # type: ignore[valid-type]
     return parameter(each.field, annotation, Parameter.empty if each.is_required else default)
 

@@ -2,48 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocks.errors import RequestError
-from cli.console import Json, print_json
+from cli.console import JSON, print_json
+from cli.options import options, parameter, read, takes
+from samplers.lda.options import LdaOptions
+from samplers.options import Option, Options, described, size_of
 
 if TYPE_CHECKING:
     from blocks.design.design import Design
 
 
-def plan(
-    data: Annotated[Path | None, typer.Argument(help="A dataset made by `ooc ingest`; none: give --tokens.")] = None,
-    topics: Annotated[int, typer.Option(help="Number of topics.")] = 100,
-    path: Annotated[int, typer.Option(help="Of a design: values of lambda.")] = 100,
-    folds: Annotated[int, typer.Option("--cross-validate", metavar="K", help="Of a design: folds.")] = 0,
+def rate_of(text: str, option: str) -> float:
+    """Bytes a second of a speed as 500MB/s."""
+    from blocks.memory import parse_rate
+
+    return parse_rate(text, option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(Options):
+    """Options of `ooc plan`; it takes those of trainings that change what these take."""
+
+    topics: Annotated[int, described(LdaOptions)["topics"].option] = 100
+    path: Annotated[int, Option("Of a design: values of lambda.")] = 100
+    folds: Annotated[int, Option("Of a design: folds.", name="cross-validate", metavar="K")] = 0
     nonzeros: Annotated[
-        int | None, typer.Option(help="Of a design: coefficients at the end of the path [default: half of the rows].")
-    ] = None,
-    sampler: Annotated[str, typer.Option(metavar="auto|two-phase|...", help="As for `ooc train lda`.")] = "auto",
-    mh_steps: Annotated[int | None, typer.Option(help="Proposals a token [default: 2].")] = None,
-    tokens: Annotated[float | None, typer.Option(help="Tokens of a corpus on paper, as 200e9.")] = None,
-    vocabulary: Annotated[float, typer.Option(help="Its words.")] = 100_000,
-    documents: Annotated[float | None, typer.Option(help="Its documents [default: a hundredth of the tokens].")] = None,
-    machines: Annotated[int, typer.Option(min=1, help="Machines that share the documents of a corpus on paper.")] = 1,
+        int | None, Option("Of a design: coefficients at the end of the path [default: half of the rows].")
+    ] = None
+    sampler: Annotated[str, described(LdaOptions)["sampler"].option] = "auto"
+    mh_steps: Annotated[int | None, described(LdaOptions)["mh_steps"].option] = None
+    tokens: Annotated[float | None, Option("Tokens of a corpus on paper, as 200e9.")] = None
+    vocabulary: Annotated[float, Option("Its words.")] = 100_000
+    documents: Annotated[float | None, Option("Its documents [default: a hundredth of the tokens].")] = None
+    machines: Annotated[int, Option("Machines that share the documents of a corpus on paper.", least=1)] = 1
     workers: Annotated[
-        int | None, typer.Option("--workers", "--cores", min=1, help="Of each machine [default: the cores of this].")
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Of each machine, as 64GB [default: four fifths of what is free here]."),
-    ] = None,
+        int | None,
+        Option("Of each machine [default: the cores of this].", flags=("--workers", "--cores"), least=1),
+    ] = None
+    memory_bytes: Annotated[
+        int | None,
+        Option(
+            "Of each machine, as 64GB [default: four fifths of what is free here].",
+            name="memory",
+            metavar="SIZE",
+            read=size_of,
+        ),
+    ] = None
     speed: Annotated[
-        float | None, typer.Option(help="Tokens, or entries, a second of one worker, as 15e6 [default: tried here].")
-    ] = None,
+        float | None, Option("Tokens, or entries, a second of one worker, as 15e6 [default: tried here].")
+    ] = None
     disk: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Speed of a machine's disk, as 500MB/s [default: measured here].")
-    ] = None,
-    network: Annotated[str | None, typer.Option(metavar="RATE", help="Speed of a machine's network, as 1Gbps.")] = None,
-    json: Json = False,
-) -> None:
+        float | None,
+        Option("Speed of a machine's disk, as 500MB/s [default: measured here].", metavar="RATE", read=rate_of),
+    ] = None
+    network: Annotated[
+        float | None, Option("Speed of a machine's network, as 1Gbps.", metavar="RATE", read=rate_of)
+    ] = None
+
+
+@takes(
+    parameter(
+        "data",
+        Annotated[Path | None, typer.Argument(help="A dataset made by `ooc ingest`; none: give --tokens.")],
+        None,
+    ),
+    *options(PlanOptions),
+    JSON,
+)
+def plan(data: Path | None, *, json: bool, **given: Any) -> None:
     """Say what a training of topics, or the path of a regression, would take, and why.
 
     That is memory, disk, and the time of an iteration; nothing is trained.
@@ -54,55 +87,66 @@ def plan(
 
     ooc plan --tokens 200e9 --vocabulary 1e6 --topics 1000000 --machines 8 --cores 20 --memory 256GB --network 1Gbps
     """
+    asked = read(PlanOptions, given)
+    if (data is None) == (asked.tokens is None):
+        raise RequestError("one of DATA and --tokens is needed", "Give a dataset, or the size of a corpus.")
+    if data and asked.machines > 1:
+        raise RequestError(
+            f"--machines {asked.machines} is for a corpus on paper", "Give --tokens instead of a dataset."
+        )
+    facts, told = _of_design(design, asked) if data and (design := _design(data)) else _of_corpus(data, asked)
+    print_json(facts) if json else print("\n".join(told))
+
+
+def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
+    """Facts of a regression, and lines that tell them."""
+    from samplers.regression.path import forecast as path_forecast
+
+    facts = path_forecast.plan_regression(
+        design,
+        length=asked.path,
+        folds=asked.folds,
+        nonzeros=asked.nonzeros,
+        workers=asked.workers,
+        memory_bytes=asked.memory_bytes,
+        speed=asked.speed,
+        disk=asked.disk,
+    )
+    return facts, path_forecast.told(facts)
+
+
+def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
+    """Facts of a topic model, of a dataset or of one on paper, and lines that tell them."""
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.intended import Intended
-    from blocks.memory import parse_rate, parse_size
     from blocks.workers import cores
     from samplers.planning import plan_lda, told
 
-    if (data is None) == (tokens is None):
-        raise RequestError("one of DATA and --tokens is needed", "Give a dataset, or the size of a corpus.")
-    if data and machines > 1:
-        raise RequestError(f"--machines {machines} is for a corpus on paper", "Give --tokens instead of a dataset.")
-    if data and (design := _design(data)):
-        from samplers.regression.path import forecast as path_forecast
-
-        facts = path_forecast.plan_regression(
-            design,
-            length=path,
-            folds=folds,
-            nonzeros=nonzeros,
-            workers=workers,
-            memory_bytes=parse_size(memory) if memory else None,
-            speed=speed,
-            disk=parse_rate(disk, "--disk") if disk else None,
-        )
-        print_json(facts) if json else print("\n".join(path_forecast.told(facts)))
-        return
-    if data:
-        dataset = Dataset(data)
-    else:
-        share = round((tokens or 0) / machines)
-        dataset = Intended(
+    share = round((asked.tokens or 0) / asked.machines)
+    dataset = (
+        Dataset(data)
+        if data
+        else Intended(
             tokens=share,
-            documents=round(documents / machines) if documents else max(share // 100, 1),
-            vocabulary=round(vocabulary),
-            shards=machines,
+            documents=round(asked.documents / asked.machines) if asked.documents else max(share // 100, 1),
+            vocabulary=round(asked.vocabulary),
+            shards=asked.machines,
         )
+    )
     facts = plan_lda(
         dataset,
-        topics=topics,
-        sampler=sampler,
-        mh_steps=mh_steps,
-        workers=workers or cores(),
-        memory_bytes=parse_size(memory) if memory else None,
-        machines=machines,
-        speed=speed,
-        disk=parse_rate(disk, "--disk") if disk else None,
-        network=parse_rate(network, "--network") if network else float("inf"),
+        topics=asked.topics,
+        sampler=asked.sampler,
+        mh_steps=asked.mh_steps,
+        workers=asked.workers or cores(),
+        memory_bytes=asked.memory_bytes,
+        machines=asked.machines,
+        speed=asked.speed,
+        disk=asked.disk,
+        network=asked.network or float("inf"),
         directory=data.parent if data else Path(),
     )
-    print_json(facts) if json else print("\n".join(told(facts)))
+    return facts, told(facts)
 
 
 def _design(data: Path) -> Design | None:

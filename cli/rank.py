@@ -150,7 +150,7 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
     from samplers.preparation import MEMORY_SHARE
 
     share, workers = task["share"], task["workers"] or parameters["workers"]
-    given = parameters["memory_bytes"] if "memory_bytes" in parameters else parameters["memory"]
+    given = parameters["memory_bytes"]
     memory = task["memory"] or (parse_size(given) if given else None)
     if share > 1:
         workers = workers or max(1, cores() // share)

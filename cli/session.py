@@ -15,7 +15,7 @@ from blocks.errors import Interrupted, OocError, RequestError
 from cli.options import parameter, read
 from cli.registry import commands
 from cli.settings import settings, spelled_out
-from samplers.options import Resources, check_machines
+from samplers.options import Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
@@ -60,6 +60,10 @@ class Session(NamedTuple):
         """What a training may take. given: parameters of its command."""
         asked = read(Resources, given, self.place)
         on_node = self.ring is not None and asked.scratch == Path("node")
+        if on_node and not of_several(self.ring):
+            raise RequestError(
+                "--scratch node is for several machines", described(Resources)["on_node"].option.together
+            )
         return replace(
             asked,
             workers=self.workers or asked.workers,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.console import Json, Memory, Overwrite, Workers, print_json, progress_bar, say
+from cli.console import JSON, print_json, progress_bar, say
+from cli.ingest_options import Making
+from cli.options import options, parameter, read, takes
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
@@ -18,34 +20,37 @@ if TYPE_CHECKING:
     from blocks.samples.samples import Samples
 
 
-def shard(
-    data: Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix, samples or a design matrix.")],
-    out: Annotated[
-        str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
-    ],
-    shards: Annotated[int, typer.Option(min=1, help="How many, one for each machine.")],
-    workers: Workers = None,
-    memory: Memory = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
+@takes(
+    parameter(
+        "data", Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix, samples or a design matrix.")]
+    ),
+    parameter(
+        "out",
+        Annotated[
+            str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
+        ],
+    ),
+    parameter("shards", Annotated[int, typer.Option(min=1, help="How many, one for each machine.")]),
+    *options(Making),
+    JSON,
+)
+def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:
     """Split a dataset for several machines.
 
     Each shard is a dataset with some of the documents (rows); all have the same words (columns).
 
     Example: ooc shard corpus corpus-in-4 --shards 4
     """
-    from blocks.memory import parse_size
     from blocks.shards.splitting import make_shards
 
-    started = time.monotonic()
+    started, how = time.monotonic(), read(Making, given)
     made = make_shards(
         data,
         out,
         shards,
-        workers=workers,
-        memory=parse_size(memory) if memory else None,
-        overwrite=overwrite,
+        workers=how.workers,
+        memory=how.memory_bytes,
+        overwrite=how.overwrite,
         bar=progress_bar,
     )
     tell(made, started, as_json=json)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from typer import Context
 from typer.main import get_command
 
+import samplers
 from cli.app import app
+from samplers.factorization.options import FactorizationOptions
+from samplers.lda.options import LdaOptions
+from samplers.options import Described, Resources, described
+from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
 PACKAGES = ("samplers", "ooc", "blocks")
 
@@ -71,4 +76,68 @@ def _directive(path: str, thing: Any) -> str:
     return f"### {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n.. auto{kind}:: {path}\n   {options}\n```"
 
 
-REFERENCES = {"commands": commands, "python": interface}
+def options() -> str:
+    """A table for each model of all its options, and where each works; else why not."""
+    return "\n\n".join(section for model in MODELS for section in _options(model))
+
+
+class Model(NamedTuple):
+    """A command of training, the classes that describe its options, and its estimators."""
+
+    command: str
+    kinds: Sequence[type]
+    estimators: Sequence[type]
+
+
+MODELS = (
+    Model("train lda", (LdaOptions, Resources), (samplers.LatentDirichletAllocation,)),
+    Model("train mf", (FactorizationOptions, Resources), (samplers.MatrixFactorization,)),
+    Model("train softmax", (SoftmaxOptions, Resources), (samplers.SoftmaxRegression,)),
+    Model(
+        "train lasso|logistic",
+        (RegressionOptions, Resources),
+        (samplers.Lasso, samplers.ElasticNet, samplers.LogisticRegression),
+    ),
+)
+
+
+IN_PROCESS = {  # why estimators that train in their own process do not have an option
+    "workers": "one, as SGD goes from sample to sample",
+    "memory_bytes": "data and model are in memory",
+    "quiet": "tells nothing but warnings",
+}
+
+
+def _options(model: Model) -> Iterator[str]:
+    yield f"## ooc {model.command}"
+    names = " and ".join(f"`{estimator.__name__}`" for estimator in model.estimators)
+    rows = [_where(each, model.estimators) for kind in model.kinds for each in described(kind).values()]
+    head = f"| command, file, variable | Python | {names} | several machines | only for |"
+    yield "\n".join([head, "| --- " * 5 + "|", *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
+def _where(each: Described, estimators: Sequence[type]) -> list[str]:
+    """The names of an option in each interface, or in brackets why it has none there; and what takes it."""
+    option = each.option
+    parameters = [name for name in estimator_names(each) if any(name in signature_of(kind) for kind in estimators)]
+    machines = f"no: {option.alone}" if option.alone else "only there" if option.together else "yes"
+    return [
+        f"`--{each.name}`" if option.help else f"({option.without['command']})",
+        f"`{each.field}`",
+        ", ".join(f"`{name}`" for name in parameters)
+        or f"({option.without.get('estimator') or IN_PROCESS[each.field]})",
+        machines,
+        ", ".join(option.takes),
+    ]
+
+
+def estimator_names(each: Described) -> tuple[str, ...]:
+    """Those that an option has in estimators: a classifier's penalty is the inverse of a regression's."""
+    return ("alpha", "C") if each.field == "level" else (each.parameter,)
+
+
+def signature_of(estimator: type) -> Mapping[str, Any]:
+    return inspect.signature(estimator).parameters
+
+
+REFERENCES = {"commands": commands, "options": options, "python": interface}

@@ -26,10 +26,11 @@ class Option:
     """What is known of an option besides the name, the type and the default of its field.
 
     help: one line for the command line; an option without it is for Python alone.
-    name: on the command line, where it is not that of the field. metavar: what stands for a value in help.
-    least, most: smallest and largest value; the command line checks them, too. choices: the words that are possible,
-    as "a|b"; one in capitals stands for any. called: what a wrong word is not. read: makes the value of the text of the
-    command line, given that and the option's name in messages. takes: samplers or methods that have it, none for all.
+    name, flags: on the command line, where it is not that of the field; all of them where there are several.
+    metavar: what stands for a value in help. least, most: smallest and largest value; the command line checks them,
+    too. choices: the words that are possible, as "a|b"; one in capitals stands for any. called: what a wrong word is
+    not. read: makes the value of the text of the command line, given that and the option's name in messages.
+    takes: samplers or methods that have it, none for all.
     alone: what to do on several machines, which cannot use it, unless its value is the default or in `harmless`.
     together: what to do on one machine, if it is for several.
     parameter: its name in the estimator, where it is not that of the field. without: why an interface does not have it.
@@ -37,6 +38,7 @@ class Option:
 
     help: str = ""
     name: str = ""
+    flags: tuple[str, ...] = ()
     metavar: str | None = None
     least: float | None = None
     most: float | None = None
@@ -159,7 +161,12 @@ class Resources(Options):
             without={"estimator": "its run is where tempfile has its directories"},
         ),
     ] = None
-    on_node: Annotated[bool, Option(without={"command": "is --scratch node", "estimator": "is on one machine"})] = False
+    on_node: Annotated[
+        bool,
+        Option(
+            together="Name a directory.", without={"command": "is --scratch node", "estimator": "is on one machine"}
+        ),
+    ] = False
     overwrite: Annotated[
         bool, Option("Replace what is there.", without={"estimator": "its run is a new one, or warm_start's"})
     ] = False

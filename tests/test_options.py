@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -171,3 +172,12 @@ def test_samplers_and_methods_that_take_options_are_there() -> None:
         for takes in takers(kind).values():
             assert set(takes) <= set(known)
     assert {*described(LdaOptions)["sampler"].option.words} == {"auto", *SAMPLERS}
+
+
+def test_the_table_of_options_has_no_blank_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "docs")
+    table = importlib.import_module("reference").options()
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `") or line.startswith("| (")]
+    assert len(rows) == sum(len(all_options(kind)) for name, (kind, _, _) in MODELS.items() if name != "logistic")
+    for row in rows:
+        assert all(cell.strip("| ") for cell in row[:4]), row

@@ -18,7 +18,7 @@ from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
 from ooc.run import Run, Settings, create_run
 from ooc.worker import ProgramSpec
-from samplers.options import Resources, by_keywords
+from samplers.options import Resources, by_keywords, check_machines, of_several
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
@@ -66,6 +66,8 @@ def train(
     """
     if resources.on_node:
         raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
+    ring = of_several(ring)
+    check_machines(RegressionOptions, vars(options), several=ring is not None)
     design = shard_or_whole(data) if ring else Design(data)
     given = _program_options(options, design)
     spec = ProgramSpec(TARGET, given)
@@ -77,7 +79,7 @@ def train(
         check_apart(ring, path)
     program = program_of(spec, design)
     _ = program.y, program.held_out
-    rounds = _rounds(program, options, ring)
+    rounds = _rounds(program, options)
     plan = plan_path(program, resources.workers, resources.memory_bytes, _rule(program, rounds))
     check_dataset(design)
     run = create_run(
@@ -137,7 +139,7 @@ def _shared(options: dict[str, Any]) -> dict[str, Any]:
     return options | {name: options[name] and options[name][1] for name in ("weights", "rows")}
 
 
-def _rounds(program: RegressionProgram, options: RegressionOptions, ring: Ring | None) -> dict[str, Any] | None:
+def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str, Any] | None:
     """What a run remembers of its rounds, if it has any; RequestError if they cannot do what is asked."""
     schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
@@ -149,7 +151,6 @@ def _rounds(program: RegressionProgram, options: RegressionOptions, ring: Ring |
         "--cross-validate": program.folds > 0,
         "--weights and --rows": program.weights is not None,
         "--unpenalized": bool(program.unpenalized),
-        "several machines": ring is not None,
         "an intercept of a logistic regression": program.loss == "logistic" and program.intercept,
         "--l1-ratio of a logistic regression": program.loss == "logistic" and program.share < 1,
     }
