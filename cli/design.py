@@ -21,7 +21,7 @@ INPUT = parameter(
 OUT = parameter("out", Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")])
 
 
-@takes(INPUTS, OUT, *options(groups.Columns, groups.Svmlight, groups.ColumnBlocks, groups.Making), JSON)
+@takes(INPUTS, OUT, options(groups.Columns, groups.Svmlight, groups.ColumnBlocks, groups.Making), JSON)
 def svmlight(**given: Any) -> None:
     """A design matrix of svmlight (LIBSVM) files.
 
@@ -56,7 +56,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     tell(facts, f"{samples.path}: {held}\n{facts['blocks']:,} blocks", started, as_json)
 
 
-@takes(INPUT, OUT, *options(groups.Target, groups.ColumnBlocks, groups.Making), JSON)
+@takes(INPUT, OUT, options(groups.Target, groups.ColumnBlocks, groups.Making), JSON)
 def mtx(**given: Any) -> None:
     """A design matrix of a MatrixMarket file, sparse or dense.
 
@@ -70,7 +70,7 @@ def mtx(**given: Any) -> None:
         "input", Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")]
     ),
     OUT,
-    *options(groups.Target, groups.ColumnBlocks, groups.Making),
+    options(groups.Target, groups.ColumnBlocks, groups.Making),
     JSON,
 )
 def npz(**given: Any) -> None:
@@ -84,7 +84,7 @@ def npz(**given: Any) -> None:
 @takes(
     parameter("input", Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")]),
     OUT,
-    *options(groups.Target, groups.Genotypes, groups.ColumnBlocks, groups.Making),
+    options(groups.Target, groups.Genotypes, groups.ColumnBlocks, groups.Making),
     JSON,
 )
 def plink(**given: Any) -> None:

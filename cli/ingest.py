@@ -40,7 +40,7 @@ _TEXT = (groups.Tokens, groups.Vocabulary, groups.Records, *_CORPUS)
 
 @app.command("uci")
 @on_ring
-@takes(INPUTS, OUT, *options(groups.Bags, groups.Encoded, groups.StopWords, groups.Vocabulary, *_CORPUS), JSON)
+@takes(INPUTS, OUT, options(groups.Bags, groups.Encoded, groups.StopWords, groups.Vocabulary, *_CORPUS), JSON)
 def ingest_uci(**given: Any) -> None:
     """Bags of words: lines of document, word and count.
 
@@ -59,7 +59,7 @@ def ingest_uci(**given: Any) -> None:
         Annotated[list[str], typer.Argument(help="Text files, and directories of them; - is standard input.")],
     ),
     OUT,
-    *options(groups.TextFiles, groups.Encoded, *_TEXT),
+    options(groups.TextFiles, groups.Encoded, *_TEXT),
     JSON,
 )
 def ingest_text(**given: Any) -> None:
@@ -72,7 +72,7 @@ def ingest_text(**given: Any) -> None:
 
 @app.command("jsonl")
 @on_ring
-@takes(INPUTS, OUT, *options(groups.JsonLines, groups.Encoded, *_TEXT), JSON)
+@takes(INPUTS, OUT, options(groups.JsonLines, groups.Encoded, *_TEXT), JSON)
 def ingest_jsonl(**given: Any) -> None:
     """JSON Lines: each line is an object that holds a document; or a file is an array of such objects.
 
@@ -87,7 +87,7 @@ _TABLE = (groups.TextColumns, groups.Table, groups.Encoded, groups.Query)
 
 @app.command("csv")
 @on_ring
-@takes(INPUTS, OUT, *options(*_NUMBERS, *_TABLE, *_TEXT), JSON)
+@takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), JSON)
 def ingest_csv(**given: Any) -> None:
     """CSV or TSV with a header row, or Parquet or Arrow: each row is a document.
 
@@ -116,8 +116,8 @@ app.command("plink")(design.plink)
 @takes(
     INPUTS,
     OUT,
-    *options(groups.Ratings, groups.Encoded, groups.Query, groups.Records, groups.RatingsSeed),
-    *options(groups.Shards, groups.Making),
+    options(groups.Ratings, groups.Encoded, groups.Query, groups.Records, groups.RatingsSeed),
+    options(groups.Shards, groups.Making),
     JSON,
 )
 def ingest_ratings(**given: Any) -> None:
@@ -168,7 +168,7 @@ def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> Non
 
 
 @app.command("synthetic")
-@takes(OUT, *options(groups.Drawn, groups.Blocks, groups.Shards, groups.Making), JSON)
+@takes(OUT, options(groups.Drawn, groups.Blocks, groups.Shards, groups.Making), JSON)
 def ingest_synthetic(**given: Any) -> None:
     """Documents drawn from LDA itself, with topics that are known.
 

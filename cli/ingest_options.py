@@ -1,7 +1,5 @@
 """The options of `ooc ingest`, in groups that several of its commands have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,8 +12,7 @@ _STOP_WORDS = (
 _WORDS = "LANGUAGE|FILE|english|none"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Encoded(Options):
+class Encoded:
     """Text files."""
 
     encoding: Annotated[
@@ -24,23 +21,20 @@ class Encoded(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bags(Options):
+class Bags:
     """`ooc ingest uci`."""
 
     vocab: Annotated[str | None, Option("Line i is word i.", metavar="FILE")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextFiles(Options):
+class TextFiles:
     """`ooc ingest text`."""
 
     lines: Annotated[bool, Option("Each line is a document, rather than each file.")] = False
     glob: Annotated[str, Option("Files to take from directories.")] = "*"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JsonLines(Options):
+class JsonLines:
     """`ooc ingest jsonl`."""
 
     text_field: Annotated[
@@ -49,24 +43,21 @@ class JsonLines(Options):
     name_field: Annotated[str | None, Option("Holds the document's name [default: id, if any].")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberColumns(Options):
+class NumberColumns:
     """`ooc ingest csv` with numbers."""
 
     target: Annotated[str | None, Option("Holds y: make a design matrix.", metavar="COLUMN")] = None
     drop: Annotated[Sequence[str], Option("Not to be in the design matrix.", metavar="COLUMN")] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextColumns(Options):
+class TextColumns:
     """`ooc ingest csv` with text."""
 
     text_column: Annotated[str | None, Option("Holds the text [default: text].")] = None
     name_column: Annotated[str | None, Option("Holds the document's name.")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table(Options):
+class Table:
     """How a table is written."""
 
     delimiter: Annotated[
@@ -80,15 +71,13 @@ class Table(Options):
     decimal: Annotated[str | None, Option("Mark before the fraction of a number [default: .].", choices=".|,")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query(Options):
+class Query:
     """Databases."""
 
     query: Annotated[str | None, Option("Rows to take from a SQLite database.", metavar="SQL")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tokens(Options):
+class Tokens:
     """How text becomes words."""
 
     token_pattern: Annotated[str | None, Option(r"Regular expression of a token [default: (?u)\b\w\w+\b].")] = None
@@ -112,15 +101,13 @@ class Tokens(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopWords(Options):
+class StopWords:
     """Words that are words already."""
 
     stop_words: Annotated[str | None, Option(f"{_STOP_WORDS} [default: none].", choices=_WORDS)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary(Options):
+class Vocabulary:
     """Which words are kept."""
 
     min_df: Annotated[
@@ -134,15 +121,13 @@ class Vocabulary(Options):
     max_vocab: Annotated[int | None, Option("Keep this many words, the most frequent.", least=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Records(Options):
+class Records:
     """Records of which some cannot be read."""
 
     on_error: Annotated[str, Option("What to do at a record that cannot be read.", choices="fail|skip")] = "fail"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corpus(Options):
+class Corpus:
     """What the documents are added to."""
 
     vocab_from: Annotated[str | None, Option("Use the vocabulary of this dataset.", metavar="DATASET")] = None
@@ -153,15 +138,13 @@ class Corpus(Options):
     seed: Annotated[int, Option("Shuffles the documents and deals the words.", least=0)] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Blocks(Options):
+class Blocks:
     """Blocks of a corpus."""
 
     block_tokens: Annotated[int | None, Option("Tokens of a block.", least=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shards(Options):
+class Shards:
     """Datasets that can be made in shards."""
 
     shards: Annotated[
@@ -186,8 +169,7 @@ class Making(Options):
     overwrite: Annotated[bool, Option("Replace what is there.")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratings(Options):
+class Ratings:
     """`ooc ingest ratings`, first."""
 
     names_from: Annotated[
@@ -215,15 +197,13 @@ class Ratings(Options):
     decimal: Annotated[str | None, described(Table)["decimal"].option] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatingsSeed(Options):
+class RatingsSeed:
     """`ooc ingest ratings`, last."""
 
     seed: Annotated[int, Option("Shuffles the users and deals the items.", least=0)] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn(Options):
+class Drawn:
     """`ooc ingest synthetic`."""
 
     documents: Annotated[int, Option("Documents to draw.")]
@@ -239,8 +219,7 @@ class Drawn(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Columns(Options):
+class Columns:
     """Columns of another design."""
 
     columns_from: Annotated[
@@ -248,8 +227,7 @@ class Columns(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Svmlight(Options):
+class Svmlight:
     """`ooc ingest svmlight`."""
 
     zero_based: Annotated[bool, Option("Indices count from 0, not from 1.")] = False
@@ -257,8 +235,7 @@ class Svmlight(Options):
     seed: Annotated[int | None, Option("Of the shuffle, with --by-rows [default: 0].", least=0)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target(Options):
+class Target:
     """A design whose y is in a file of its own."""
 
     target: Annotated[
@@ -266,8 +243,7 @@ class Target(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Genotypes(Options):
+class Genotypes:
     """`ooc ingest plink`."""
 
     covariates: Annotated[
@@ -276,8 +252,7 @@ class Genotypes(Options):
     skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or covariates.")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnBlocks(Options):
+class ColumnBlocks:
     """Blocks of a design."""
 
     block_size: Annotated[str | None, Option("Of the columns of a block, about [default: 32MiB].", metavar="SIZE")] = (

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, update_wrapper
 from inspect import Parameter, Signature
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin
 
 import typer
 
 from cli.console import be_quiet, one_of
-from samplers.options import Described, described
+from samplers.options import Described, Options, described
 
-Command = TypeVar("Command", bound=Callable[..., None])
 Kind = TypeVar("Kind")
 
 _CALLBACKS = {"quiet": be_quiet}
 
 
-def takes(*parameters: Parameter) -> Callable[[Command], Command]:
-    """Let a command, a function of keywords, take parameters; help shows them in this order."""
+class Command:
+    """A command, a function of keywords, and the parameters that it takes, in the order in which help shows them.
 
-    def decorate(command: Command) -> Command:
-        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        return command
+    They are made when they are asked for: most commands are not called. on_ring: whether `ooc launch` takes it. kind:
+    of the options of a training.
+    """
 
-    return decorate
+    __name__: str
+    on_ring = False
+    kind: type[Options] | None = None
+
+    def __init__(self, function: Callable[..., None], parameters: Sequence[Parameter | Iterator[Parameter]]) -> None:
+        update_wrapper(self, function)
+        self._function, self._parameters = function, parameters
+
+    @cached_property
+    def __signature__(self) -> Signature:
+        several = ([each] if isinstance(each, Parameter) else each for each in self._parameters)
+        return Signature([*chain.from_iterable(several)])
+
+    def __call__(self, **given: Any) -> None:
+        self._function(**given)
+
+
+def takes(*parameters: Parameter | Iterator[Parameter]) -> Callable[[Callable[..., None]], Command]:
+    """Make a function a command that takes parameters."""
+    return lambda function: Command(function, parameters)
 
 
 def on_ring(command: Command) -> Command:
-    """Let a command run on several machines: `ooc launch` takes it."""
-    command.on_ring = True  # type: ignore[attr-defined]
+    """Let a command run on several machines."""
+    command.on_ring = True
     return command
 
 
@@ -39,10 +59,11 @@ def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Par
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def options(*kinds: type, names: Collection[str] = ()) -> list[Parameter]:
+def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
     """The options that the fields of classes describe, or some of them, but for those of Python alone."""
-    found = (each for kind in kinds for each in described(kind).values())
-    return [_option(each) for each in found if each.option.help and (not names or each.field in names)]
+    for each in (each for kind in kinds for each in described(kind).values()):
+        if each.option.help and (not names or each.field in names):
+            yield _option(each)
 
 
 def _option(each: Described) -> Parameter:

@@ -73,7 +73,7 @@ class PlanOptions(Options):
         Annotated[Path | None, typer.Argument(help="A dataset made by `ooc ingest`; none: give --tokens.")],
         None,
     ),
-    *options(PlanOptions),
+    options(PlanOptions),
     JSON,
 )
 def plan(data: Path | None, *, json: bool, **given: Any) -> None:

@@ -40,8 +40,8 @@ from cli.options import options, parameter, takes
         ],
         None,
     ),
-    *options(Ratings, names=("user_column", "item_column", "delimiter", "quote")),
-    *options(Encoded),
+    options(Ratings, names=("user_column", "item_column", "delimiter", "quote")),
+    options(Encoded),
     parameter("overwrite", Overwrite, False),
     JSON,
 )

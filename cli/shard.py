@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ],
     ),
     parameter("shards", Annotated[int, typer.Option(min=1, help="How many, one for each machine.")]),
-    *options(Making),
+    options(Making),
     JSON,
 )
 def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from cli.console import JSON, print_json, say
-from cli.options import on_ring, options, parameter, read, takes
+from cli.options import Command, on_ring, options, parameter, read, takes
 from cli.session import TRANSPORT, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Options, Resources, ResumeOptions
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
-Command = TypeVar("Command", bound=Callable[..., None])
 Train = Callable[..., dict[str, Any]]
 
 app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
@@ -36,15 +35,14 @@ _VALUES = {  # of the last line of the metrics, as they are told
 }
 
 
-def trains(name: str, kind: type[Options], data: str) -> Callable[[Command], Command]:
+def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], Command]:
     """Make a function a command of `ooc train`, on one machine or several. kind: of its options. data: help."""
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
-    def decorate(command: Command) -> Command:
-        command.kind = kind  # type: ignore[attr-defined]
-        taken = takes(of_data, RUN, *options(kind), TRANSPORT, *options(Resources), JSON)
-        app.command(name)(on_ring(taken(command)))
-        return command
+    def decorate(function: Callable[..., None]) -> Command:
+        command = on_ring(takes(of_data, RUN, options(kind), TRANSPORT, options(Resources), JSON)(function))
+        command.kind = kind
+        return app.command(name)(command)
 
     return decorate
 
@@ -126,9 +124,9 @@ def _train(train: Train, kind: type[Options], given: dict[str, Any]) -> None:
 @on_ring
 @takes(
     RUN,
-    *options(ResumeOptions),
+    options(ResumeOptions),
     TRANSPORT,
-    *options(Resources, names=("workers", "memory_bytes", "max_time", "quiet")),
+    options(Resources, names=("workers", "memory_bytes", "max_time", "quiet")),
     JSON,
 )
 def resume(**given: Any) -> None:

@@ -8,11 +8,11 @@ and the parameter of an estimator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field
 from functools import cache, wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from blocks.errors import RequestError
@@ -93,13 +93,12 @@ def described(options: type) -> Mapping[str, Described]:
 
 @cache
 def _described(options: type) -> Mapping[str, Described]:
-    hints = get_type_hints(options, include_extras=True)
     found = {}
-    for each in fields(options):
-        kind, option = get_args(hints[each.name])[:2]
-        alternatives = [one for one in get_args(kind) if one is not type(None)]
-        kind = alternatives[0] if len(alternatives) == 1 and each.default is None else kind
-        found[each.name] = Described(each.name, option, kind, each.default)
+    for name, annotation in get_type_hints(options, include_extras=True).items():
+        kind, option = get_args(annotation)[:2]
+        alternatives, default = [one for one in get_args(kind) if one is not NoneType], getattr(options, name, MISSING)
+        kind = alternatives[0] if len(alternatives) == 1 and default is None else kind
+        found[name] = Described(name, option, kind, default)
     return MappingProxyType(found)
 
 

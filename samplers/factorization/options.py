@@ -1,7 +1,5 @@
 """The options of a matrix factorization."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The options of the training of a topic model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The options of regressions: of one target with an l1 penalty, and of classes by stochastic gradient descent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
