@@ -70,6 +70,11 @@ class Store:
         self.block_count = len(self.manifest["blocks"])
         self.slice_count = len(self.manifest["slices"])
 
+    @property
+    def cells(self) -> np.ndarray:
+        """int64 (B, S), samples of each cell of the grid."""
+        return self.index.cells
+
     def block(self, number: int) -> Any:
         """Map the data of a block."""
         raise NotImplementedError

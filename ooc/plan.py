@@ -74,8 +74,8 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     if layout.row_bytes:
         whole = _mb(layout.rows * layout.row_bytes)
         one = _mb(_state_bytes(layout, 1))
-        streamed = f"topics and proposals ({whole}) are streamed through {buffers} buffers of {one}"
-        reasons.append(streamed if buffers else f"all topics and proposals stay in memory ({whole})")
+        streamed = f"{program.state_name} ({whole}) are streamed through {buffers} buffers of {one}"
+        reasons.append(streamed if buffers else f"all {program.state_name} stay in memory ({whole})")
     if model:
         filed = f"the model ({_mb(model)}) lies in a file, up to {_mb(two)} of it not written yet"
         reasons.append(filed if mapped else f"the model stays in memory ({_mb(model)})")

@@ -127,6 +127,7 @@ class StaticProgram:
     phases: Sequence[Phase] = ()  # of one iteration
     reading_phases: Sequence[Phase] = ()  # of the objective and the export: they change nothing
     exported: Sequence[Phase] = ()  # those that `export` sweeps, in that order
+    state_name = "numbers of samples"  # what plans call the local state, in the plural
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset

@@ -29,7 +29,6 @@ from msgspec import Meta, convert
 from blocks import stderr
 from blocks.arrays import Pieces, open_arrays, write_arrays
 from blocks.bounds import require_below
-from blocks.design.design import Design
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, remove, remove_leftovers
 from blocks.json_files import read_json, write_json
@@ -128,11 +127,6 @@ class Layout:
             begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]
             yield slice(at, at + end - begin), slice(begin, end)
             at += end - begin
-
-
-def layout_of(dataset: Store, local: LocalState) -> Layout:
-    """Where local state is; a design matrix has no cells, so nothing."""
-    return Layout(np.zeros((1, 1), np.int64) if isinstance(dataset, Design) else dataset.index.cells, local)
 
 
 class CellFile:

@@ -14,7 +14,7 @@ from blocks.store import Store
 from ooc.beginning import beginning_problem
 from ooc.run import METRICS, Run, file_sizes
 from ooc.scratch import ScratchGone
-from ooc.state import Generations, committed, committed_local_state, layout_of
+from ooc.state import Generations, Layout, committed, committed_local_state
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
         entries = newest
         try:
             if local := committed_local_state(state):
-                found = list(Generations(state, dataset, layout_of(dataset, local)).problems())
+                found = list(Generations(state, dataset, Layout(dataset.cells, local)).problems())
         except OocError as error:
             found = [error.what]
         if not found:

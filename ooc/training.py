@@ -18,7 +18,7 @@ from ooc.loop import Checkpoints, Stop, add_line, conclude, go_back, interruptio
 from ooc.plan import Plan
 from ooc.ring.ring import Ring
 from ooc.run import Run
-from ooc.state import Cursor, Generations, layout_of
+from ooc.state import Cursor, Generations, Layout
 
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
 _SHOWN = {  # values of a line that the progress bar shows
@@ -84,7 +84,7 @@ def train(
     dataset = run.dataset(open_rows)
     with trained(run, stop):
         run.warn_of_changed_program()
-        layout = layout_of(dataset, run.spec.build(dataset).local_state())
+        layout = Layout(dataset.cells, run.spec.build(dataset).local_state())
         generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
         with StaticEngine(*begins, ring=ring, **_of_ring(run)) as engine, together(ring):

@@ -148,6 +148,11 @@ class Design(Store):
         self.offsets = self.index.offsets if self.index.offsets.size else None
         self.y = self.index.y if self.manifest["labels"] else None
 
+    @property
+    def cells(self) -> np.ndarray:
+        """Designs are not walked as a grid: one empty cell."""
+        return np.zeros((1, 1), np.int64)
+
     def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
         path, index = self.path / entry["file"], DesignIndex(**self.map(entry, DesignIndex))
         sizes = {array.size for array in (index.means, index.norms, index.deviations)}

@@ -14,7 +14,7 @@ from blocks.store import Store
 from blocks.workers import cores
 from ooc.engine import StaticEngine
 from ooc.plan import make_plan
-from ooc.state import Generations, layout_of
+from ooc.state import Generations, Layout
 from ooc.stochastic.program import StochasticProgram
 from ooc.stochastic.variables import KEPT, SCALE, unpacked
 from ooc.worker import ProgramSpec
@@ -39,7 +39,7 @@ class StochasticEngine(StaticEngine):
         self._directory = ExitStack()
         place = self._directory.enter_context(temporary_directory())
         try:
-            layout = layout_of(dataset, program.local_state())
+            layout = Layout(dataset.cells, program.local_state())
             generations = Generations.to_write(place / "state", dataset, layout)
             super().__init__(dataset, spec, generations, plan)
             self.start()

@@ -18,7 +18,7 @@ from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import LocalRing, Ring
 from ooc.run import Run
-from ooc.state import Cursor, Generations, layout_of, remove_uncommitted
+from ooc.state import Cursor, Generations, Layout, remove_uncommitted
 from samplers.regression.model import write_regression
 from samplers.regression.path.plan import PathPlan
 from samplers.regression.path.solver import Found, PathSolver, path_arrays
@@ -54,7 +54,7 @@ class PathTraining:
     ) -> None:
         self._run, self._program, self._design = run, program, program.design
         self.total, self.unit = None if rule else program.length, "pass" if rule else "lambda"
-        layout = layout_of(self._design, program.local_state())
+        layout = Layout(self._design.cells, program.local_state())
         self._generations = Generations.to_write(run.scratch / "state", self._design, layout)
         self._clock = time.monotonic()
         self._ring: Ring = ring or LocalRing()
