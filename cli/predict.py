@@ -120,9 +120,9 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
     with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_predictions(model, coefficients, design, file)
     if as_json:
-        print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.level})
+        print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.lam})
     else:
-        say(f"{out}: {design.rows:,} predictions, for lambda {coefficients.level:g}")
+        say(f"{out}: {design.rows:,} predictions, for lambda {coefficients.lam:g}")
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:

@@ -57,11 +57,11 @@ def scores(problem: Problem, model: Model) -> np.ndarray:
     return problem.x @ model.coefficients + model.intercept
 
 
-def objective(problem: Problem, model: Model, level: float) -> float:
+def objective(problem: Problem, model: Model, lam: float) -> float:
     z, y, (l1, l2) = scores(problem, model), problem.y, problem.penalties
     rows = 0.5 * (y - z) ** 2 if problem.loss == "squared" else np.logaddexp(0, z) - y * z
     b = model.coefficients
-    return float(problem.weights @ rows + level * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
+    return float(problem.weights @ rows + lam * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
 
 
 def slopes(problem: Problem, model: Model) -> tuple[np.ndarray, np.ndarray]:
@@ -72,10 +72,10 @@ def slopes(problem: Problem, model: Model) -> tuple[np.ndarray, np.ndarray]:
     return by_score, problem.x.T @ by_score
 
 
-def violation(problem: Problem, model: Model, level: float) -> float:
+def violation(problem: Problem, model: Model, lam: float) -> float:
     """How far the optimality conditions are from being met, relative to what slopes can be at zero coefficients."""
     by_score, by_coefficient = slopes(problem, model)
-    l1, l2 = (level * penalty for penalty in problem.penalties)
+    l1, l2 = (lam * penalty for penalty in problem.penalties)
     b = model.coefficients
     smooth = by_coefficient - l2 * b
     away = np.where(b != 0, np.abs(smooth - l1 * np.sign(b)), np.maximum(np.abs(smooth) - l1, 0))
@@ -85,10 +85,10 @@ def violation(problem: Problem, model: Model, level: float) -> float:
     return float(max(away.max() / (np.abs(problem.x).T @ sizes).max(), of_intercept / sizes.sum()))
 
 
-def gap(problem: Problem, model: Model, level: float) -> float:
+def gap(problem: Problem, model: Model, lam: float) -> float:
     """Between the objective and that of a dual point, for problems without columns that have no penalty."""
     by_score, by_coefficient = slopes(problem, model)
-    l1, l2 = (level * penalty for penalty in problem.penalties)
+    l1, l2 = (lam * penalty for penalty in problem.penalties)
     used = l1 > 0
     steep = np.abs(by_coefficient - l2 * model.coefficients)[used] / l1[used]
     scale = 1 / max(1.0, steep.max(initial=0.0))
@@ -99,7 +99,7 @@ def gap(problem: Problem, model: Model, level: float) -> float:
     else:
         q = np.clip(np.abs(theta[some]) / w[some], 1e-300, 1 - 1e-16)
         dual = -(w[some] * (q * np.log(q) + (1 - q) * np.log1p(-q))).sum()
-    return objective(problem, model, level) - (dual - 0.5 * scale**2 * float(l2 @ model.coefficients**2))
+    return objective(problem, model, lam) - (dual - 0.5 * scale**2 * float(l2 @ model.coefficients**2))
 
 
 @st.composite

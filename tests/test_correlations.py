@@ -30,16 +30,16 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
         candidates = np.flatnonzero((random.random(p) < random.choice([0.7, 1.0])) & (regression.norms > 0))
         exact = problem.x.T @ (roots * residual)
-        level = random.choice([0.0, random.random()]) * np.abs(exact).max()  # all are read, or few
-        seen = known.see(correlations.Wanted(residual, level, np.empty(0, np.int64)), candidates)
+        lam = random.choice([0.0, random.random()]) * np.abs(exact).max()  # all are read, or few
+        seen = known.see(correlations.Wanted(residual, lam, np.empty(0, np.int64)), candidates)
         rounding = 1e-9 * (1 + np.abs(exact).max())
         np.testing.assert_allclose(seen.values, exact[seen.chosen], atol=rounding)
         allowed = np.setdiff1d(candidates, seen.chosen)
-        assert (np.abs(exact[allowed]) <= level * l1[allowed] + rounding).all()
-        spare = random.random() * level
-        possible = known.possible(residual, candidates, np.empty_like(candidates), level, spare)
+        assert (np.abs(exact[allowed]) <= lam * l1[allowed] + rounding).all()
+        spare = random.random() * lam
+        possible = known.possible(residual, candidates, np.empty_like(candidates), lam, spare)
         others = np.setdiff1d(candidates, possible)
-        assert (np.abs(exact[others]) <= level * l1[others] - spare * regression.norms[others] + rounding).all()
+        assert (np.abs(exact[others]) <= lam * l1[others] - spare * regression.norms[others] + rounding).all()
 
 
 @settings(max_examples=40)
@@ -55,15 +55,15 @@ def test_threads_find_together_which_correlations_may_be_too_large(seed, threads
     angles = np.arccos(np.abs(x.T @ y) / norms / lengths[0]) - np.arccos(abs(y @ residual) / np.prod(lengths))
     most = np.cos(angles) * norms * lengths[1]
     candidates = np.flatnonzero(random.random(5000) < random.choice([0.01, 0.3, 1.0]))
-    level = np.quantile(most[candidates], quantile)
-    expected = candidates[most[candidates] > level]
+    lam = np.quantile(most[candidates], quantile)
+    expected = candidates[most[candidates] > lam]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(thread_pool, "_FEW", 0)
-        possible = known.possible(residual, candidates, np.empty_like(candidates), level)
-        over = known.possible(residual, candidates, candidates, level)
+        possible = known.possible(residual, candidates, np.empty_like(candidates), lam)
+        over = known.possible(residual, candidates, candidates, lam)
     assert np.isin(expected, possible).all()
     if quantile > 0.4:  # less than most of them
-        assert (most[possible] > 0.9999 * level).all()
+        assert (most[possible] > 0.9999 * lam).all()
         assert (np.diff(possible) > 0).all()
     np.testing.assert_array_equal(over, possible)
 
@@ -82,16 +82,16 @@ def test_what_is_noted_late_is_as_if_it_had_been_at_once(problem, seed):
         noise = random.standard_normal(len(problem.y)) * random.choice([1e-3, 1.0])
         residual = found.loss.fit(noise, np.zeros(len(found.loss.free))).residual + 0.5 * residual
         candidates = late.usable[random.random(late.usable.size) < random.choice([0.7, 1.0])]
-        level = random.choice([0.0, random.random()]) * np.abs(problem.x.T @ residual).max()
+        lam = random.choice([0.0, random.random()]) * np.abs(problem.x.T @ residual).max()
         some = random.choice(candidates, random.integers(candidates.size + 1), replace=False)
-        wanted = correlations.Wanted(residual, level, np.sort(some) if random.random() < 0.3 else some[:0])
-        what, step = random.integers(4), (residual, level, random.choice([1.5, 2.1]) * level, candidates, p // 2)
+        wanted = correlations.Wanted(residual, lam, np.sort(some) if random.random() < 0.3 else some[:0])
+        what, step = random.integers(4), (residual, lam, random.choice([1.5, 2.1]) * lam, candidates, p // 2)
         answers = []
         for known in (late, at_once):
             if what == 0:
                 answers.append(known.strong(*step))
             elif what == 1:
-                answers.append(known.possible(residual, candidates, np.empty_like(candidates), level))
+                answers.append(known.possible(residual, candidates, np.empty_like(candidates), lam))
             elif what == 2:
                 (seen,) = known.see_all([wanted], candidates)
                 known.learn(residual, seen)
@@ -120,12 +120,12 @@ def test_what_is_seen_of_several_residuals_in_one_pass_is_as_of_each(problem, se
         scores = random.standard_normal((several, len(problem.y)))
         residuals = [found.loss.fit(one, np.zeros(len(found.loss.free))).residual for one in scores]
         exact = [problem.x.T @ (np.sqrt(problem.weights) * residual) for residual in residuals]
-        levels = [random.random() * np.abs(one).max() for one in exact]
-        wanted = [correlations.Wanted(residual, level, none) for residual, level in zip(residuals, levels, strict=True)]
+        lambdas = [random.random() * np.abs(one).max() for one in exact]
+        wanted = [correlations.Wanted(residual, lam, none) for residual, lam in zip(residuals, lambdas, strict=True)]
         before = known.columns_read
-        for seen, right, level in zip(known.see_all(wanted, every), exact, levels, strict=True):
+        for seen, right, lam in zip(known.see_all(wanted, every), exact, lambdas, strict=True):
             rounding = 1e-9 * (1 + np.abs(right).max())
             np.testing.assert_allclose(seen.values, right[seen.chosen], atol=rounding)
             allowed = np.setdiff1d(every, seen.chosen)
-            assert (np.abs(right[allowed]) <= level * l1[allowed] + rounding).all()
+            assert (np.abs(right[allowed]) <= lam * l1[allowed] + rounding).all()
         assert known.columns_read - before <= p

@@ -65,11 +65,11 @@ def model_of(run: Path) -> RegressionModel:
 
 def dense_models(run: Path) -> Iterator[tuple[float, Model]]:
     model = model_of(run)
-    for level in model.arrays["lambdas"].tolist():
-        found = model.coefficients(level)
+    for lam in model.arrays["lambdas"].tolist():
+        found = model.coefficients(lam)
         coefficients = np.zeros(model.columns)
         coefficients[found.columns] = found.values
-        yield level, Model(found.intercept, coefficients)
+        yield lam, Model(found.intercept, coefficients)
 
 
 def problem_of(design: Path, loss: str, **options: Any) -> Problem:
@@ -93,11 +93,11 @@ def test_gaps_are_what_they_are_told_to_be(made, tmp_path, kind, given):
     lines, models = Run(tmp_path / "run").metrics(), list(dense_models(tmp_path / "run"))
     assert len(lines) == len(models) == 12
     assert lines[-1] == last
-    for line, (level, model) in zip(lines, models, strict=True):
-        assert line["lambda"] == level
-        assert line["objective"] == pytest.approx(objective(problem, model, level), rel=1e-9)
+    for line, (lam, model) in zip(lines, models, strict=True):
+        assert line["lambda"] == lam
+        assert line["objective"] == pytest.approx(objective(problem, model, lam), rel=1e-9)
         assert 0 <= line["duality_gap"] <= 1e-8 * nothing
-        assert gap(problem, model, level) <= 1e-5 * nothing  # of the last residual alone
+        assert gap(problem, model, lam) <= 1e-5 * nothing  # of the last residual alone
         assert line["nonzeros"] == np.count_nonzero(model.coefficients)
     assert models[-1][0] == pytest.approx(0.05 * models[0][0])
 
@@ -123,10 +123,10 @@ def test_rows_weights_and_free_columns_are_as_in_memory(made, tmp_path):
     factors[[3, 20]] = 0
     features = features_of_matrix(np.asfortranarray(problem.x[chosen]))
     alone = SparseRegression(features, problem.y[chosen], weights=weights[chosen], standardize=True, factors=factors)
-    (solution,) = alone.path(alone.levels(1, 0.1), 1e-12)
+    (solution,) = alone.path(alone.lambdas(1, 0.1), 1e-12)
     expected = alone.model(solution)
-    ((level, found),) = dense_models(tmp_path / "run")
-    assert level == pytest.approx(solution.level)
+    ((lam, found),) = dense_models(tmp_path / "run")
+    assert lam == pytest.approx(solution.lam)
     np.testing.assert_allclose(found.coefficients, expected.coefficients, atol=1e-5)
     assert found.intercept == pytest.approx(expected.intercept, abs=1e-5)
     assert np.count_nonzero(found.coefficients[[3, 20]]) == 2
@@ -216,15 +216,15 @@ def test_cross_validation_is_that_of_regressions_without_each_fold(made, tmp_pat
     model, problem = model_of(tmp_path / "run"), problem_of(made / kind, loss)
     classes = problem.y if loss == "logistic" else None
     drawn = draw_folds(ROWS, 4, 9, classes)
-    levels = model.arrays["lambdas"]
-    errors = np.empty((levels.size, 4))
+    lambdas = model.arrays["lambdas"]
+    errors = np.empty((lambdas.size, 4))
     for fold in range(4):
         rest, own = drawn != fold, drawn == fold
         alone = SparseRegression(
             features_of_matrix(np.asfortranarray(problem.x[rest])), problem.y[rest], loss, standardize=True
         )
         share = rest.mean()
-        for number, solution in enumerate(alone.path(share * levels, 1e-10)):
+        for number, solution in enumerate(alone.path(share * lambdas, 1e-10)):
             found = alone.model(solution)
             z, y = problem.x[own] @ found.coefficients + found.intercept, problem.y[own]
             of_rows = (y - z) ** 2 if loss == "squared" else np.logaddexp(0, z) - y * z
@@ -264,7 +264,7 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
     assert told["accuracy"] == pytest.approx(right.mean())
     assert ooc("export", "run", "out.npz").returncode == 0
     with np.load(tmp_path / "out.npz") as arrays:
-        np.testing.assert_array_equal(arrays["lambdas"], [level for level, _ in models])
+        np.testing.assert_array_equal(arrays["lambdas"], [lam for lam, _ in models])
     (tmp_path / "run" / "model" / "coefficients.h5").write_bytes(b"")
     assert ooc("verify", "run").returncode == 1
 

@@ -125,13 +125,13 @@ def test_paths_are_those_of_one_machine(whole, shards, loss, options):
         regression = SparseRegression(features, np.asarray(design.y), loss, moments=moments(design), **options)
         found = [regression.regression.nothing()]
         for ratio in RATIOS:
-            found.append(regression.regression.solve(ratio * found[0].level, found[-1], 1e-9 * found[0].objective))
+            found.append(regression.regression.solve(ratio * found[0].lam, found[-1], 1e-9 * found[0].objective))
         return found
 
     expected = path(DesignFeatures(whole, 1, ROOM), whole)
     first, *others = of_ranks(shards[3], path)
     for solution, one in zip(first, expected, strict=True):
-        assert solution.level == pytest.approx(one.level, rel=1e-12)
+        assert solution.lam == pytest.approx(one.lam, rel=1e-12)
         assert solution.objective == pytest.approx(one.objective, rel=1e-8)
         assert np.allclose(*(of.coefficients(whole.columns) for of in (solution, one)), atol=1e-4)
     for other in others:

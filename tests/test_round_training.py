@@ -43,10 +43,10 @@ def test_rounds_come_to_what_working_sets_do(made, tmp_path, kind, given):  # no
     assert last["lambda"] == expected["lambda"]
     assert last["objective"] == pytest.approx(expected["objective"], rel=2e-6)
     same = {name: given[name] for name in ("share", "standardize", "intercept") if name in given}
-    ((level, model),), problem = dense_models(tmp_path / "run"), problem_of(made / kind, LOSS_OF[kind], **same)
+    ((lam, model),), problem = dense_models(tmp_path / "run"), problem_of(made / kind, LOSS_OF[kind], **same)
     nothing = objective(problem, model._replace(intercept=0.0, coefficients=np.zeros(model.coefficients.size)), 0.0)
-    assert last["objective"] == pytest.approx(objective(problem, model, level), rel=1e-9)
-    assert gap(problem, model, level) <= 1e-4 * nothing  # of the last residual alone
+    assert last["objective"] == pytest.approx(objective(problem, model, lam), rel=1e-9)
+    assert gap(problem, model, lam) <= 1e-4 * nothing  # of the last residual alone
     lines = Run(tmp_path / "run").metrics()
     assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1))
     assert last == {**lines[-1], "schedule": rounds["schedule"]}

@@ -31,8 +31,8 @@ RATIOS = (0.5, 0.1, 0.01)
 def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[Model]]:
     """Levels, and what is found for each."""
     found = solver(problem, **held)
-    levels = found.largest * np.array(ratios)
-    return levels, [found.model(solution) for solution in found.path(levels, tolerance)]
+    lambdas = found.largest * np.array(ratios)
+    return lambdas, [found.model(solution) for solution in found.path(lambdas, tolerance)]
 
 
 def null_loss(problem: Problem) -> float:
@@ -45,9 +45,9 @@ def null_loss(problem: Problem) -> float:
 def test_solutions_are_optimal(loss, data):
     problem = data.draw(problems(loss))
     # The gap of the last residual is of the order of the root of the best one's, which is what is asked for.
-    for level, model in zip(*solve(problem, tolerance=1e-12), strict=True):
-        assert gap(problem, model, level) <= 1e-5 * null_loss(problem)
-        assert violation(problem, model, level) < 1e-4
+    for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
+        assert gap(problem, model, lam) <= 1e-5 * null_loss(problem)
+        assert violation(problem, model, lam) < 1e-4
 
 
 def cancelling(noise: np.ndarray) -> Problem:
@@ -58,9 +58,9 @@ def cancelling(noise: np.ndarray) -> Problem:
 
 def test_coefficients_that_cancel_are_found_to_their_last_digits():
     problem = cancelling(np.array([0.64041901, 0, 0, 0, -1.24591064, 0]))
-    for level, model in zip(*solve(problem, tolerance=1e-12), strict=True):
-        assert gap(problem, model, level) <= 1e-9 * null_loss(problem)
-        assert violation(problem, model, level) < 1e-10
+    for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
+        assert gap(problem, model, lam) <= 1e-9 * null_loss(problem)
+        assert violation(problem, model, lam) < 1e-10
 
 
 def with_another_last_digit(model: Model) -> list[Model]:
@@ -74,17 +74,17 @@ def with_another_last_digit(model: Model) -> list[Model]:
 def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to(seed):
     """Where what they are rounded to leaves a larger one, one more digit in the last place would leave more still."""
     tolerance, problem = 1e-12, cancelling(np.random.default_rng(seed).standard_normal(6) * [1, 0, 0, 0, 1, 0])
-    for level, model in zip(*solve(problem, tolerance=tolerance), strict=True):
-        nearby = max(gap(problem, near, level) for near in with_another_last_digit(model))
-        assert gap(problem, model, level) <= min(max(tolerance * null_loss(problem), nearby), 1e-8 * null_loss(problem))
+    for lam, model in zip(*solve(problem, tolerance=tolerance), strict=True):
+        nearby = max(gap(problem, near, lam) for near in with_another_last_digit(model))
+        assert gap(problem, model, lam) <= min(max(tolerance * null_loss(problem), nearby), 1e-8 * null_loss(problem))
 
 
 def test_an_intercept_whose_last_digit_is_coarse_leaves_no_larger_gap():
     """It is near 358, as the column is far from 0: the next number changes the sum of the residual by 4e-14."""
     x = np.array([[100, 100, 99.0062027, 100]], np.float32).T.astype(np.float64)
     problem = Problem(x, np.array([1.0, 0, 1, 0]), "logistic", {"intercept": True})
-    for level, model in zip(*solve(problem, tolerance=1e-13), strict=True):
-        assert gap(problem, model, level) <= 1e-12 * null_loss(problem)
+    for lam, model in zip(*solve(problem, tolerance=1e-13), strict=True):
+        assert gap(problem, model, lam) <= 1e-12 * null_loss(problem)
 
 
 def test_columns_that_are_equally_good_but_for_rounding_do_not_stand_in_the_way():
@@ -93,8 +93,8 @@ def test_columns_that_are_equally_good_but_for_rounding_do_not_stand_in_the_way(
     second = [-8.98568273e-01, 8.95542324e-01, 9.99642792e01, -4.68771815e-01, -2.94025868e-01, 8.41517925e-01]
     x = np.array([first, second], np.float32).astype(np.float64)
     problem = Problem(x, np.array([0.0, 1.0]), "logistic", {"intercept": False, "standardize": True})
-    for level, model in zip(*solve(problem, tolerance=1e-12), strict=True):
-        assert gap(problem, model, level) <= 1e-10 * null_loss(problem)
+    for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
+        assert gap(problem, model, lam) <= 1e-10 * null_loss(problem)
         assert np.count_nonzero(model.coefficients) <= 2
 
 
@@ -121,27 +121,27 @@ def test_least_squares_agree_with_scikit_learn(problem):
     problem.options.pop("factors", None)  # of which scikit-learn knows nothing, nor of the next
     problem.options["standardize"] = False
     share, weights = problem.options["share"], problem.options.get("weights")
-    for level, model in zip(*solve(problem), strict=True):
-        alpha = level / problem.weights.sum()
+    for lam, model in zip(*solve(problem), strict=True):
+        alpha = lam / problem.weights.sum()
         peer = ElasticNet(
             alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-11, max_iter=10**4
         )
         fit(peer, problem.x, problem.y, sample_weight=weights)
-        best = objective(problem, Model(peer.intercept_, peer.coef_), level)
-        assert objective(problem, model, level) == pytest.approx(best, rel=1e-6, abs=1e-9)
+        best = objective(problem, Model(peer.intercept_, peer.coef_), lam)
+        assert objective(problem, model, lam) == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
 @settings(max_examples=30)
 @given(problem=problems("logistic"))
 def test_logistic_regression_agrees_with_liblinear(problem):
     plain = problem._replace(options={"intercept": False})
-    for level, model in zip(*solve(plain), strict=True):
+    for lam, model in zip(*solve(plain), strict=True):
         peer = LogisticRegression(
-            l1_ratio=1, solver="liblinear", C=1 / level, fit_intercept=False, tol=1e-10, max_iter=10**4
+            l1_ratio=1, solver="liblinear", C=1 / lam, fit_intercept=False, tol=1e-10, max_iter=10**4
         )
         fit(peer, plain.x, plain.y)
-        best = objective(plain, Model(0.0, peer.coef_[0]), level)
-        assert objective(plain, model, level) == pytest.approx(best, rel=1e-6)
+        best = objective(plain, Model(0.0, peer.coef_[0]), lam)
+        assert objective(plain, model, lam) == pytest.approx(best, rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +197,9 @@ def test_a_weight_is_as_good_as_rows_that_are_there_more_often(genes, loss, stan
     options = {"standardize": standardize}
     weighted = Problem(genes.x, y, loss, options | {"weights": times.astype(float)})
     repeated = Problem(np.repeat(genes.x, times, axis=0), np.repeat(y, times), loss, options)
-    levels, found = solve(weighted, tolerance=1e-12)
-    for level, one, other in zip(levels, found, solve(repeated, tolerance=1e-12)[1], strict=True):
-        assert objective(repeated, one, level) == pytest.approx(objective(repeated, other, level), rel=1e-9)
+    lambdas, found = solve(weighted, tolerance=1e-12)
+    for lam, one, other in zip(lambdas, found, solve(repeated, tolerance=1e-12)[1], strict=True):
+        assert objective(repeated, one, lam) == pytest.approx(objective(repeated, other, lam), rel=1e-9)
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
 
@@ -212,10 +212,10 @@ def test_columns_without_a_penalty_are_regressed_out(genes):
     others = genes.x[:, factors > 0]
     left = others - free @ np.linalg.lstsq(free, others, rcond=None)[0]
     y = genes.y - free @ np.linalg.lstsq(free, genes.y, rcond=None)[0]
-    levels, found = solve(problem, tolerance=1e-12)
+    lambdas, found = solve(problem, tolerance=1e-12)
     alone = SparseRegression(features_of_matrix(np.asfortranarray(left)), y, intercept=False)
-    assert alone.largest * np.array(RATIOS) == pytest.approx(levels, rel=1e-9)
-    for solution, model in zip(alone.path(levels, 1e-12), found, strict=True):
+    assert alone.largest * np.array(RATIOS) == pytest.approx(lambdas, rel=1e-9)
+    for solution, model in zip(alone.path(lambdas, 1e-12), found, strict=True):
         b = solution.coefficients(297)
         np.testing.assert_allclose(model.coefficients[factors > 0], b, atol=1e-6)
         rest = genes.y - others @ b
@@ -228,11 +228,9 @@ def test_columns_without_a_penalty_may_depend_on_each_other(genes):
     factors = np.r_[0, 0, np.ones(298), 0, 0, 0]
     problem = Problem(x, genes.y, "squared", {"factors": factors})
     plain = genes._replace(options={"factors": factors[:300]})
-    for (level, one), (_, other) in zip(
-        zip(*solve(problem), strict=True), zip(*solve(plain), strict=True), strict=True
-    ):
+    for (lam, one), (_, other) in zip(zip(*solve(problem), strict=True), zip(*solve(plain), strict=True), strict=True):
         np.testing.assert_allclose(one.coefficients[2:300], other.coefficients[2:], atol=1e-6)
-        assert objective(problem, one, level) == pytest.approx(objective(plain, other, level), rel=1e-9)
+        assert objective(problem, one, lam) == pytest.approx(objective(plain, other, lam), rel=1e-9)
 
 
 def test_standardised_columns_have_coefficients_for_the_columns_as_they_are(genes):
@@ -249,12 +247,12 @@ def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
     problem = Problem(genes.x, y, loss, {})
     ratios = np.geomspace(1, 0.01, 20)
-    levels, screened = solve(problem, ratios, 1e-12)
+    lambdas, screened = solve(problem, ratios, 1e-12)
 
     monkeypatch.setattr(correlations.Correlations, "possible", lambda self, residual, candidates, *_: candidates)
     monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.empty(0, np.int64))
-    for level, one, other in zip(levels, screened, solve(problem, ratios, 1e-12)[1], strict=True):
-        assert objective(problem, one, level) == pytest.approx(objective(problem, other, level), rel=1e-11)
+    for lam, one, other in zip(lambdas, screened, solve(problem, ratios, 1e-12)[1], strict=True):
+        assert objective(problem, one, lam) == pytest.approx(objective(problem, other, lam), rel=1e-11)
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
 
@@ -271,13 +269,13 @@ def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
 def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, seed):
     """Whatever coefficients it is drawn about."""
     found = solver(problem)
-    level, (best,) = 0.2 * found.largest, solve(problem, (0.2,), 1e-13)[1]
+    lam, (best,) = 0.2 * found.largest, solve(problem, (0.2,), 1e-13)[1]
     regression = found.regression
     noise = near * np.random.default_rng(seed).standard_normal(best.coefficients.size)
     b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
-    start = working_sets.Solution(level, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
-    working_set = working_sets.WorkingSet.beginning(regression, level, start, 0.0)
+    start = working_sets.Solution(lam, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
+    working_set = working_sets.WorkingSet.beginning(regression, lam, start, 0.0)
     working_set.judge(regression.correlations.see(working_set.wants(), working_set.candidates))
     assert set(np.flatnonzero(best.coefficients)) <= set(working_set.candidates)
 
@@ -286,7 +284,7 @@ def test_the_next_working_set_is_of_what_was_seen(genes):
     """Also where columns that are ruled out are taken out of the very array that was seen."""
     found = solver(genes)
     regression, (solution,) = found.regression, found.path([0.2 * found.largest], 1e-6)
-    working_set = working_sets.WorkingSet.beginning(regression, 0.9 * solution.level, solution, 0.0)
+    working_set = working_sets.WorkingSet.beginning(regression, 0.9 * solution.lam, solution, 0.0)
     working_set.candidates = every = regression.usable.copy()
     working_set.look(correlations.Seen(every, regression.features.correlations(every, solution.fit.residual)))
     expected = working_set.next_columns()
@@ -305,14 +303,14 @@ def test_columns_are_not_lost_beside_much_shorter_ones():
 
 def test_few_columns_are_read_anew_along_a_path(genes):
     found = solver(genes)
-    list(found.path(found.levels(100, 0.01), 1e-6))
+    list(found.path(found.lambdas(100, 0.01), 1e-6))
     assert found.regression.correlations.columns_read < 25 * 300
 
 
 def test_the_strong_rule_proposes_the_likeliest_columns(genes):
     found = solver(genes)
     regression, start = found.regression, found.nothing
-    step = start.fit.residual, 0.7 * start.level, start.level, regression.usable
+    step = start.fit.residual, 0.7 * start.lam, start.lam, regression.usable
     every, few = (regression.correlations.strong(*step, most) for most in (300, 5))
     assert every.size > few.size == 5
     slopes = np.abs(genes.x.T @ start.fit.residual) / regression.penalty.l1
@@ -339,16 +337,16 @@ def test_a_path_that_goes_on_from_its_state_is_the_same():
 
     def begun() -> PathFit:
         fit = PathFit(SparseRegression(features_of_matrix(x), y), 1.0, 1e-5)
-        fit.begin(levels[0])
+        fit.begin(lambdas[0])
         return fit
 
     def to_the_end(fit: PathFit, found: list[Solution]) -> list[Solution]:
         while fit.working_set:
             states.append(({name: array.copy() for name, array in fit.arrays().items()}, found))
-            found = found + fit.step(levels[len(found) :])
+            found = found + fit.step(lambdas[len(found) :])
         return found
 
-    levels, states = SparseRegression(features_of_matrix(x), y).levels(60, 0.01), []
+    lambdas, states = SparseRegression(features_of_matrix(x), y).lambdas(60, 0.01), []
     solutions = to_the_end(begun(), [])
     some = [(state, found) for state, found in states if state["missed"].size][::4]
     assert len(some) > 4

@@ -81,7 +81,7 @@ class LinearEstimator(Estimator):
         return _features(X, table, job_count(self.n_jobs)), y
 
     def _solve(
-        self, features: BlockFeatures, y: np.ndarray, loss: str, level: float, share: float, weights: np.ndarray | None
+        self, features: BlockFeatures, y: np.ndarray, loss: str, lam: float, share: float, weights: np.ndarray | None
     ) -> tuple[np.ndarray, float]:
         """Coefficients, float64 (p,), and intercept."""
         problem = SparseRegression(
@@ -100,8 +100,8 @@ class LinearEstimator(Estimator):
         self.null_loss_ = nothing.fit.loss
         found, limit, target = nothing, Limit(self.max_iter), self.tol * nothing.fit.loss
         problem.regression.limit = limit
-        if level < nothing.level:
-            found = problem.regression.best(level, self._start(problem, nothing), target)
+        if lam < nothing.lam:
+            found = problem.regression.best(lam, self._start(problem, nothing), target)
             if found.gap > target:
                 warnings.warn(self._told_of_gap(found.gap, limit), convergence_warning(), stacklevel=3)
         self.n_iter_ = limit.taken if self.warm_start else max(limit.taken, 1)  # the loss without columns takes one
@@ -129,7 +129,7 @@ class LinearEstimator(Estimator):
         coefficients = np.array(before, np.float64).reshape(-1)
         fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
-        return Solution(nothing.level, support, coefficients[support], fit, fit.loss, np.inf)
+        return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
         """X b, float64 (n,)."""

@@ -32,7 +32,7 @@ KIND = "sparse regression"
 class Coefficients(NamedTuple):
     """Those for one lambda."""
 
-    level: float
+    lam: float
     intercept: float
     columns: np.ndarray  # int64 (m,), ascending
     values: np.ndarray  # float64 (m,)
@@ -92,25 +92,25 @@ class RegressionModel(ModelFiles):
 
     def _check(self, file: Path) -> None:
         """Raise WorkFailed unless the numbers of the arrays and of the manifest fit together."""
-        arrays, levels = self.arrays, self.arrays["lambdas"].size
-        of_levels = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
+        arrays, lambdas = self.arrays, self.arrays["lambdas"].size
+        of_lambdas = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
         require(
-            {arrays[name].size for name in of_levels if name in arrays} == {levels}, file, f"not of {levels} lambdas"
+            {arrays[name].size for name in of_lambdas if name in arrays} == {lambdas}, file, f"not of {lambdas} lambdas"
         )
-        require_offsets(file, "offsets", arrays["offsets"], levels, arrays["columns"].size)
+        require_offsets(file, "offsets", arrays["offsets"], lambdas, arrays["columns"].size)
         of_columns = {arrays[name].size for name in ("columns", "coefficients", "means")}
         require(len(of_columns) == 1, file, "its columns do not have a coefficient and a mean each")
         require(int(arrays["columns"].min(initial=0)) >= 0, file, "it names a column below 0")
         require_below(file, "columns", arrays["columns"], self.columns)
         numbers = (self.chosen, self.manifest.get("best", 0))
-        require(max(numbers) < levels, file, f"lambda {max(numbers)} was chosen of {levels}")
+        require(max(numbers) < lambdas, file, f"lambda {max(numbers)} was chosen of {lambdas}")
         require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
-    def coefficients(self, level: float | None = None) -> Coefficients:
-        """For the lambda nearest to `level`, by ratio; None for the one that was chosen."""
+    def coefficients(self, lam: float | None = None) -> Coefficients:
+        """For the lambda nearest to `lam`, by ratio; None for the one that was chosen."""
         number = self.chosen
-        if level is not None:
-            number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / level))))
+        if lam is not None:
+            number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))
         begin, end = self.arrays["offsets"][number : number + 2]
         return Coefficients(
             float(self.arrays["lambdas"][number]),

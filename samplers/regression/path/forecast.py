@@ -66,10 +66,9 @@ def plan_regression(
     speed = speed or entries_per_s(design)
     solved = length * program.regressions * _VISITS * largest / 2 / speed / at_once
     from_disk = design.data_bytes > max(memory.available() - plan.held, 0)
-    if from_disk and disk is None:
-        disk = measure_disk(design.path.parent).reading
+    disk = (disk or measure_disk(design.path.parent).reading) if from_disk else None
     looking = passes * cells / speed / plan.workers
-    reading = read / disk if from_disk and disk else 0.0
+    reading = read / disk if disk else 0.0
     return {
         "rows": design.rows,
         "columns": design.columns,
@@ -92,7 +91,7 @@ def plan_regression(
         "solving_s": solved,
         "path_s": max(looking, reading) + solved,
         "assumed_entries_per_s": speed,
-        **({"assumed_disk": disk} if from_disk else {}),
+        **({"assumed_disk": disk} if disk else {}),
     }
 
 

@@ -24,13 +24,13 @@ from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import AHEAD, Solution, WorkingSet, judge_all
 
 _NONE = np.empty(0, np.int64)
-_NUMBERS = ("level", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of a WorkingSet
+_NUMBERS = ("lam", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of a WorkingSet
 
 
 class Found(NamedTuple):
     """The model for a lambda."""
 
-    level: float
+    lam: float
     intercept: float
     columns: np.ndarray  # int64 (m,), whose coefficients are not 0
     values: np.ndarray  # float64 (m,), these
@@ -45,20 +45,20 @@ class PathFit:
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
         self.regression, self._share, self._tolerance = regression, share, tolerance
         self.working_set: WorkingSet | None = None
-        self._before = 0.0  # the level of the last solution
+        self._before = 0.0  # the lambda of the last solution
         self._ahead = 1  # values of lambda that the next pass is for
-        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by level
+        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by lambda
 
-    def begin(self, level: float) -> None:
+    def begin(self, lam: float) -> None:
         """Be about to look for the solution for the first lambda."""
         nothing = self.regression.nothing
         target = self._tolerance * nothing.fit.loss
-        self.working_set, self._before = self._beginning(level, nothing, target), nothing.level
+        self.working_set, self._before = self._beginning(lam, nothing, target), nothing.lam
 
-    def step(self, levels: np.ndarray) -> list[Solution]:
-        """Solutions for the first of the levels that are left, float64 (m,), or none. Raises WorkFailed, and Stopped if
-        the limit is reached before that is known: `working_set` has what was found so far."""
-        working_sets, limit = self._working_sets(levels), self.regression.regression.limit
+    def step(self, lambdas: np.ndarray) -> list[Solution]:
+        """Solutions for the first of the lambdas that are left, float64 (m,), or none. Raises WorkFailed, and Stopped
+        if the limit is reached before that is known: `working_set` has what was found so far."""
+        working_sets, limit = self._working_sets(lambdas), self.regression.regression.limit
         working_sets[-1].solve()
         if limit.reached:
             raise Stopped
@@ -67,35 +67,35 @@ class PathFit:
             solutions = [found] if found else []
         else:
             solutions = judge_all(working_sets)
-            self._missed |= {further.level: further.working for further in working_sets[len(solutions) + 1 :]}
+            self._missed |= {further.lam: further.working for further in working_sets[len(solutions) + 1 :]}
         self._ahead = min(2 * self._ahead, AHEAD) if len(solutions) == len(working_sets) else max(len(solutions), 1)
         if not solutions:
             self.working_set = working_sets[0]
             return []
-        self._before, target = solutions[-1].level, working_sets[0].target
+        self._before, target = solutions[-1].lam, working_sets[0].target
         if len(solutions) < len(working_sets):
             self.working_set = working_sets[len(solutions)]
-        elif len(solutions) < levels.size:
-            self.working_set = self._beginning(float(levels[len(solutions)]), solutions[-1], target)
+        elif len(solutions) < lambdas.size:
+            self.working_set = self._beginning(float(lambdas[len(solutions)]), solutions[-1], target)
         else:
             self.working_set = None
-        self._missed = {level: some for level, some in self._missed.items() if level < self._before}
+        self._missed = {lam: some for lam, some in self._missed.items() if lam < self._before}
         return solutions
 
-    def _working_sets(self, levels: np.ndarray) -> list[WorkingSet]:
+    def _working_sets(self, lambdas: np.ndarray) -> list[WorkingSet]:
         """That for the next lambda, and with several ahead those for more, the working sets solved of all but the
         last."""
         assert self.working_set
         working_sets = [self.working_set]
-        for level in (self._share * levels[1 : self._ahead]).tolist():
-            if level * REACH < self._before:
+        for lam in (self._share * lambdas[1 : self._ahead]).tolist():
+            if lam * REACH < self._before:
                 break
             working_sets[-1].solve()
-            working_sets.append(working_sets[-1].following(level, self._before, self._missed.get(level, _NONE)))
+            working_sets.append(working_sets[-1].following(lam, self._before, self._missed.get(lam, _NONE)))
         return working_sets
 
-    def _beginning(self, level: float, start: Solution, target: float) -> WorkingSet:
-        return WorkingSet.beginning(self.regression.regression, self._share * level, start, target)
+    def _beginning(self, lam: float, start: Solution, target: float) -> WorkingSet:
+        return WorkingSet.beginning(self.regression.regression, self._share * lam, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional."""
@@ -150,7 +150,7 @@ class PathFit:
 
 class PathSolver:
     """The regressions of a program. room: bytes for the columns that they work on. limit: at which they are left. ring:
-    of ranks of which each has a solver like this. Attributes: `levels`, float64 (N,), once it has begun; `found`, the
+    of ranks of which each has a solver like this. Attributes: `lambdas`, float64 (N,), once it has begun; `found`, the
     models so far; `errors`, those of each fold's rows by the solutions without them."""
 
     def __init__(
@@ -163,7 +163,7 @@ class PathSolver:
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
         # All ranks have to add up the same at a time.
         self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
-        self.levels = np.empty(0)
+        self.lambdas = np.empty(0)
         self.found: list[Found] = []
         self.errors: list[list[float]] = [[] for _ in program.held_out]
 
@@ -195,7 +195,7 @@ class PathSolver:
 
     @property
     def done(self) -> bool:
-        return self.solved == self.levels.size
+        return self.solved == self.lambdas.size
 
     @property
     def pids(self) -> list[int]:
@@ -210,10 +210,10 @@ class PathSolver:
         list(self._map(lambda fit: fit.regression.nothing, self._fits))
         whole, asked = self._fits[0].regression, self._program.levels
         if "lambda" in asked:
-            self.levels = np.array([asked["lambda"]])
+            self.lambdas = np.array([asked["lambda"]])
         else:
-            self.levels = whole.levels(self._program.length, asked["ratio"])
-        list(self._map(lambda fit: fit.begin(float(self.levels[0])), self._fits))
+            self.lambdas = whole.lambdas(self._program.length, asked["ratio"])
+        list(self._map(lambda fit: fit.begin(float(self.lambdas[0])), self._fits))
 
     @property
     def largest(self) -> float:
@@ -236,7 +236,7 @@ class PathSolver:
         """Whether it came to an end."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         try:
-            solutions = fit.step(self.levels[len(done) :])
+            solutions = fit.step(self.lambdas[len(done) :])
         except Stopped:
             return False
         for solution in solutions:
@@ -258,7 +258,7 @@ class PathSolver:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional."""
-        arrays = {"levels": self.levels, **path_arrays(self.found)}
+        arrays = {"levels": self.lambdas, **path_arrays(self.found)}
         for fold, errors in enumerate(self.errors):
             arrays[f"errors.{fold}"] = np.array(errors)
         for number, fit in enumerate(self._fits):
@@ -267,22 +267,22 @@ class PathSolver:
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` was."""
-        self.levels = arrays["levels"].copy()
+        self.lambdas = arrays["levels"].copy()
         self.found = found_of(arrays)
         self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
-        require_path(self.levels, self._program.length, max([len(self.found), *map(len, self.errors)]))
+        require_path(self.lambdas, self._program.length, max([len(self.found), *map(len, self.errors)]))
         for number, fit in enumerate(self._fits):
             begin = f"{number}."
             fit.restore({name.removeprefix(begin): array for name, array in arrays.items() if name.startswith(begin)})
 
 
-def require_path(levels: np.ndarray, length: int, solved: int) -> None:
-    """Raise ValueError if `levels` does not have `length` values of lambda, or if more than these are `solved`.
+def require_path(lambdas: np.ndarray, length: int, solved: int) -> None:
+    """Raise ValueError if `lambdas` does not have `length` values of lambda, or if more than these are `solved`.
 
     A path with more solutions than values would never be done.
     """
-    if levels.size != length or not np.isfinite(levels).all() or solved > length:
-        raise ValueError(f"{solved} solutions for {levels.size} values of lambda of {length}")
+    if lambdas.size != length or not np.isfinite(lambdas).all() or solved > length:
+        raise ValueError(f"{solved} solutions for {lambdas.size} values of lambda of {length}")
 
 
 def require_ascending(*sets: np.ndarray, below: int) -> None:
@@ -295,7 +295,7 @@ def require_ascending(*sets: np.ndarray, below: int) -> None:
 def found_model(regression: SparseRegression, solution: Solution) -> Found:
     """Of a solution, for the columns as they are."""
     terms = regression.terms(solution)
-    return Found(solution.level, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
+    return Found(solution.lam, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
@@ -303,7 +303,7 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
     float64 (N,); `offsets` int64 (N+1,), where the `columns` int64 and the `coefficients` float64 of each begin."""
     sizes = [one.columns.size for one in found]
     return {
-        "lambdas": np.array([one.level for one in found]),
+        "lambdas": np.array([one.lam for one in found]),
         "intercepts": np.array([one.intercept for one in found]),
         "objectives": np.array([one.objective for one in found]),
         "gaps": np.array([one.gap for one in found]),
@@ -320,6 +320,6 @@ def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
         raise ValueError("a column below 0")
     rows = zip(*(arrays[name].tolist() for name in ("lambdas", "intercepts", "objectives", "gaps")), strict=True)
     return [
-        Found(level, intercept, arrays["columns"][begin:end].copy(), arrays["coefficients"][begin:end].copy(), *told)
-        for (level, intercept, *told), begin, end in zip(rows, offsets[:-1], offsets[1:], strict=True)
+        Found(lam, intercept, arrays["columns"][begin:end].copy(), arrays["coefficients"][begin:end].copy(), *told)
+        for (lam, intercept, *told), begin, end in zip(rows, offsets[:-1], offsets[1:], strict=True)
     ]

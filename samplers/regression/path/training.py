@@ -131,9 +131,9 @@ class PathTraining:
 
     def _warn_of_nothing(self) -> None:
         """Tell of a lambda that is too large."""
-        level, largest = float(self._solver.levels[0]), self._solver.largest
-        if level > largest and self._ring.rank == 0:
-            stderr.warn(f"lambda {level:g} is above {largest:g}, from where on all coefficients with a penalty are 0")
+        lam, largest = float(self._solver.lambdas[0]), self._solver.largest
+        if lam > largest and self._ring.rank == 0:
+            stderr.warn(f"lambda {lam:g} is above {largest:g}, from where on all coefficients with a penalty are 0")
 
     def _warn_of_constant(self) -> None:
         """Tell of columns that are left out."""
@@ -168,7 +168,7 @@ class PathTraining:
             "iteration": self.cursor.iteration,
             "elapsed_s": round(elapsed, 6),
             self._design.rate: round(lately / seconds),
-            "lambda": found.level,
+            "lambda": found.lam,
             "objective": found.objective,
             "duality_gap": found.gap,
             "nonzeros": found.columns.size,
@@ -214,8 +214,8 @@ class PathTraining:
         if not validation:
             return {}
         chosen = found[validation.chosen]
-        told = {"chosen_lambda": chosen.level, "chosen_nonzeros": chosen.columns.size}
-        return told | {"best_lambda": found[validation.best].level}
+        told = {"chosen_lambda": chosen.lam, "chosen_nonzeros": chosen.columns.size}
+        return told | {"best_lambda": found[validation.best].lam}
 
     def finish(self) -> None:
         """Publish the model, and note how many iterations there were: of rounds it was not known."""

@@ -57,7 +57,7 @@ class RoundSolver:
         self._program, self._rule = program, rule
         (self._features,), (self._whole,) = program.build(workers, room, Limit(), None)
         self._engine = DynamicEngine(program.design, _spec(program), rule, workers)
-        self.levels, self.found = np.empty(0), list[Found]()
+        self.lambdas, self.found = np.empty(0), list[Found]()
         self.errors: list[list[float]] = []
         self._bound = -np.inf  # no coefficients have a smaller objective
 
@@ -107,16 +107,16 @@ class RoundSolver:
     def begin(self) -> None:
         """Hold the columns, and start from coefficients of 0."""
         asked = self._program.levels
-        self.levels = np.array([asked["lambda"]]) if "lambda" in asked else self._whole.levels(1, asked["ratio"])
+        self.lambdas = np.array([asked["lambda"]]) if "lambda" in asked else self._whole.lambdas(1, asked["ratio"])
         self._hold()
         if self._rule.schedule == "priority":
             self._engine.survey()
 
     def _hold(self) -> None:
         """Columns are scaled to norm 1, so penalties are of what coefficients are then."""
-        engine, regression, level = self._engine, self._whole.regression, float(self.levels[0])
+        engine, regression, lam = self._engine, self._whole.regression, float(self.lambdas[0])
         engine.hold(regression.usable)
-        l1, l2 = regression.penalty.at(level, engine.columns)
+        l1, l2 = regression.penalty.at(lam, engine.columns)
         scales, rounds = regression.norms[engine.columns], engine.program
         if self._program.loss == "squared":
             rounds.begin(engine.arrays, engine.columns, l1 / scales, l2 / scales**2)  # type: ignore[attr-defined]
@@ -135,49 +135,49 @@ class RoundSolver:
 
     def _look(self) -> Found:
         """Of the present coefficients, whose residual is made anew."""
-        regression, level = self._whole.regression, float(self.levels[0])
+        regression, lam = self._whole.regression, float(self.lambdas[0])
         held, scores = self._engine.columns, np.empty(self._program.design.rows)
         b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
         support, values = held[b != 0], b[b != 0]
         combine(regression.features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
-        wanted = Wanted(fit.residual, level, support)
+        wanted = Wanted(fit.residual, lam, support)
         seen = regression.correlations.see(wanted, regression.usable)
-        l1, l2 = regression.penalty.at(level, support)
+        l1, l2 = regression.penalty.at(lam, support)
         slopes = slopes_of(seen.chosen, seen.values, support, l2 * values)
         gains = regression.correlations.gains[: seen.chosen.size]
-        steepest = steepest_slope(seen.chosen, slopes, gains, level, regression.penalty.l1, regression.norms)
+        steepest = steepest_slope(seen.chosen, slopes, gains, lam, regression.penalty.l1, regression.norms)
         found = dual_gap_of(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)
-        return found_model(self._whole, Solution(level, support, values, fit, found.objective, gap))
+        return found_model(self._whole, Solution(lam, support, values, fit, found.objective, gap))
 
     def _check(self) -> None:
-        level, rule, last = float(self.levels[0]), self._rule, self.found[-1]
+        lam, rule, last = float(self.lambdas[0]), self._rule, self.found[-1]
         remedy = "Lower --parallelism or --rho, use --schedule priority, or leave --schedule out."
         if not last.objective < _DIVERGED * self._whole.nothing.objective:
             raise WorkFailed(
-                f"lambda {level:g}: rounds of {rule.parallel} updates, --schedule {rule.schedule}, diverge: the"
+                f"lambda {lam:g}: rounds of {rule.parallel} updates, --schedule {rule.schedule}, diverge: the"
                 f" objective is {last.objective:g}, that of the empty model {self._whole.nothing.objective:g}",
                 remedy,
             )
         if self.solved >= MOST_STEPS and not self.done:
             raise WorkFailed(
-                f"lambda {level:g}: after {MOST_STEPS} passes of rounds the duality gap is {last.gap:g}",
+                f"lambda {lam:g}: after {MOST_STEPS} passes of rounds the duality gap is {last.gap:g}",
                 f"Choose a larger --tolerance. {remedy}",
             )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it goes on from; all one-dimensional. Of steps but the last it is known that they were."""
-        steps = {"levels": self.levels, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
+        steps = {"levels": self.lambdas, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
         rounds = {f"rounds.{name}": array for name, array in self._engine.committed().items()}
         return steps | path_arrays(self.models) | rounds
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` was."""
-        self.levels, self._bound = arrays["levels"].copy(), float(arrays["bound"][0])
+        self.lambdas, self._bound = arrays["levels"].copy(), float(arrays["bound"][0])
         steps = int(arrays["steps"][0])
-        require_path(self.levels, self._program.length, 0)
+        require_path(self.lambdas, self._program.length, 0)
         if not 0 <= steps <= MOST_STEPS:
             raise ValueError(f"{steps} steps")
         self.found = found_of(arrays) * steps

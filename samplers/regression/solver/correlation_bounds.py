@@ -19,7 +19,7 @@ from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.linear_algebra.contiguous import BLOCK, is_run
 
 NOTHING = 0  # the number of no residual
-_FAR = 1e30  # instead of a sine, where nothing is known: is above all levels
+_FAR = 1e30  # instead of a sine, where nothing is known: is above all limits
 _ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
 _LEAST = 1e-37  # of a limit: float32 has no much smaller numbers
 MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
@@ -120,12 +120,12 @@ def look_up(numbers, angles, block):
 
 
 @reordered_kernel
-def exceed(cosines, limits, level, spare, block, above):
+def exceed(cosines, limits, lam, spare, block, above):
     """Whether the largest cosines that some columns may have are too large; returns how many are."""
     for i in range(cosines.size):
         cosine = cosines[i]
         most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
-        above[i] = most - level * limits[i] + spare > 0.0
+        above[i] = most - lam * limits[i] + spare > 0.0
     return count_true(above)
 
 
@@ -138,8 +138,8 @@ def count_true(flags):
 
 
 @reordered_kernel
-def bound(known, limits, angles, candidates, level, spare, block, above):
-    """Note in `above`, bool (m,), which of the candidates, int64 (m,), may have cosines above level * limit - spare,
+def bound(known, limits, angles, candidates, lam, spare, block, above):
+    """Note in `above`, bool (m,), which of the candidates, int64 (m,), may have cosines above lam * limit - spare,
     float32; returns how many."""
     count = 0
     for begin in range(0, candidates.size, BLOCK):
@@ -148,14 +148,14 @@ def bound(known, limits, angles, candidates, level, spare, block, above):
         if is_run(some):
             run = slice(some[0], some[-1] + 1)
             look_up(known.numbers[run], angles, block)
-            count += exceed(known.cosines[run], limits[run], level, spare, block, found)
+            count += exceed(known.cosines[run], limits[run], lam, spare, block, found)
         else:
             for i in range(size):
                 j = some[i]
                 number = known.numbers[j]
                 block.cosines[i], block.limits[i] = known.cosines[j], limits[j]
                 block.of_angles[i], block.sines[i] = angles.cosines[number], angles.sines[number]
-            count += exceed(block.cosines[:size], block.limits[:size], level, spare, block, found)
+            count += exceed(block.cosines[:size], block.limits[:size], lam, spare, block, found)
     return count
 
 

@@ -3,7 +3,7 @@
 The correlation of a column x with the residual r (all rows times the roots of their weights) is |x| |r| times a cosine.
 Some residuals are kept, and with each column its cosine with the last that it was read for, which bounds that with any
 other: see `samplers.regression.solver.correlation_bounds`. So along a path of penalties most columns are read once in
-ten levels, and columns far from having a coefficient hardly ever.
+ten lambdas, and columns far from having a coefficient hardly ever.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from samplers.regression.solver.correlation_bounds import (
     set_limits,
 )
 from samplers.regression.solver.limit import Stopped
-from samplers.regression.solver.screening import strong_level
+from samplers.regression.solver.screening import strong_lambda
 from samplers.regression.solver.selection import largest
 
 _KEPT = 24  # residuals, with none
-REACH = 2.2  # levels that differ by a larger factor are too far apart for the strong rule
-_MOST = 1e25  # of a level, as a cosine
+REACH = 2.2  # lambdas that differ by a larger factor are too far apart for the strong rule
+_MOST = 1e25  # of a lambda, as a cosine
 _MOST_OF_THEM = 2 / 3  # of some columns: it takes no longer to go on with all, whose numbers are written down already
 _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
 
@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
     """Correlations that somebody wants to see."""
 
     residual: np.ndarray  # float64 (n,)
-    level: float  # exactly if they may be above level * l1
+    lam: float  # exactly if they may be above lam * l1
     always: np.ndarray  # int64, of these columns exactly
 
 
@@ -134,15 +134,15 @@ class Correlations:
     def _needed(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
         """The candidates that have to be read."""
         self._forget(wanted.always)
-        return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.level)
+        return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.lam)
 
     def possible(
-        self, residual: np.ndarray, candidates: np.ndarray, found: np.ndarray, level: float, spare: float = 0.0
+        self, residual: np.ndarray, candidates: np.ndarray, found: np.ndarray, lam: float, spare: float = 0.0
     ) -> np.ndarray:
         """Those of the candidates, int64 (m,), whose correlations c may, for what is known, be such that
-        |c| > level * l1 - spare * |x|; all candidates if that is most of them. Written to `found`, int64 (m,), which
+        |c| > lam * l1 - spare * |x|; all candidates if that is most of them. Written to `found`, int64 (m,), which
         may be `candidates`, unless it is all."""
-        return self._those_above(residual, self._angles(residual), candidates, found, level, spare)
+        return self._those_above(residual, self._angles(residual), candidates, found, lam, spare)
 
     def _those_above(
         self,
@@ -150,12 +150,12 @@ class Correlations:
         angles: Angles,
         candidates: np.ndarray,
         found: np.ndarray,
-        level: float,
+        lam: float,
         spare: float,
     ) -> np.ndarray:
         length = max(math.sqrt(self._square_of(residual)), sys.float_info.min)
         with np.errstate(over="ignore"):
-            limits = np.clip(np.array([level * self._scale, spare]) / length, -_MOST, _MOST).astype(np.float32)
+            limits = np.clip(np.array([lam * self._scale, spare]) / length, -_MOST, _MOST).astype(np.float32)
         if least_bound(angles, self._counts) + limits[1] > limits[0]:
             return candidates
         self._catch_up()
@@ -196,16 +196,14 @@ class Correlations:
     def _weighted(self, residual: np.ndarray) -> np.ndarray:
         return residual if self._roots is None else residual * self._roots
 
-    def strong(
-        self, residual: np.ndarray, level: float, before: float, candidates: np.ndarray, most: int
-    ) -> np.ndarray:
+    def strong(self, residual: np.ndarray, lam: float, before: float, candidates: np.ndarray, most: int) -> np.ndarray:
         """The candidates, int64 (m,), that the strong rule proposes, those that are most likely if there are more than
         `most`; nothing is read, correlations are as is likely."""
-        if before > REACH * level:
+        if before > REACH * lam:
             return np.empty(0, np.int64)
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
         found = self._chosen[: candidates.size]
-        found = self._those_above(residual, likely, candidates, found, strong_level(level, before), 0.0)
+        found = self._those_above(residual, likely, candidates, found, strong_lambda(lam, before), 0.0)
         if found.size <= most:
             return found.copy()
         self._catch_up()

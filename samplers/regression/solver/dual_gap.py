@@ -45,20 +45,20 @@ def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray,
 
 
 @reordered_kernel
-def steepest_of_block(slopes, gains, level, l1, norms, steepest):
+def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
     for i in range(slopes.size):
-        gains[i] = max(abs(slopes[i]) - level * l1[i], 0.0) / norms[i]
+        gains[i] = max(abs(slopes[i]) - lam * l1[i], 0.0) / norms[i]
     steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
     for i in range(slopes.size):
-        steeper += abs(slopes[i]) > steepest * level * l1[i]
+        steeper += abs(slopes[i]) > steepest * lam * l1[i]
     if steeper > 0:
         for i in range(slopes.size):
-            steepest = max(steepest, abs(slopes[i]) / (level * l1[i]))
+            steepest = max(steepest, abs(slopes[i]) / (lam * l1[i]))
     return steepest
 
 
 @reordered_kernel
-def steepest_of_columns(chosen, slopes, gains, level, l1, norms, scattered):
+def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
     """See `steepest_slope`. scattered: float64 (2, BLOCK), to work with."""
     steepest = 1.0
     scattered[0] = l1[0]  # of all, if they have the same
@@ -73,19 +73,19 @@ def steepest_of_columns(chosen, slopes, gains, level, l1, norms, scattered):
                 lengths[i] = norms[some[i]]
                 if l1.size > 1:
                     costs[i] = l1[some[i]]
-        steepest = steepest_of_block(slopes[begin:end], gains[begin:end], level, costs, lengths, steepest)
+        steepest = steepest_of_block(slopes[begin:end], gains[begin:end], lam, costs, lengths, steepest)
     return steepest
 
 
 def steepest_slope(
-    chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, level: float, l1: np.ndarray, norms: np.ndarray
+    chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, lam: float, l1: np.ndarray, norms: np.ndarray
 ) -> float:
-    """The largest ratio of slope and level * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
+    """The largest ratio of slope and lam * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
     (m,). l1: float64 (p,), or (1,). norms: float64 (p,).
 
     gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
     """
-    return steepest_of_columns(chosen, slopes, gains, level, l1, norms, np.empty((2, BLOCK)))
+    return steepest_of_columns(chosen, slopes, gains, lam, l1, norms, np.empty((2, BLOCK)))
 
 
 def dual_gap_of(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> DualGap:

@@ -1,4 +1,4 @@
-"""Lasso, elastic net and l1 logistic regression as their users state them, and paths of levels of the penalty.
+"""Lasso, elastic net and l1 logistic regression as their users state them, and paths of lambdas.
 
     minimise over b, a    loss(a + X b) + lambda sum_j f_j s_j (share |b_j| + (1 - share) / 2 s_j |b_j|^2)
 
@@ -151,27 +151,27 @@ class SparseRegression:
         """That for the least lambda for which all coefficients with a penalty are 0; RequestError if that is 0."""
         if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
             self._nothing = self.regression.nothing()
-        if self._nothing.level == 0:
+        if self._nothing.lam == 0:
             raise RequestError("y has nothing in it that the columns could explain", "Is it, or are they, constant?")
         return self._nothing
 
     @property
     def largest(self) -> float:
         """The least lambda for which all coefficients with a penalty are 0."""
-        return self.nothing.level
+        return self.nothing.lam
 
-    def levels(self, number: int, ratio: float) -> np.ndarray:
+    def lambdas(self, number: int, ratio: float) -> np.ndarray:
         """So many values of lambda, float64, from the largest to that times the ratio, at equal ratios."""
         return self.largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([self.largest * ratio])
 
-    def path(self, levels: Iterable[float], tolerance: float) -> Iterator[Solution]:
+    def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[Solution]:
         """A solution for each lambda, each from the one before.
 
         tolerance: their gaps are at most that times the loss where all coefficients with a penalty are 0.
         """
         solution = self.nothing
-        for level in levels:
-            solution = self.regression.solve(level, solution, tolerance * self.nothing.fit.loss)
+        for lam in lambdas:
+            solution = self.regression.solve(lam, solution, tolerance * self.nothing.fit.loss)
             yield solution
 
     def scores(self, solution: Solution) -> np.ndarray:

@@ -59,10 +59,10 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     features = BlockFeatures([columns], y.size, offsets=np.ones(len(_VALUES)) if shifted else None)
     options: dict[str, Any] = {"intercept": not shifted, "factors": np.array([1.0, 1, 0])}
     regression = SparseRegression(features, y, loss, weights=weights, **options)
-    fit, levels = PathFit(regression, 1.0, 1e-6), regression.levels(5, 0.5)
-    fit.begin(float(levels[0]))
+    fit, lambdas = PathFit(regression, 1.0, 1e-6), regression.lambdas(5, 0.5)
+    fit.begin(float(lambdas[0]))
     while fit.working_set:
-        levels = levels[len(fit.step(levels)) :]
+        lambdas = lambdas[len(fit.step(lambdas)) :]
     _improve(regression.regression, loss)
     above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, those that are worked on are found by a limit
 

@@ -1,6 +1,6 @@
-"""Regression with an l1 penalty on the columns of a design, for one level of the penalty after another.
+"""Regression with an l1 penalty on the columns of a design, for one lambda after another.
 
-    minimise over b, a   loss(X b + U a) + level * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
+    minimise over b, a   loss(X b + U a) + lam * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
 
 A problem on few columns, the working set, is solved, and the others are looked at; those that break the optimality
 conditions most come into the set. It ends when a dual point shows that no more than `target` can be gained. (The scheme
@@ -30,7 +30,7 @@ from samplers.regression.solver.selection import largest, union
 _FIRST = 200  # columns of the first working set, at least
 _SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
 _GROWTH = 2  # columns for each coefficient that is not 0
-FURTHER = 3  # the same if it is for a level further on, before correlations are read: what is missed costs a pass
+FURTHER = 3  # the same if it is for a lambda further on, before correlations are read: what is missed costs a pass
 _INNER = 0.3  # of the gap: what is left to the problem on the working set
 _SMALL = 0.01  # of all entries: solving a problem on so few takes less than a look at all columns
 _DEEPER = 0.03  # of what would be left to it: a better next working set is worth more
@@ -45,21 +45,21 @@ class Stalled(WorkFailed):
 
 
 class Penalty(NamedTuple):
-    """Of p columns, at level 1. float64 (p,), or (1,) if all have the same."""
+    """Of p columns, at lambda 1. float64 (p,), or (1,) if all have the same."""
 
     l1: np.ndarray  # 0 for columns that are left out
     l2: np.ndarray
 
-    def at(self, level: float, columns: np.ndarray) -> Penalty:
-        """Of some columns, int64 (m,), at a level, float64 (m,)."""
-        every = (np.full(columns.size, level * cost[0]) if cost.size == 1 else level * cost[columns] for cost in self)
+    def at(self, lam: float, columns: np.ndarray) -> Penalty:
+        """Of some columns, int64 (m,), at a lambda, float64 (m,)."""
+        every = (np.full(columns.size, lam * cost[0]) if cost.size == 1 else lam * cost[columns] for cost in self)
         return Penalty(*every)
 
 
 class Solution(NamedTuple):
     """Of a regression of n rows and p columns. `gap`: the objective is at most so much above the least."""
 
-    level: float
+    lam: float
     support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
     values: np.ndarray  # float64 (s,), these
     fit: Fit
@@ -74,7 +74,7 @@ class Solution(NamedTuple):
 
 
 class Regression:
-    """A regression to solve for levels in turn. norms: float64 (p,), of columns (rows times roots of weights) without
+    """A regression to solve for lambdas in turn. norms: float64 (p,), of columns (rows times roots of weights) without
     what columns without penalty explain of them. Attributes: `limit`, of the solver."""
 
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
@@ -83,30 +83,30 @@ class Regression:
         self.usable, self.limit = self.correlations.usable, Limit()
 
     def nothing(self) -> Solution:
-        """The solution for the least level at which all coefficients are 0."""
+        """The solution for the least lambda at which all coefficients are 0."""
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
         seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
         def work(begin: int, end: int) -> float:
-            return least_level(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
+            return lambda_max_of(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
 
-        level = max(self.features.pool.share(seen.chosen.size, work))
-        return Solution(level, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
+        lam = max(self.features.pool.share(seen.chosen.size, work))
+        return Solution(lam, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
     def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
         """Columns of a working set, given those that have coefficients."""
         return max(_FIRST, self.features.count // _SHARE, growth * support.size)
 
-    def solve(self, level: float, start: Solution, target: float) -> Solution:
-        """The solution for a level, with a gap up to `target`, from one for another level. Raises WorkFailed."""
-        working_set = WorkingSet.beginning(self, level, start, target)
+    def solve(self, lam: float, start: Solution, target: float) -> Solution:
+        """The solution for a lambda, with a gap up to `target`, from one for another lambda. Raises WorkFailed."""
+        working_set = WorkingSet.beginning(self, lam, start, target)
         while (found := working_set.improve()) is None:
             pass
         return found
 
-    def best(self, level: float, start: Solution, target: float) -> Solution:
+    def best(self, lam: float, start: Solution, target: float) -> Solution:
         """The same, or if its limit is reached, or nothing gets better, the best so far, whose gap is larger."""
-        working_set, found = WorkingSet.beginning(self, level, start, target), None
+        working_set, found = WorkingSet.beginning(self, lam, start, target), None
         with suppress(Stalled):
             while not (found or self.limit.reached):
                 found = working_set.improve()
@@ -115,10 +115,10 @@ class Regression:
 
 @dataclass
 class WorkingSet:
-    """The solution for a level, in the making. What it goes on from, besides the correlations of the regression:"""
+    """The solution for a lambda, in the making. What it goes on from, besides the correlations of the regression:"""
 
     regression: Regression
-    level: float
+    lam: float
     target: float  # gap
     support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
     values: np.ndarray  # float64 (s,), these
@@ -133,27 +133,27 @@ class WorkingSet:
     stalled: int = 0  # working sets that brought it no further
 
     def __post_init__(self) -> None:
-        self._costs = self.regression.penalty.at(self.level, self.support)
+        self._costs = self.regression.penalty.at(self.lam, self.support)
 
     @classmethod
-    def beginning(cls, regression: Regression, level: float, start: Solution, target: float) -> WorkingSet:
-        """From the solution for another level; the first working set is what the strong rule proposes."""
+    def beginning(cls, regression: Regression, lam: float, start: Solution, target: float) -> WorkingSet:
+        """From the solution for another lambda; the first working set is what the strong rule proposes."""
         every, most = regression.usable, regression.size(start.support)
-        working = regression.correlations.strong(start.fit.residual, level, start.level, every, most)
+        working = regression.correlations.strong(start.fit.residual, lam, start.lam, every, most)
         working = union(working, start.support) if working.size else working
-        return cls(regression, level, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
+        return cls(regression, lam, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
 
-    def following(self, level: float, read: float, missed: np.ndarray) -> WorkingSet:
-        """One for a level further on, before this one is known to be a solution.
+    def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
+        """One for a lambda further on, before this one is known to be a solution.
 
-        read: the level for which correlations were read last. missed: int64, ascending, columns that are known to be
+        read: the lambda for which correlations were read last. missed: int64, ascending, columns that are known to be
         needed besides what the strong rule proposes.
         """
         regression, every = self.regression, self.regression.usable
         most = regression.size(self.support, FURTHER)
-        working = union(regression.correlations.strong(self.fit.residual, level, read, every, most), missed)
+        working = union(regression.correlations.strong(self.fit.residual, lam, read, every, most), missed)
         began = self.support, self.values, self.fit, every, union(working, self.support)
-        return WorkingSet(regression, level, self.target, *began, _ALMOST * self.target)
+        return WorkingSet(regression, lam, self.target, *began, _ALMOST * self.target)
 
     def improve(self) -> Solution | None:
         """Solve the problem on the working set and look at all columns; returns the solution if that is it.
@@ -184,18 +184,18 @@ class WorkingSet:
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
             raise Stalled(
-                f"lambda {self.level:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
+                f"lambda {self.lam:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
                 " be reached",
                 "Choose a larger --tolerance, or larger values of lambda.",
             )
 
     def solution(self, objective: float) -> Solution:
-        return Solution(self.level, self.support, self.values, self.fit, objective, self.gap)
+        return Solution(self.lam, self.support, self.values, self.fit, objective, self.gap)
 
     def solve(self) -> None:
         if self.working.size:
             working, features, limit = self.working, self.regression.features, self.regression.limit
-            costs = self.regression.penalty.at(self.level, working)
+            costs = self.regression.penalty.at(self.lam, working)
             part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.pool)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
@@ -204,7 +204,7 @@ class WorkingSet:
             found, self.fit = self.regression.loss.minimise(part, before, self.fit, goal)
             kept = np.flatnonzero(found)
             self.support, self.values = working[kept], found[kept]
-            self._costs = self.regression.penalty.at(self.level, self.support)
+            self._costs = self.regression.penalty.at(self.lam, self.support)
 
     def look(self, seen: Seen) -> bool:
         """Find the gap to the best dual point so far; whether it is small enough."""
@@ -215,7 +215,7 @@ class WorkingSet:
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
             some = seen.chosen[of_share], slopes[of_share], self._gains[of_share]
-            return steepest_slope(*some, self.level, penalty.l1, regression.norms)
+            return steepest_slope(*some, self.lam, penalty.l1, regression.norms)
 
         steepest = max(regression.features.pool.share(seen.chosen.size, work))
         self.dual_gap: DualGap = dual_gap_of(regression.loss, self.fit, steepest, *self._costs, self.values)
@@ -226,7 +226,7 @@ class WorkingSet:
     def wants(self) -> Wanted:
         """The correlations that it wants to see. Those of the support are needed for the ridge on it, if there is one;
         else they are no larger than allowed if they are not read."""
-        return Wanted(self.fit.residual, self.level, self.support if self._costs.l2.any() else self.support[:0])
+        return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
 
     def screen(self, gap: float) -> None:
         """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
@@ -237,7 +237,7 @@ class WorkingSet:
         self.screened, known = gap, self.regression.correlations
         scale, radius = self.dual_gap.scale, safe_radius(self.dual_gap.gap, self.regression.loss.curvature)
         kept = known.kept if all_of_them else self.candidates
-        self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.level / scale, radius / scale)
+        self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.lam / scale, radius / scale)
 
     def next_columns(self) -> np.ndarray:
         """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
@@ -276,9 +276,9 @@ def spread(support, values, columns, found):
 
 
 @reordered_kernel
-def least_level(chosen, correlations, l1):
-    """The least level at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
-    level = 0.0
+def lambda_max_of(chosen, correlations, l1):
+    """The least lambda at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
+    lam = 0.0
     for i in range(chosen.size):
-        level = max(level, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])
-    return level
+        lam = max(lam, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])
+    return lam
