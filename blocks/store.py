@@ -7,9 +7,9 @@ with their checksums. It is written last: the commit point.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from blocks.errors import RequestError, WorkFailed
 from blocks.files import REMEDY, checksum, disk_errors, publish
 from blocks.json_files import read_json, require_fit
 from blocks.schemas import Kind, Manifest
+
+_Arrays = TypeVar("_Arrays", bound=tuple[Any, ...])  # a NamedTuple of them
 
 SCHEMA = 1  # of most manifests
 NEWEST = 2  # of all of them
@@ -122,6 +124,23 @@ class Store:
         """Map the arrays of a file, given its entry; holds, streamed, raises: see `open_arrays`."""
         remedy = f"See what is left with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
+
+    def mapped(
+        self,
+        kind: Literal["blocks", "slices"],
+        number: int,
+        holds: type[_Arrays],
+        check: Callable[[int, Path, _Arrays], None],
+        *,
+        streamed: bool = False,
+    ) -> _Arrays:
+        """Map a block or slice. check: looks through it the first time, and raises for what is out of range."""
+        entry = self.manifest[kind][number]
+        arrays = holds(**self.map(entry, holds, streamed=streamed))
+        if entry["file"] not in self.looked_through:
+            check(number, self.path / entry["file"], arrays)
+            self.looked_through.add(entry["file"])
+        return arrays
 
     @property
     def data_bytes(self) -> int:

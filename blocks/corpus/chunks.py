@@ -11,7 +11,7 @@ from blocks.archives import Member, members
 from blocks.arrow_tables import ArrowTable, arrow_table, texts
 from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
-from blocks.corpus.messages import FilesChunk, MembersChunk, Parsed, TextsChunk
+from blocks.corpus.messages import Chunk, FilesChunk, MembersChunk, Parsed, TextsChunk
 from blocks.corpus.request import Request
 from blocks.delimited import Dialect, dialect_of
 from blocks.directories import Files
@@ -33,8 +33,6 @@ from blocks.sources import (
 
 _MOST_FILES = 512  # of a chunk
 _EMPTY = 1 << 19  # documents without tokens of a piece, that all of them fit in memory
-
-Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 
 
 class UciFile(NamedTuple):

@@ -153,32 +153,28 @@ class Dataset(Store):
 
     def block(self, number: int) -> Block:
         """Map the data of a block."""
-        entry = self.manifest["blocks"][number]
-        block, path = Block(**self.map(entry, Block)), self.path / entry["file"]
-        if entry["file"] not in self.looked_through:
-            tokens = int(self.index.cells[number].sum())
-            require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
-            require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
-            require(block.positions.size == tokens, path, f"it has no positions of {tokens} tokens")
-            require_below(path, "positions", block.positions, tokens)
-            require_below(path, "words", block.words, self.vocabulary_size)
-            require_below(path, "documents", block.documents, self.documents)
-            self.looked_through.add(entry["file"])
-        return block
+        return self.mapped("blocks", number, Block, self._check_block)
+
+    def _check_block(self, number: int, path: Path, block: Block) -> None:
+        tokens = int(self.index.cells[number].sum())
+        require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
+        require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
+        require(block.positions.size == tokens, path, f"it has no positions of {tokens} tokens")
+        require_below(path, "positions", block.positions, tokens)
+        require_below(path, "words", block.words, self.vocabulary_size)
+        require_below(path, "documents", block.documents, self.documents)
 
     def slice(self, number: int) -> Slice:
         """Map the runs of a slice."""
-        entry = self.manifest["slices"][number]
-        runs, path = Slice(**self.map(entry, Slice)), self.path / entry["file"]
-        if entry["file"] not in self.looked_through:
-            words = int(np.diff(self.index.slice_bounds)[number])
-            ends = np.cumsum(self.index.cells[:, : number + 1], axis=1)[:, -1]
-            cells = np.stack((ends - self.index.cells[:, number], ends), axis=1)
-            require_offsets(path, "run_offsets", runs.run_offsets, words, runs.blocks.size)
-            require_offsets(path, "token_offsets", runs.token_offsets, words, int(self.index.cells[:, number].sum()))
-            require_runs(path, runs.blocks, runs.starts, runs.lengths, cells)
-            self.looked_through.add(entry["file"])
-        return runs
+        return self.mapped("slices", number, Slice, self._check_slice)
+
+    def _check_slice(self, number: int, path: Path, runs: Slice) -> None:
+        words = int(np.diff(self.index.slice_bounds)[number])
+        ends = np.cumsum(self.index.cells[:, : number + 1], axis=1)[:, -1]
+        cells = np.stack((ends - self.index.cells[:, number], ends), axis=1)
+        require_offsets(path, "run_offsets", runs.run_offsets, words, runs.blocks.size)
+        require_offsets(path, "token_offsets", runs.token_offsets, words, int(self.index.cells[:, number].sum()))
+        require_runs(path, runs.blocks, runs.starts, runs.lengths, cells)
 
     @cached_property
     def whole(self) -> Whole:

@@ -24,7 +24,7 @@ from blocks.corpus.advice import advice_on
 from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import bucket_count
-from blocks.corpus.messages import Parsed, Reading
+from blocks.corpus.messages import WORDS, Parsed, Reading
 from blocks.corpus.request import Request, Settled, files_of, inputs_told, settled
 from blocks.corpus.vocabulary import Chosen, choose, keep_fixed, select
 from blocks.corpus.writer import finish
@@ -100,7 +100,7 @@ def ingest(
             names = read.merged.terms if reading.vocabulary is None and not reading.bags else []
             budget.require_names(_block_bytes(asked.request, read), names)
             chosen = _choose(asked, read, together)
-            write_places(target.spill, "words", read.merged, chosen.rank_of_term)
+            write_places(target.spill, WORDS, read.merged, chosen.rank_of_term)
             buckets = bucket_count(int(chosen.frequencies.sum()), request.block_tokens)
             pieces = pieces_of(read.chunks, read.empty)
             blocks = pipeline.shuffle(pieces, buckets, request.seed, chosen.slice_bounds)

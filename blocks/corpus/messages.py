@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from blocks.archives import Member
 from blocks.corpus.rules import Rules
-from blocks.ingestion.messages import Piece
+from blocks.ingestion.messages import LinesChunk, Piece
 from blocks.sources import Opening
+
+WORDS = "words"  # the kind of names
 
 
 class Reading(NamedTuple):
@@ -53,6 +55,9 @@ class TextsChunk:
     source: str
     row: int
     texts: Sequence[tuple[str, str]] = field(repr=False)
+
+
+Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 
 
 class Parsed(NamedTuple):

@@ -11,7 +11,7 @@ from blocks.compiler import prepare
 from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.known import KnownNames
-from blocks.corpus.messages import FilesChunk, MembersChunk, Parsed, Reading, TextsChunk
+from blocks.corpus.messages import WORDS, Chunk, FilesChunk, MembersChunk, Parsed, Reading, TextsChunk
 from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
@@ -22,9 +22,6 @@ from blocks.ingestion.names import Counted, leave_names
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
-
-WORDS = "words"  # the kind of names
-Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 
 
 class IngestWorker(SortingWorker):

@@ -174,29 +174,29 @@ class Design(Store):
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
         """Map the columns of a block, from `block_bounds[number]` on, to be read from end to end."""
-        entry, width = self.manifest["blocks"][number], int(np.diff(self.block_bounds)[number])
-        rows, path = self.manifest["rows"], self.path / entry["file"]  # of a shard: its own
         if not self.dense:
-            sparse = SparseBlock(**self.map(entry, SparseBlock, streamed=True))
-            if entry["file"] not in self.looked_through:
-                require_offsets(path, "offsets", sparse.offsets, width, sparse.rows.size)
-                wanted = 0 if self.form == ONES else sparse.rows.size
-                require(sparse.values.size == wanted, path, f"it has {sparse.values.size} values, not {wanted}")
-                require_below(path, "rows", sparse.rows, rows)
-                self.looked_through.add(entry["file"])
-            return sparse
-        dense = DenseBlock(**self.map(entry, DenseBlock, streamed=True))
-        if entry["file"] not in self.looked_through:
-            require(
-                dense.values.size == width * rows,
-                path,
-                f"it has {dense.values.size} values; {width} columns of {rows} rows have {width * rows}",
-            )
-            require(dense.values.dtype.name in self.block_forms, path, f"its values are not {self.form}")
-            require_offsets(path, "missing_offsets", dense.missing_offsets, width, dense.missing_rows.size)
-            require_below(path, "missing_rows", dense.missing_rows, rows)
-            self.looked_through.add(entry["file"])
-        return dense._replace(values=dense.values.reshape(width, rows))
+            return self.mapped("blocks", number, SparseBlock, self._check_sparse, streamed=True)
+        dense = self.mapped("blocks", number, DenseBlock, self._check_dense, streamed=True)
+        return dense._replace(values=dense.values.reshape(self._shape(number)))
+
+    def _shape(self, number: int) -> tuple[int, int]:
+        """Columns and rows of a block; of a shard: its own."""
+        return int(np.diff(self.block_bounds)[number]), self.manifest["rows"]
+
+    def _check_sparse(self, number: int, path: Path, block: SparseBlock) -> None:
+        width, rows = self._shape(number)
+        require_offsets(path, "offsets", block.offsets, width, block.rows.size)
+        wanted = 0 if self.form == ONES else block.rows.size
+        require(block.values.size == wanted, path, f"it has {block.values.size} values, not {wanted}")
+        require_below(path, "rows", block.rows, rows)
+
+    def _check_dense(self, number: int, path: Path, block: DenseBlock) -> None:
+        width, rows = self._shape(number)
+        sizes = f"it has {block.values.size} values; {width} columns of {rows} rows have {width * rows}"
+        require(block.values.size == width * rows, path, sizes)
+        require(block.values.dtype.name in self.block_forms, path, f"its values are not {self.form}")
+        require_offsets(path, "missing_offsets", block.missing_offsets, width, block.missing_rows.size)
+        require_below(path, "missing_rows", block.missing_rows, rows)
 
     def names_of(self, columns: np.ndarray) -> list[str]:
         """What users call some columns, integers (m,): their names, or numbers if they have none."""

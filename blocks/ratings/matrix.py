@@ -158,28 +158,24 @@ class Matrix(Store):
 
     def block(self, number: int) -> RowBlock:
         """Map the rows of a block."""
-        entry = self.manifest["blocks"][number]
-        block, path = RowBlock(**self.map(entry, RowBlock, streamed=True)), self.path / entry["file"]
-        if entry["file"] not in self.looked_through:
-            rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
-            require(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
-            require_offsets(path, "offsets", block.offsets, rows, entries)
-            require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
-            require_below(path, "columns", block.columns, self.columns)
-            self.looked_through.add(entry["file"])
-        return block
+        return self.mapped("blocks", number, RowBlock, self._check_block, streamed=True)
+
+    def _check_block(self, number: int, path: Path, block: RowBlock) -> None:
+        rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
+        require(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
+        require_offsets(path, "offsets", block.offsets, rows, entries)
+        require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+        require_below(path, "columns", block.columns, self.columns)
 
     def slice(self, number: int) -> ColumnSlice:
         """Map the columns of a slice."""
-        entry = self.manifest["slices"][number]
-        columns, path = ColumnSlice(**self.map(entry, ColumnSlice, streamed=True)), self.path / entry["file"]
-        if entry["file"] not in self.looked_through:
-            width, entries = int(np.diff(self.index.slice_bounds)[number]), int(self.index.cells[:, number].sum())
-            require_offsets(path, "offsets", columns.offsets, width, entries)
-            require(columns.rows.size == columns.values.size == entries, path, f"it has no {entries} entries")
-            require_below(path, "rows", columns.rows, self.rows)
-            self.looked_through.add(entry["file"])
-        return columns
+        return self.mapped("slices", number, ColumnSlice, self._check_slice, streamed=True)
+
+    def _check_slice(self, number: int, path: Path, columns: ColumnSlice) -> None:
+        width, entries = int(np.diff(self.index.slice_bounds)[number]), int(self.index.cells[:, number].sum())
+        require_offsets(path, "offsets", columns.offsets, width, entries)
+        require(columns.rows.size == columns.values.size == entries, path, f"it has no {entries} entries")
+        require_below(path, "rows", columns.rows, self.rows)
 
     @cached_property
     def whole(self) -> WholeMatrix:

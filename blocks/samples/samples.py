@@ -109,14 +109,12 @@ class Samples(Store):
 
     def block(self, number: int) -> SampleBlock:
         """Map the samples of a block."""
-        entry = self.manifest["blocks"][number]
-        block, path = SampleBlock(**self.map(entry, SampleBlock, streamed=True)), self.path / entry["file"]
-        if entry["file"] not in self.looked_through:
-            rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number, 0])
-            require(block.rows.size == block.labels.size == rows, path, f"it has no {rows} samples")
-            require_offsets(path, "offsets", block.offsets, rows, entries)
-            require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
-            require_below(path, "rows", block.rows, self.rows)
-            require_below(path, "columns", block.columns, self.columns)
-            self.looked_through.add(entry["file"])
-        return block
+        return self.mapped("blocks", number, SampleBlock, self._check_block, streamed=True)
+
+    def _check_block(self, number: int, path: Path, block: SampleBlock) -> None:
+        rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number, 0])
+        require(block.rows.size == block.labels.size == rows, path, f"it has no {rows} samples")
+        require_offsets(path, "offsets", block.offsets, rows, entries)
+        require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+        require_below(path, "rows", block.rows, self.rows)
+        require_below(path, "columns", block.columns, self.columns)
