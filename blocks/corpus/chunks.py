@@ -12,7 +12,7 @@ from blocks.arrow_tables import ArrowTable, arrow_table, texts
 from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
 from blocks.corpus.messages import Chunk, FilesChunk, MembersChunk, Parsed, TextsChunk
-from blocks.corpus.request import Request
+from blocks.corpus.request import Request, Settled
 from blocks.delimited import Dialect, dialect_of
 from blocks.directories import Files
 from blocks.errors import RequestError
@@ -44,24 +44,18 @@ class UciFile(NamedTuple):
 
 
 def chunks_of(
-    request: Request,
-    files: Files,
-    words: list[str] | None,
-    most_words: int,
-    uci_files: list[UciFile],
-    opening: Opening,
-    progress: Progress,
+    asked: Settled, most_words: int, uci_files: list[UciFile], opening: Opening, progress: Progress
 ) -> Iterator[Chunk]:
-    """Open and cut what is requested.
+    """Open and cut what is asked for.
 
-    files: those that are documents, for the reading `files`. words: of a UCI file, if a vocabulary says so. most_words:
-    of a UCI file, that the memory has room for. uci_files: an entry is appended for each such file.
+    most_words: of a UCI file, that the memory has room for. uci_files: an entry is appended for each such file.
     """
+    request = asked.request
     if request.kind == "uci":
-        given = len(words) if words else None
+        given = len(asked.words) if asked.words else None
         return _uci_chunks(request.inputs, given, uci_files, opening, most_words, progress)
     if request.reading == "files":
-        return _file_chunks(files, request.glob, opening, progress)
+        return _file_chunks(asked.files, request.glob, opening, progress)
     return _row_chunks(request, opening, progress)
 
 

@@ -25,7 +25,7 @@ from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.division import bucket_count
 from blocks.corpus.messages import WORDS, Parsed, Reading
-from blocks.corpus.request import Request, Settled, files_of, inputs_told, settled
+from blocks.corpus.request import Request, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import Chosen, choose, keep_fixed, select
 from blocks.corpus.writer import finish
 from blocks.errors import RequestError
@@ -149,17 +149,17 @@ def _block_bytes(request: Request, read: Read) -> int:
 
 
 def _read(pipeline: Pipeline, asked: Settled, reading: Reading) -> Read:
-    request, files, workers = asked.request, files_of(asked.request), len(pipeline.pool)
+    request, workers = asked.request, len(pipeline.pool)
     most_words = reading.vocabulary_bytes * workers // (NAME_BYTES + workers * _WORKER_WORD_BYTES)
     uci_files: list[UciFile] = []
-    with pipeline.reading(sum(map(size_of, [path for path, _ in files.found] or request.inputs))) as progress:
-        opened = chunks_of(request, files, asked.words, most_words, uci_files, reading.opening, progress)
+    with pipeline.reading(sum(map(size_of, [path for path, _ in asked.files.found] or request.inputs))) as progress:
+        opened = chunks_of(asked, most_words, uci_files, reading.opening, progress)
         chunks: list[Parsed] = pipeline.parse(opened)
     shared, empty = reading.vocabulary, [0] * (len(chunks) + 1)
     if uci_files:
         empty = without_lines(uci_files, chunks)
         shared = asked.words or [str(number + 1) for number in range(uci_files[0].header.words)]
-    return Read(chunks, empty, merge(pipeline.reports(), shared), files.left_out)
+    return Read(chunks, empty, merge(pipeline.reports(), shared), asked.files.left_out)
 
 
 def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:

@@ -67,7 +67,8 @@ class Settled(NamedTuple):
     """A request that makes sense, and what follows from it before anything is read.
 
     base: the dataset whose vocabulary is used, if any. rules: how text becomes tokens. words: those that a UCI
-    vocabulary file lists. options: those that have an influence on the result.
+    vocabulary file lists. options: those that have an influence on the result. files: those to be read whole, one for
+    each document; none if inputs are read by records.
     """
 
     request: Request
@@ -75,6 +76,7 @@ class Settled(NamedTuple):
     rules: Rules
     words: list[str] | None
     options: dict[str, Any]
+    files: Files
 
 
 def settled(request: Request, *, together: bool) -> Settled:
@@ -94,7 +96,8 @@ def settled(request: Request, *, together: bool) -> Settled:
     base = _base_of(request)
     rules = _rules_of(request, base)
     words = uci.read_vocabulary(request.vocab, request.encoding) if request.kind == "uci" and request.vocab else None
-    return Settled(request, base, rules, words, _options_told(request, rules))
+    files = find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
+    return Settled(request, base, rules, words, _options_told(request, rules), files)
 
 
 def _check(request: Request) -> None:
@@ -189,11 +192,6 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
     if not rules.stop_words:
         return "none"
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
-
-
-def files_of(request: Request) -> Files:
-    """The files to be read whole, one for each document; none if inputs are read by records."""
-    return find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
 
 
 def inputs_told(request: Request, progress: Progress) -> list[dict[str, Any]]:
