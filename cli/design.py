@@ -21,7 +21,12 @@ INPUT = parameter(
 OUT = parameter("out", Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")])
 
 
-@takes(INPUTS, OUT, options(groups.Columns, groups.Svmlight, groups.ColumnBlocks, groups.Making), JSON)
+@takes(
+    INPUTS,
+    OUT,
+    options(groups.ColumnsOptions, groups.SvmlightOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
+    JSON,
+)
 def svmlight(**given: Any) -> None:
     """A design matrix of svmlight (LIBSVM) files.
 
@@ -56,7 +61,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     tell(facts, f"{samples.path}: {held}\n{facts['blocks']:,} blocks", started, as_json)
 
 
-@takes(INPUT, OUT, options(groups.Target, groups.ColumnBlocks, groups.Making), JSON)
+@takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions), JSON)
 def mtx(**given: Any) -> None:
     """A design matrix of a MatrixMarket file, sparse or dense.
 
@@ -70,7 +75,7 @@ def mtx(**given: Any) -> None:
         "input", Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")]
     ),
     OUT,
-    options(groups.Target, groups.ColumnBlocks, groups.Making),
+    options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
     JSON,
 )
 def npz(**given: Any) -> None:
@@ -84,7 +89,7 @@ def npz(**given: Any) -> None:
 @takes(
     parameter("input", Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")]),
     OUT,
-    options(groups.Target, groups.Genotypes, groups.ColumnBlocks, groups.Making),
+    options(groups.TargetOptions, groups.GenotypesOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
     JSON,
 )
 def plink(**given: Any) -> None:

@@ -34,13 +34,18 @@ INPUTS = parameter(
     Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst, .zip; - is standard input.")],
 )
 OUT = parameter("out", Annotated[str, typer.Argument(help="The dataset: a directory to be made.")])
-_CORPUS = (groups.Corpus, groups.Blocks, groups.Shards, groups.Making)
-_TEXT = (groups.Tokens, groups.Vocabulary, groups.Records, *_CORPUS)
+_CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions)
+_TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, *_CORPUS)
 
 
 @app.command("uci")
 @on_ring
-@takes(INPUTS, OUT, options(groups.Bags, groups.Encoded, groups.StopWords, groups.Vocabulary, *_CORPUS), JSON)
+@takes(
+    INPUTS,
+    OUT,
+    options(groups.BagsOptions, groups.EncodedOptions, groups.StopWordsOptions, groups.VocabularyOptions, *_CORPUS),
+    JSON,
+)
 def ingest_uci(**given: Any) -> None:
     """Bags of words: lines of document, word and count.
 
@@ -59,7 +64,7 @@ def ingest_uci(**given: Any) -> None:
         Annotated[list[str], typer.Argument(help="Text files, and directories of them; - is standard input.")],
     ),
     OUT,
-    options(groups.TextFiles, groups.Encoded, *_TEXT),
+    options(groups.TextFilesOptions, groups.EncodedOptions, *_TEXT),
     JSON,
 )
 def ingest_text(**given: Any) -> None:
@@ -72,7 +77,7 @@ def ingest_text(**given: Any) -> None:
 
 @app.command("jsonl")
 @on_ring
-@takes(INPUTS, OUT, options(groups.JsonLines, groups.Encoded, *_TEXT), JSON)
+@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), JSON)
 def ingest_jsonl(**given: Any) -> None:
     """JSON Lines: each line is an object that holds a document; or a file is an array of such objects.
 
@@ -81,8 +86,8 @@ def ingest_jsonl(**given: Any) -> None:
     _ingest("jsonl", given)
 
 
-_NUMBERS = (groups.NumberColumns, groups.Columns, groups.ColumnBlocks)
-_TABLE = (groups.TextColumns, groups.Table, groups.Encoded, groups.Query)
+_NUMBERS = (groups.NumberColumnsOptions, groups.ColumnsOptions, groups.ColumnBlocksOptions)
+_TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions, groups.QueryOptions)
 
 
 @app.command("csv")
@@ -116,8 +121,14 @@ app.command("plink")(design.plink)
 @takes(
     INPUTS,
     OUT,
-    options(groups.Ratings, groups.Encoded, groups.Query, groups.Records, groups.RatingsSeed),
-    options(groups.Shards, groups.Making),
+    options(
+        groups.RatingsOptions,
+        groups.EncodedOptions,
+        groups.QueryOptions,
+        groups.RecordsOptions,
+        groups.RatingsSeedOptions,
+    ),
+    options(groups.ShardsOptions, groups.MakingOptions),
     JSON,
 )
 def ingest_ratings(**given: Any) -> None:
@@ -168,7 +179,7 @@ def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> Non
 
 
 @app.command("synthetic")
-@takes(OUT, options(groups.Drawn, groups.Blocks, groups.Shards, groups.Making), JSON)
+@takes(OUT, options(groups.DrawnOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions), JSON)
 def ingest_synthetic(**given: Any) -> None:
     """Documents drawn from LDA itself, with topics that are known.
 

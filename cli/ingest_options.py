@@ -12,7 +12,7 @@ _STOP_WORDS = (
 _WORDS = "LANGUAGE|FILE|english|none"
 
 
-class Encoded:
+class EncodedOptions:
     """Text files."""
 
     encoding: Annotated[
@@ -21,20 +21,20 @@ class Encoded:
     ] = None
 
 
-class Bags:
+class BagsOptions:
     """`ooc ingest uci`."""
 
     vocab: Annotated[str | None, Option("Line i is word i.", metavar="FILE")] = None
 
 
-class TextFiles:
+class TextFilesOptions:
     """`ooc ingest text`."""
 
     lines: Annotated[bool, Option("Each line is a document, rather than each file.")] = False
     glob: Annotated[str, Option("Files to take from directories.")] = "*"
 
 
-class JsonLines:
+class JsonLinesOptions:
     """`ooc ingest jsonl`."""
 
     text_field: Annotated[
@@ -43,21 +43,21 @@ class JsonLines:
     name_field: Annotated[str | None, Option("Holds the document's name [default: id, if any].")] = None
 
 
-class NumberColumns:
+class NumberColumnsOptions:
     """`ooc ingest csv` with numbers."""
 
     target: Annotated[str | None, Option("Holds y: make a design matrix.", metavar="COLUMN")] = None
     drop: Annotated[Sequence[str], Option("Not to be in the design matrix.", metavar="COLUMN")] = ()
 
 
-class TextColumns:
+class TextColumnsOptions:
     """`ooc ingest csv` with text."""
 
     text_column: Annotated[str | None, Option("Holds the text [default: text].")] = None
     name_column: Annotated[str | None, Option("Holds the document's name.")] = None
 
 
-class Table:
+class TableOptions:
     """How a table is written."""
 
     delimiter: Annotated[
@@ -71,13 +71,13 @@ class Table:
     decimal: Annotated[str | None, Option("Mark before the fraction of a number [default: .].", choices=".|,")] = None
 
 
-class Query:
+class QueryOptions:
     """Databases."""
 
     query: Annotated[str | None, Option("Rows to take from a SQLite database.", metavar="SQL")] = None
 
 
-class Tokens:
+class TokensOptions:
     """How text becomes words."""
 
     token_pattern: Annotated[str | None, Option(r"Regular expression of a token [default: (?u)\b\w\w+\b].")] = None
@@ -101,13 +101,13 @@ class Tokens:
     ] = None
 
 
-class StopWords:
+class StopWordsOptions:
     """Words that are words already."""
 
     stop_words: Annotated[str | None, Option(f"{_STOP_WORDS} [default: none].", choices=_WORDS)] = None
 
 
-class Vocabulary:
+class VocabularyOptions:
     """Which words are kept."""
 
     min_df: Annotated[
@@ -121,13 +121,13 @@ class Vocabulary:
     max_vocab: Annotated[int | None, Option("Keep this many words, the most frequent.", least=1)] = None
 
 
-class Records:
+class RecordsOptions:
     """Records of which some cannot be read."""
 
     on_error: Annotated[str, Option("What to do at a record that cannot be read.", choices="fail|skip")] = "fail"
 
 
-class Corpus:
+class CorpusOptions:
     """What the documents are added to."""
 
     vocab_from: Annotated[str | None, Option("Use the vocabulary of this dataset.", metavar="DATASET")] = None
@@ -138,13 +138,13 @@ class Corpus:
     seed: Annotated[int, Option("Shuffles the documents and deals the words.", least=0)] = 0
 
 
-class Blocks:
+class BlocksOptions:
     """Blocks of a corpus."""
 
     block_tokens: Annotated[int | None, Option("Tokens of a block.", least=1)] = None
 
 
-class Shards:
+class ShardsOptions:
     """Datasets that can be made in shards."""
 
     shards: Annotated[
@@ -153,7 +153,7 @@ class Shards:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Making(Options):
+class MakingOptions(Options):
     """What every dataset is made with."""
 
     workers: Annotated[int | None, described(Resources)["workers"].option] = None
@@ -169,7 +169,7 @@ class Making(Options):
     overwrite: Annotated[bool, Option("Replace what is there.")] = False
 
 
-class Ratings:
+class RatingsOptions:
     """`ooc ingest ratings`, first."""
 
     names_from: Annotated[
@@ -193,17 +193,17 @@ class Ratings:
     delimiter: Annotated[
         str | None, Option("Character between fields, its name, as semicolon, or :: [default: found from line 1].")
     ] = None
-    quote: Annotated[str | None, described(Table)["quote"].option] = None
-    decimal: Annotated[str | None, described(Table)["decimal"].option] = None
+    quote: Annotated[str | None, described(TableOptions)["quote"].option] = None
+    decimal: Annotated[str | None, described(TableOptions)["decimal"].option] = None
 
 
-class RatingsSeed:
+class RatingsSeedOptions:
     """`ooc ingest ratings`, last."""
 
     seed: Annotated[int, Option("Shuffles the users and deals the items.", least=0)] = 0
 
 
-class Drawn:
+class DrawnOptions:
     """`ooc ingest synthetic`."""
 
     documents: Annotated[int, Option("Documents to draw.")]
@@ -219,7 +219,7 @@ class Drawn:
     ] = None
 
 
-class Columns:
+class ColumnsOptions:
     """Columns of another design."""
 
     columns_from: Annotated[
@@ -227,7 +227,7 @@ class Columns:
     ] = None
 
 
-class Svmlight:
+class SvmlightOptions:
     """`ooc ingest svmlight`."""
 
     zero_based: Annotated[bool, Option("Indices count from 0, not from 1.")] = False
@@ -235,7 +235,7 @@ class Svmlight:
     seed: Annotated[int | None, Option("Of the shuffle, with --by-rows [default: 0].", least=0)] = None
 
 
-class Target:
+class TargetOptions:
     """A design whose y is in a file of its own."""
 
     target: Annotated[
@@ -243,7 +243,7 @@ class Target:
     ] = None
 
 
-class Genotypes:
+class GenotypesOptions:
     """`ooc ingest plink`."""
 
     covariates: Annotated[
@@ -252,7 +252,7 @@ class Genotypes:
     skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or covariates.")] = False
 
 
-class ColumnBlocks:
+class ColumnBlocksOptions:
     """Blocks of a design."""
 
     block_size: Annotated[str | None, Option("Of the columns of a block, about [default: 32MiB].", metavar="SIZE")] = (

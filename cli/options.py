@@ -19,7 +19,7 @@ Kind = TypeVar("Kind")
 _CALLBACKS = {"quiet": be_quiet}
 
 
-class Command:
+class DescribedCommand:
     """A command, a function of keywords, and the parameters that it takes, in the order in which help shows them.
 
     They are made when they are asked for: most commands are not called. on_ring: whether `ooc launch` takes it. kind:
@@ -43,12 +43,12 @@ class Command:
         self._function(**given)
 
 
-def takes(*parameters: Parameter | Iterator[Parameter]) -> Callable[[Callable[..., None]], Command]:
+def takes(*parameters: Parameter | Iterator[Parameter]) -> Callable[[Callable[..., None]], DescribedCommand]:
     """Make a function a command that takes parameters."""
-    return lambda function: Command(function, parameters)
+    return lambda function: DescribedCommand(function, parameters)
 
 
-def on_ring(command: Command) -> Command:
+def on_ring(command: DescribedCommand) -> DescribedCommand:
     """Let a command run on several machines."""
     command.on_ring = True
     return command

@@ -10,7 +10,7 @@ import typer
 
 from blocks import stderr
 from cli.console import JSON, Overwrite, print_json, say
-from cli.ingest_options import Encoded, Ratings
+from cli.ingest_options import EncodedOptions, RatingsOptions
 from cli.options import options, parameter, takes
 
 
@@ -40,8 +40,8 @@ from cli.options import options, parameter, takes
         ],
         None,
     ),
-    options(Ratings, names=("user_column", "item_column", "delimiter", "quote")),
-    options(Encoded),
+    options(RatingsOptions, names=("user_column", "item_column", "delimiter", "quote")),
+    options(EncodedOptions),
     parameter("overwrite", Overwrite, False),
     JSON,
 )

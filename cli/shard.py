@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.console import JSON, print_json, progress_bar, say
-from cli.ingest_options import Making
+from cli.ingest_options import MakingOptions
 from cli.options import options, parameter, read, takes
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ],
     ),
     parameter("shards", Annotated[int, typer.Option(min=1, help="How many, one for each machine.")]),
-    options(Making),
+    options(MakingOptions),
     JSON,
 )
 def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:
@@ -43,7 +43,7 @@ def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> Non
     """
     from blocks.shards.splitting import make_shards
 
-    started, how = time.monotonic(), read(Making, given)
+    started, how = time.monotonic(), read(MakingOptions, given)
     made = make_shards(
         data,
         out,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import JSON, print_json, say
-from cli.options import Command, on_ring, options, parameter, read, takes
+from cli.options import DescribedCommand, on_ring, options, parameter, read, takes
 from cli.session import TRANSPORT, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
@@ -35,11 +35,11 @@ _VALUES = {  # of the last line of the metrics, as they are told
 }
 
 
-def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], Command]:
+def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], DescribedCommand]:
     """Make a function a command of `ooc train`, on one machine or several. kind: of its options. data: help."""
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
-    def decorate(function: Callable[..., None]) -> Command:
+    def decorate(function: Callable[..., None]) -> DescribedCommand:
         command = on_ring(takes(of_data, RUN, options(kind), TRANSPORT, options(Resources), JSON)(function))
         command.kind = kind
         return app.command(name)(command)

@@ -81,7 +81,7 @@ def options() -> str:
     return "\n\n".join(section for model in MODELS for section in _options(model))
 
 
-class Model(NamedTuple):
+class TrainedModel(NamedTuple):
     """A command of training, the classes that describe its options, and its estimators."""
 
     command: str
@@ -90,10 +90,10 @@ class Model(NamedTuple):
 
 
 MODELS = (
-    Model("train lda", (LdaOptions, Resources), (samplers.LatentDirichletAllocation,)),
-    Model("train mf", (FactorizationOptions, Resources), (samplers.MatrixFactorization,)),
-    Model("train softmax", (SoftmaxOptions, Resources), (samplers.SoftmaxRegression,)),
-    Model(
+    TrainedModel("train lda", (LdaOptions, Resources), (samplers.LatentDirichletAllocation,)),
+    TrainedModel("train mf", (FactorizationOptions, Resources), (samplers.MatrixFactorization,)),
+    TrainedModel("train softmax", (SoftmaxOptions, Resources), (samplers.SoftmaxRegression,)),
+    TrainedModel(
         "train lasso|logistic",
         (RegressionOptions, Resources),
         (samplers.Lasso, samplers.ElasticNet, samplers.LogisticRegression),
@@ -108,7 +108,7 @@ IN_PROCESS = {  # why estimators that train in their own process do not have an 
 }
 
 
-def _options(model: Model) -> Iterator[str]:
+def _options(model: TrainedModel) -> Iterator[str]:
     yield f"## ooc {model.command}"
     names = " and ".join(f"`{estimator.__name__}`" for estimator in model.estimators)
     rows = [_where(each, model.estimators) for kind in model.kinds for each in described(kind).values()]
