@@ -59,8 +59,8 @@ def train(
     """
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
-    priors = _priors(options)
     staleness = _staleness(options)
+    priors = _priors(options)
     check_chains(
         options.chains, options.iterations, options.evaluate_every, stop_when_converged=options.stop_when_converged
     )
