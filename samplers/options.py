@@ -33,7 +33,8 @@ class Option:
     takes: samplers or methods that have it, none for all.
     alone: what to do on several machines, which cannot use it, unless its value is the default or in `harmless`.
     together: what to do on one machine, if it is for several.
-    parameter: its name in the estimator, where it is not that of the field. without: why an interface does not have it.
+    parameter: its name in the estimator, where it is not that of the field. without: why the "command" or the
+    "estimator" does not have it.
     """
 
     help: str = ""

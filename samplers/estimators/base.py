@@ -23,6 +23,7 @@ from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 from blocks.memory import parse_size
 from blocks.workers import cores
 from samplers.estimators.tables import Names
+from samplers.options import Options
 
 _SEEDS = 1 << 31
 _TOLD = 5  # names in a message, at most
@@ -39,6 +40,7 @@ class NotConverged(UserWarning):
 class Estimator:
     """Parameters, features and state of an estimator."""
 
+    _options: type[Options] | None = None  # that describe the training
     feature_names_in_: np.ndarray
     n_features_in_: int
 

@@ -53,6 +53,7 @@ class MatrixFactorization(RunEstimator):
     the path of a matrix that `ooc ingest ratings` made.
     """
 
+    _options = FactorizationOptions
     n_components: int = 10
     _: KW_ONLY
     method: str | None = None

@@ -61,6 +61,7 @@ class LatentDirichletAllocation(RunEstimator):
     iterable or a column of a data frame; or the path of a dataset that `ooc ingest` made.
     """
 
+    _options = LdaOptions
     n_components: int = 10
     _: KW_ONLY
     doc_topic_prior: float | Sequence[float] | None = None

@@ -1,4 +1,4 @@
-"""What the parameters of all estimators may be: one rule for each name."""
+"""What the parameters of all estimators may be: one rule for each name, or that of the option that a parameter is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, byte_count, job_count, whole
+from samplers.options import Options, described
+
+Rule = Callable[[str, Any], Any]
 
 
 def checked_parameters(estimator: Estimator) -> dict[str, Any]:
@@ -20,10 +23,29 @@ def checked_parameters(estimator: Estimator) -> dict[str, Any]:
     A parameter whose default is None may be None. Raises RequestError that names the first one that is not possible.
     """
     parameters, defaults = estimator.get_params(), estimator._defaults()
+    rules = (_option_rules(estimator._options) if estimator._options else {}) | _RULES
     for name, value in parameters.items():
-        if name in _RULES and not (value is None and defaults[name] is None):
-            parameters[name] = _RULES[name](name, value)
+        if name in rules and not (value is None and defaults[name] is None):
+            parameters[name] = rules[name](name, value)
     return parameters
+
+
+def _option_rules(options: type[Options]) -> dict[str, Rule]:
+    """Rules of the options of a training, by the names of parameters, as far as their types and bounds give one."""
+    found: dict[str, Rule] = {}
+    for each in described(options).values():
+        least = 1 if each.option.least is None else int(each.option.least)
+        if each.type is bool:
+            found[each.parameter] = _flag
+        elif each.type is int:
+            found[each.parameter] = partial(whole, least=least)
+        elif each.type is float:
+            found[each.parameter] = _number
+        elif each.option.choices:
+            found[each.parameter] = _text
+        elif int in get_args(each.type):
+            found[each.parameter] = partial(_workers, least=least)
+    return found
 
 
 def _number(name: str, value: Any, *, zero: bool = False, most: float = math.inf) -> float:
@@ -98,50 +120,41 @@ def _functions(name: str, value: Any) -> Any:
     return value
 
 
-def _workers(name: str, value: Any) -> int | str:
+def _workers(name: str, value: Any, least: int) -> int | str:
     """How many workers are combined, or "auto"."""
-    return value if isinstance(value, str) and value == "auto" else whole(name, value, least=1)
+    return value if isinstance(value, str) and value == "auto" else whole(name, value, least)
+
+
+def _seed(name: str, value: Any) -> Any:
+    """Checked where it is used, as a generator moves on."""
+    return value
 
 
 _positive, _from_0 = _number, partial(_number, zero=True)
 _from_1 = partial(whole, least=1)
-_RULES: dict[str, Callable[[str, Any], Any]] = {
+_RULES: dict[str, Rule] = {
     "C": _positive,
     "alpha": _positive,
-    "biases": _flag,
-    "burn_in": partial(whole, least=0),
     "callbacks": _functions,
-    "center": _flag,
     "doc_topic_prior": _priors,
-    "evaluate_every": _from_1,
     "fit_intercept": _flag,
-    "implicit": _flag,
     "l1_ratio": partial(_number, most=1.0),
     "lowercase": _flag,
     "max_df": _documents,
     "max_features": _from_1,
     "max_iter": _from_1,
     "memory": lambda _, value: byte_count(value),
-    "mh_steps": _from_1,
     "min_df": _documents,
     "min_npmi": _association,
-    "n_components": _from_1,
     "n_jobs": lambda _, value: job_count(value),
     "ngram_range": _ngrams,
-    "nonnegative": _flag,
-    "optimize_every": partial(whole, least=0),
-    "parallelism": _workers,
-    "rate": _positive,
+    "random_state": _seed,
     "regularization": _from_0,
-    "replicas": _from_1,
     "segment": _text,
     "shuffle": _flag,
     "standardize": _flag,
-    "steps": _from_1,
     "stop_words": _words,
-    "sync_per_pass": _from_1,
     "token_pattern": _text,
     "tol": _from_0,
-    "topic_word_prior": _positive,
     "warm_start": _flag,
 }

@@ -15,6 +15,7 @@ from samplers.estimators.labels import accuracy, classes_of, labels_among
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, Table, read_table
 from samplers.estimators.targets import read_target, read_weights
+from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.in_memory import SoftmaxInMemory
 from samplers.regression.softmax.program import LOSSES
 
@@ -32,6 +33,7 @@ class SoftmaxRegression(Estimator):
     n_iter_; n_features_in_; feature_names_in_ of data frames. A weight of m is a sample m times in a row.
     """
 
+    _options = SoftmaxOptions
     loss: str = "softmax"
     _: KW_ONLY
     rate: float = 0.5
