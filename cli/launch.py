@@ -54,7 +54,7 @@ def launch(
     start(
         Request(
             hosts=places,
-            arguments=[*chosen.arguments, *(["--log-format=json"] if stderr.is_json() else [])],
+            arguments=[*chosen.name.split(), *(["--log-format=json"] if stderr.is_json() else []), *chosen.rest],
             resume="" if chosen.ingests else _resume(context.params, str(chosen.makes)),
             insecure=insecure,
             patience=patience,

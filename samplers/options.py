@@ -29,7 +29,8 @@ class Option:
     name, flags: on the command line, where it is not that of the field; all of them where there are several.
     metavar: what stands for a value in help. least, most: smallest and largest value; the command line checks them,
     too. choices: the words that are possible, as "a|b"; one in capitals stands for any. called: what a wrong word is
-    not. read: makes the value of the text of the command line, given that and the option's name in messages.
+    not; empty: the engine says what there is. read: makes the value of the text of the command line, given that and the
+    option's name in messages.
     takes: samplers or methods that have it, none for all.
     alone: what to do on several machines, which cannot use it, unless its value is the default or in `harmless`.
     together: what to do on one machine, if it is for several.
@@ -116,7 +117,7 @@ class Options:
                 raise RequestError(f"--{each.name} {value}: at least {option.least} is needed")
             if option.most is not None and value > option.most:
                 raise RequestError(f"--{each.name} {value}: at most {option.most} is possible")
-            if option.words and value not in option.words:
+            if option.words and option.called and value not in option.words:
                 known = f"Choose one of: {', '.join(option.words)}."
                 raise RequestError(f"--{each.name} {value!r} is not {option.called}", known)
 

@@ -81,6 +81,7 @@ class RegressionOptions(Options):
         Option(
             "Solve for one lambda by rounds of updates at once, in place of working sets.",
             choices="priority|random|cyclic",
+            called="",
             alone="Leave it out: working sets solve for the same lambda.",
             without=_ROUNDS,
         ),
