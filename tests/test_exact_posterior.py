@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 from corpora import make_prior, make_totals
+from long import long_but
 from scipy import stats
 from scipy.special import gammaln
 from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
@@ -82,6 +83,7 @@ def tokens_for(tmp_path: Path, corpus: str) -> Tokens:
 
 QUICK = [("2 topics", IMMEDIATE), ("3 topics", FROZEN)]
 LONG = [(corpus, how) for corpus in CORPORA for how in (IMMEDIATE, FROZEN)]
+SOME = [*EXACT, Kernel("aliaslda", 2), Kernel("lightlda", 2)]
 by_name = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
@@ -89,8 +91,8 @@ def named(value: object) -> str:
     return value if isinstance(value, str) else ("immediate", "frozen")[value]
 
 
-@pytest.mark.parametrize(("corpus", "how"), QUICK, ids=named)
-@by_name
+@pytest.mark.parametrize(("corpus", "how"), long_but(QUICK[1:], QUICK), ids=named)
+@pytest.mark.parametrize("kernel", long_but(SOME, KERNELS), ids=lambda kernel: kernel.name)
 def test_a_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kernel):
     """128 or 243 assignments, 100,000 sweeps in 250 batches: 20 chi-square tests, false alarm of any below 1e-4, and a
     total variation below 0.025 (floor: 0.009 to 0.02).

@@ -13,6 +13,7 @@ import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, plan
 from hypothesis import given
 from hypothesis import strategies as st
+from long import long_but
 from processes import children
 from test_factorization import planted, program_spec, written
 from test_slices import Watch, dirty, on_disk
@@ -56,7 +57,7 @@ def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     assert children() == []
 
 
-@pytest.mark.parametrize("method", PROGRAMS)
+@pytest.mark.parametrize("method", long_but(["ccd", "sgd"], PROGRAMS))
 def test_a_killed_run_goes_on_in_a_file_or_in_memory(matrix, tmp_path, method):
     """The generation has all of it: what lay in the file when the process was killed does not count."""
     expected = trained(tmp_path / "whole", matrix, method, plan(), iterations=9)

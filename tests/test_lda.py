@@ -145,7 +145,7 @@ def test_the_objective_is_the_joint_log_likelihood(tmp_path, topics, same):
         ("SparseLda", {"update": "rotation"}),
         ("AliasLda", {"update": "data-parallel"}),
         ("LightLda", {}),
-        ("LightLda", {"mh_steps": 4, "proposal": "word"}),
+        pytest.param("LightLda", {"mh_steps": 4, "proposal": "word"}, marks=pytest.mark.long),
         ("LightLda", {"mh_steps": 4, "proposal": "doc", "update": "immediate"}),
     ],
     ids=str,
@@ -205,9 +205,14 @@ for kernel, compiled in zip(kernels, before, strict=True):
 
 WARM_UPS = [("TwoPhase",), *((sampler, "delayed") for sampler in SAMPLERS[1:])]
 WARM_UPS += [("LightLda", update) for update in UPDATES[1:]]
+QUICK = ("TwoPhase",), ("Gibbs", "delayed"), ("LightLda", "rotation")
 
 
-@pytest.mark.parametrize("arguments", WARM_UPS, ids="-".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in WARM_UPS],
+    ids="-".join,
+)
 def test_warming_up_compiles_all_that_updating_calls(tmp_path, arguments):
     """Workers are forked after `warm_up`: a kernel compiled later would be compiled in each of them."""
     small_dataset(tmp_path / "dataset", documents=20)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long import long_but
 from rings import on_ring
 from test_factorization import planted, written
 
@@ -44,7 +45,7 @@ def fitted(method: str, size: float, regularization: float, iterations: int = 6,
     return estimator.fit((ROWS, COLUMNS, VALUES * size))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", long_but(SIZES[-1:], SIZES))
 @pytest.mark.parametrize("method", METHODS)
 def test_errors_go_with_the_ratings(method: str, size: float) -> None:
     """The score is that of ratings of size 1, with biases, and all that is learnt is finite."""
@@ -144,7 +145,7 @@ def test_at_the_command_line(tmp_path: Path, ooc: Ooc, method: str) -> None:
     assert "unit" not in Run(tmp_path / "ones-run").config["options"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", long_but(["als", "splash"], METHODS))
 def test_on_a_ring(tmp_path: Path, method: str) -> None:
     """Two machines come to the model of ratings of size 1, times the size."""
     models = {}

@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from corpora import leftovers, model_bytes, names_of_words, new_run, plan, program_spec, small_dataset
+from long import long_but
 from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
@@ -175,7 +176,7 @@ def smallest_budget(dataset: Dataset, program) -> int:
     return parse_size(re.search(r"at least ([\d,]+ MB)", told.value.what)[1].replace(",", ""))
 
 
-@pytest.mark.parametrize("update", ["delayed", "data-parallel"])
+@pytest.mark.parametrize("update", long_but(["delayed"], ["delayed", "data-parallel"]))
 def test_the_smallest_budget_holds(large, tmp_path, update):
     """Rows lie in a file, of which never more than two slices wait to be written; all processes stay in the budget."""
     on_disk(tmp_path)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from long import long_but
 from stochastic_programs import Naive
 from test_factorization import planted, written
 
@@ -111,7 +112,7 @@ def test_the_result_is_the_same_to_the_byte_whatever_the_processes(matrix, tmp_p
     assert all(other == model_bytes(tmp_path / "none") for other in found)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", long_but(OPTIONS[-1:], OPTIONS), ids=str)
 def test_a_run_that_is_killed_goes_on_as_if_it_was_not(matrix, tmp_path, monkeypatch, options):
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{Path(__file__).parent.parent}")
     straight = new_run(tmp_path / "straight", matrix, spec(**options), 30, 1)

@@ -27,6 +27,7 @@ from corpora import (
     random_documents,
     small_dataset,
 )
+from long import long_but
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.loop import Stop
@@ -226,7 +227,7 @@ def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     ("number", "buffers", "whole_group"),
     [
         (signal.SIGINT, RESIDENT, True),
-        (signal.SIGTERM, STREAMED, False),
+        pytest.param(signal.SIGTERM, STREAMED, False, marks=pytest.mark.long),
         (signal.SIGHUP, STREAMED, True),
         pytest.param(signal.SIGTERM, STREAMED, True, marks=pytest.mark.long),
         pytest.param(signal.SIGTERM, RESIDENT, False, marks=pytest.mark.long),
@@ -258,7 +259,7 @@ def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_
     check_finished(run.path, expected)
 
 
-@pytest.mark.parametrize("buffers", [RESIDENT, STREAMED], ids=["resident", "streamed"])
+@pytest.mark.parametrize("buffers", long_but([STREAMED], [RESIDENT, STREAMED]), ids=["resident", "streamed"])
 def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_path, buffers):
     """A worker, the coordinator, or, as by Ctrl-Z, all of them."""
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
