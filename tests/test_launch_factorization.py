@@ -90,6 +90,7 @@ def test_a_factorization_goes_on_after_a_kill(place, ratings):
     assert model_bytes(place / "rating-0") == factors(place, ratings, "als", iterations)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts_factorize(place, ratings, monkeypatch):
     pytest.importorskip("mpi4py")

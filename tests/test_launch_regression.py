@@ -94,6 +94,7 @@ def test_a_run_stopped_and_then_killed_goes_on_to_the_same_bytes(place, model):
     assert lines == [list(range(1, LENGTH + 1))] * 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts(place, model):
     pytest.importorskip("mpi4py")

@@ -137,6 +137,7 @@ def test_a_killed_rank_goes_on_to_the_same_average(place):
     assert [line[0] for line in told[0] if line[1]] == [*range(10, ITERATIONS + 1, 10)]
 
 
+@pytest.mark.long
 def test_the_ranks_of_a_run_go_on_together(place, model):
     """Runs of other trainings are refused; with more iterations all have more."""
     short = train(place, "short-{rank}", "--iterations", 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
+from long import long_but
 from rings import on_ring
 
 from blocks import WorkFailed, write_corpus
@@ -93,7 +94,7 @@ def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     assert len(runs[0].metrics()) == 4
 
 
-@pytest.mark.parametrize(("ranks", "staleness"), [(2, 0), (3, 2)])
+@pytest.mark.parametrize(("ranks", "staleness"), long_but([(3, 2)], [(2, 0), (3, 2)]))
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, staleness):
     """Workers may be done with slices in another order than they came in."""
     models = []
@@ -133,7 +134,7 @@ def program_of(sampler: str) -> ProgramSpec:
     return sampler_spec(sampler, options, start)
 
 
-@pytest.mark.parametrize("buffers", [0, 3])
+@pytest.mark.parametrize("buffers", long_but([3], [0, 3]))
 def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, buffers):
     """After a stop, and where one rank has not made the last commit, or not told of it: those that have go back."""
     whole = new_runs(tmp_path / "whole", shards(2), iterations=5)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, plan
+from long import long_but
 from rings import on_ring
 from test_factorization import planted, written
 
@@ -163,7 +164,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, m
     assert models[0] == models[1] == models[2]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", long_but(FEW[1:], ON_RING))
 def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     """After a stop, and where one rank has not made the last commit, or not told of it: the others go back."""
     whole = new_runs(tmp_path / "whole", shards(3), method, iterations=5)
@@ -185,7 +186,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     assert len({told(run, "objective")[-1] for run in (*runs, *whole)}) == 1
 
 
-@pytest.mark.parametrize("method", ON_RING)
+@pytest.mark.parametrize("method", long_but(FEW, ON_RING))
 def test_held_out_ratings_are_told_of_all_users(tmp_path, method):
     """Each rank has those of its own users, some of whom have no others; the error is that of the gathered model."""
     for name in ("all", "known", "held-out", "held-out-0", "held-out-1"):

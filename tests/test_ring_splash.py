@@ -224,6 +224,7 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place, tmp_path, command):
     assert model_bytes(place / f"{run}-0") == expected(tmp_path / "expected", place, command[1], passes)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 @pytest.mark.parametrize("command", [FACTORIZE, FIND_TOPICS], ids=["mf", "lda"])
 def test_ranks_that_mpi_starts(place, tmp_path, command):

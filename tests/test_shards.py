@@ -20,6 +20,7 @@ from corpora import corpora, kill_once_there, names_of_words, small_dataset, tin
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from long import long_but
 from test_ratings import read_back
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
@@ -374,7 +375,7 @@ def test_bad_input_leaves_nothing(tmp_path, ooc):
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-@pytest.mark.parametrize("out", ["out", "out-{rank}"])
+@pytest.mark.parametrize("out", long_but(["out-{rank}"], ["out", "out-{rank}"]))
 def test_a_kill_leaves_nothing_half_written(tmp_path, ooc, corpus, out):
     """At three moments; what was being written is removed by `ooc clean`, or by the same command."""
     command = [sys.executable, "-m", "cli", "shard", str(corpus.path), out, "--shards", "2", "--workers", "1"]
