@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from corpora import tree
+from long import long_but
 from test_append_beside import write_texts
 from test_orders import assert_plain, held
 
@@ -118,7 +119,9 @@ def test_a_run_that_was_moved_beside_its_dataset_is_not_forgotten(place: Path, o
     assert tree(place / "moved" / "model") == tree(place / "longer")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", long_but([LONGER.format("run"), "verify run", "topics run", "clean .", APPEND], COMMANDS)
+)
 def test_a_dataset_that_was_moved_is_named(place: Path, ooc: Ooc, command: str) -> None:
     before = but_for_the_lock(place / "run")
     (place / "corpus").rename(place / "elsewhere")
@@ -201,7 +204,7 @@ def test_an_archive_keeps_all_that_counts(place: Path, ooc: Ooc) -> None:
 
 
 @pytest.mark.parametrize("part", [".", "state", "state/manifest.json", "metrics.jsonl", "config.json", "model"])
-@pytest.mark.parametrize("cleans", [False, True])
+@pytest.mark.parametrize("cleans", long_but([True], [False, True]))
 def test_an_older_backup_over_a_newer_run(place: Path, ooc: Ooc, part: str, cleans: bool) -> None:
     """Of all or some of it; what is newer stays beside it. The run goes on to the same bytes."""
     shutil.copytree(place / "run", place / "backup")

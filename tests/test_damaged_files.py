@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import xxhash
 from corpora import tree
+from long import long_but
 from make_old_files import write_inputs
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -141,7 +142,10 @@ def manifests(place: Path, name: str) -> list[Path]:
     return sorted(file for file in (place / name).rglob("*.json"))
 
 
-@pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
+QUICK = long_but([*DATASET.values(), "ccd"], [*DATASET, *DATASET.values()])
+
+
+@pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_whatever_a_manifest_says_is_refused_or_true(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:
     """Every value of each JSON file may be another, of any type, or be missing."""
@@ -187,7 +191,7 @@ def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: 
     assert ooc("verify", name).returncode == 0
 
 
-@pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
+@pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_every_byte_is_covered(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:
     """A flipped bit, a cut, more bytes, or no file: `verify` sees it, and what goes on comes to the true result."""
@@ -258,7 +262,7 @@ def test_numbers_that_kernels_index_with_stay_inside(made: Path, place: Path, oo
             restored(made, place, name)
 
 
-@pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
+@pytest.mark.parametrize("name", QUICK)
 def test_a_manifest_that_is_no_manifest_is_refused(made: Path, place: Path, ooc: Ooc, name: str) -> None:
     for file in manifests(place, name):
         whole = file.read_bytes()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from corpora import new_run, program_spec, small_dataset, tree
+from long import long_but
 from nursery import Nursery, begin
 
 from ooc.run import Run
@@ -187,7 +188,10 @@ def disturb(library, prepared, tmp_path) -> Callable[..., None]:
     return disturb
 
 
-@pytest.mark.parametrize("name", ["ingest", "design", "train", "streamed", "shard", "repair"])
+SOME = ["ingest", "design", "train", "streamed", "shard", "repair"]
+
+
+@pytest.mark.parametrize("name", long_but([name for name in SOME if name != "streamed"], SOME))
 def test_a_disk_that_fails_at_some_call(disturb, name):
     """At a point, and in a way, that differ each time the test runs."""
     chance = random.Random()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from long import long_but
 
 MOUNTED = 'mount -t tmpfs -o size=48k tmpfs "$0" && { "$@"; code=$?; ls -A "$0" >&3; exit $code; } 3>"$0.left"'
 SHORT = """
@@ -79,7 +80,7 @@ def check_told(done: subprocess.CompletedProcess[str], where: str) -> None:
     assert "run the same command again" in remedy or "ooc resume" in remedy
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", long_but(["ingest", "train", "shard", "export npz"], COMMANDS))
 def test_it_is_told_and_nothing_is_left(place: Path, full, name: str) -> None:
     if name == "export gensim":
         pytest.importorskip("gensim")

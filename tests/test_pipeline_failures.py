@@ -18,6 +18,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 from corpora import tree
+from long import long_but
 from processes import until
 from sudden_ends import let_a_minute_pass
 from test_append_once import Ooc, write_day
@@ -197,7 +198,16 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+QUICK = [
+    "an append is killed",
+    "a training is killed",
+    "the disk is full while a model is exported",
+    "a training is terminated",
+    "an input has a bad line",
+]
+
+
+@pytest.mark.parametrize("failure", long_but(QUICK, FAILURES))
 def test_steps_that_are_run_again_end_in_the_same_bytes(
     undisturbed: Undisturbed, library: Path, tmp_path: Path, ooc_in: Callable[[Path], Ooc], failure: str
 ) -> None:

@@ -16,6 +16,7 @@ import orjson
 import pytest
 from conftest import Ooc
 from corpora import tree
+from long import long_but
 
 PIPELINES = Path(__file__).resolve().parent.parent / "examples" / "pipelines"
 WORDS = (["apple", "pear", "plum", "fruit", "cherry"], ["goal", "team", "ball", "match", "league"])
@@ -110,7 +111,7 @@ class Pipeline:
         return {file: data for file, data in found.items() if not file.startswith("corpus/runs/")}
 
 
-@pytest.fixture(params=list(TOOLS))
+@pytest.fixture(params=long_but(["make"], TOOLS))
 def pipeline(
     request: pytest.FixtureRequest, tmp_path: Path, preloaded: Callable[[str], Path]
 ) -> Callable[..., Pipeline]:

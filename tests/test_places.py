@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Ooc
 from corpora import tree
+from long import long_but
 
 TEXTS = "".join(f"plum pear{number % 7} fig apple{number % 3}\n" for number in range(90))
 OTHERS = "".join(f"goal team{number % 5} ball\n" for number in range(50))
@@ -145,7 +146,7 @@ def in_mount(made: Path, tmp_path: Path) -> Callable[[str], subprocess.Completed
     return run
 
 
-@pytest.mark.parametrize("command", MAKING)
+@pytest.mark.parametrize("command", long_but(list(MAKING)[::3], MAKING))
 def test_a_mount_point_is_filled(command: str, made: Path, tmp_path: Path, in_mount: Callable) -> None:
     done = in_mount(f"{OOC} {command.format('$0')}")
     assert done.returncode == 0, done.stderr
@@ -171,11 +172,15 @@ def test_a_mount_point_that_is_filled_is_told(in_mount: Callable) -> None:
 
 
 RENAMES = 12  # of six names that are moved away, and six that are moved up
-FAST = (3, 9)
+FAST = (3,)
 
 
 @pytest.mark.parametrize(
-    "rest", ["ingest text others.txt $0 --lines --overwrite", "clean $0; test -e $0/manifest.json"]
+    "rest",
+    [
+        "ingest text others.txt $0 --lines --overwrite",
+        pytest.param("clean $0; test -e $0/manifest.json", marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize(
     "die_at", [pytest.param(at, marks=() if at in FAST else pytest.mark.long) for at in range(1, RENAMES + 1)]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from long import long_but
 from processes import children, until
 
 from blocks.files import TEMPORARY
@@ -131,7 +132,11 @@ class Trace:
             names.update(new + name[len(old) :] for name in moved)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+REPEAT = {"ingest rows", "infer npz", "curves", "export scipy", "export parquet", "export pyldavis", "export gensim"}
+REPEAT |= {"export tomotopy", "export word2vec", "mixtures npz", "mixtures parquet"}
+
+
+@pytest.mark.parametrize("name", long_but(COMMANDS.keys() - REPEAT, COMMANDS))
 def test_every_final_name_is_published(place: Path, library: Path, tmp_path: Path, name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

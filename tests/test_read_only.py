@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from corpora import tree
+from long import long_but
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 READING = [
@@ -100,7 +101,11 @@ def test_what_writes_says_in_a_line_that_it_cannot(
 
 
 @pytest.mark.parametrize(
-    "lost", ["state/manifest.json", "state/000001.json", "state/000001.cells", "state", "metrics.jsonl"]
+    "lost",
+    long_but(
+        ["state/manifest.json"],
+        ["state/manifest.json", "state/000001.json", "state/000001.cells", "state", "metrics.jsonl"],
+    ),
 )
 def test_they_leave_what_is_damaged_as_it_is(place: Path, ooc_in: Callable[[Path], Ooc], lost: str) -> None:
     """Found or not: deciding what to do about it is another command's."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Ooc
 from corpora import tree
+from long import long_but
 from make_old_files import write_inputs
 
 INGEST = [
@@ -76,7 +77,7 @@ def _files(run: Path) -> list[tuple[Path, bytes]]:
     return [(path, path.read_bytes()) for path in run.rglob("model/**/*") if path.is_file()]
 
 
-@pytest.mark.parametrize("name", TRAIN)
+@pytest.mark.parametrize("name", long_but(["lda", "chains", "mf", "softmax", "lasso"], TRAIN))
 def test_a_training_is_created_or_goes_on(name: str, made: Path, place: Path, ooc: Ooc) -> None:
     """Time that is over, a kill, another option, and all that after it is done."""
     command, expected = [*TRAIN[name].split(), "--workers", "1", "--resume"], models(made / name.replace(" ", "-"))
@@ -160,7 +161,10 @@ PRINTING = {
 }
 
 
-@pytest.mark.parametrize("command", PRINTING)
+QUICK = ["infer lda corpus {} --top 2 --workers 1", "export lda {}", "predict lasso design {}"]
+
+
+@pytest.mark.parametrize("command", long_but(QUICK, PRINTING))
 def test_what_is_made_goes_to_standard_output_or_a_pipe(command: str, made: Path, tmp_path: Path) -> None:
     """The bytes of the file, and nothing else; what is told goes to standard error."""
     shutil.copy(made / "ratings.tsv", made / "pairs.tsv")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Ooc
+from long import long_but
 from make_old_files import write_inputs
 from pages import ROOT
 
@@ -71,7 +72,7 @@ def interrupt(command: list[str], directory: Path) -> None:
     assert process.returncode == 130, said
 
 
-@pytest.mark.parametrize("model", TRAIN)
+@pytest.mark.parametrize("model", long_but(["lda", "lasso"], TRAIN))
 def test_datasets_and_models_are_the_same_bytes(model: str, tmp_path: Path, ooc_in) -> None:
     """One run in one go by one worker, one by two that is stopped and goes on; from datasets made in other places."""
     places = [tmp_path / "here", tmp_path / "there" / "deeper"]

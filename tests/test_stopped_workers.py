@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from long import long_but
 from processes import until
 
 PATIENCE = 120.0  # seconds until a command is taken to hang: less than a worker may take to answer
@@ -78,7 +79,10 @@ def ended(process: subprocess.Popen[str], workers: list[psutil.Process], number:
     return said
 
 
-@pytest.mark.parametrize(("name", "number"), list(zip(TRAININGS, [*SIGNALS, signal.SIGINT], strict=True)))
+EVERY = list(zip(TRAININGS, [*SIGNALS, signal.SIGINT], strict=True))
+
+
+@pytest.mark.parametrize(("name", "number"), long_but(EVERY[::2], EVERY))
 def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, name: str, number: int) -> None:
     run = tmp_path / "new"
     command = [sys.executable, "-m", "cli", *(str(run) if word == "new" else word for word in TRAININGS[name])]
