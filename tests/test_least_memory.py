@@ -16,6 +16,7 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
+from long import long_but
 
 from blocks.memory import held
 
@@ -125,7 +126,11 @@ def most_held(command: list[str], cwd: Path) -> tuple[int, str]:
     return most, said
 
 
-@pytest.mark.parametrize(("source", "workers"), [*((source, 1) for source in SOURCES), ("text", 2), ("ratings", 2)])
+EVERY = [*((source, 1) for source in SOURCES), ("text", 2), ("ratings", 2)]
+QUICK = [("text", 2), ("ratings", 1), ("svmlight", 1), ("rows of numbers", 1)]
+
+
+@pytest.mark.parametrize(("source", "workers"), long_but(QUICK, EVERY))
 def test_the_least_memory_that_is_named_suffices(tmp_path: Path, ooc, source: str, workers: int) -> None:
     arguments, write = SOURCES[source]
     command = ["ingest", *arguments.split(), "--workers", str(workers), "--memory"]
@@ -135,7 +140,7 @@ def test_the_least_memory_that_is_named_suffices(tmp_path: Path, ooc, source: st
     assert most < int(least.removesuffix("MiB")) << 20
 
 
-@pytest.mark.parametrize("kind", ["text --lines", "svmlight"])
+@pytest.mark.parametrize("kind", long_but(["text --lines"], ["text --lines", "svmlight"]))
 def test_what_names_or_columns_take_is_told_once_they_are_read(tmp_path: Path, ooc, kind: str) -> None:
     """So much suffices: nobody has to try one size after the other."""
     lines = (f"1 {2500 * row + 2500}:1\n" for row in range(1000))

@@ -39,7 +39,7 @@ PIECES = [
     *(b"[", b"{", b"}", b"\\", b"\\n", b"null", b"1_0", "१".encode()),
 ]
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-FEW, MANY = 40, 2000
+FEW, MANY = 25, 2000
 LDAC_WORDS = ["fig", "plum", "pear", "lime", "kiwi"]
 MATRIX = sparse.csr_array([[0, 1.5, 0], [2.0, 0, 0], [0, 0, -3]])
 TABLE = pyarrow.table({"a": [1.0, 2.5, -3.0], "b": np.array([4, 5, 6], np.int8), "y": [0.5, 1.0, 2.0]})

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from conftest import Ooc
 from designs import read_back
+from long import long_but
 from sklearn.linear_model import Lasso
 
 from blocks import Dataset, Design, RequestError
@@ -97,7 +98,10 @@ def write_zip(path: Path, texts: dict[str, str]) -> None:
             archive.writestr(name, text)
 
 
-@pytest.mark.parametrize("name", ["in.tar", "in.tar.gz", "in.tgz", "in.tar.bz2", "in.tar.xz", "in.zip"])
+ARCHIVES = ["in.tar", "in.tar.gz", "in.tgz", "in.tar.bz2", "in.tar.xz", "in.zip"]
+
+
+@pytest.mark.parametrize("name", long_but(["in.tar.gz", "in.zip"], ARCHIVES))
 def test_files_in_an_archive_are_documents(name: str, tmp_path: Path, ooc: Ooc) -> None:
     texts = {**TEXTS, "a" * 90 + "/" + "b" * 90 + ".txt": "long name"}
     for path, text in texts.items():
@@ -237,7 +241,7 @@ def genotyped(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.parametrize("header", ["FID IID", "#FID IID", "#IID", ""])
+@pytest.mark.parametrize("header", long_but(["#FID IID", ""], ["FID IID", "#FID IID", "#IID", ""]))
 def test_covariates_are_joined_by_name_and_count_in_a_regression(
     header: str, genotyped: tuple[np.ndarray, np.ndarray], tmp_path: Path, ooc: Ooc
 ) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 from conftest import Ooc
 from designs import read_back as design_back
+from long import long_but
 from test_ratings import read_back as ratings_back
 
 from blocks import Dataset, Design, DesignRequest, RequestError, arrow_tables, ingest_design
@@ -141,7 +142,7 @@ IDS: dict[str, tuple[pa.Array, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["in.parquet", "in.feather"])
+@pytest.mark.parametrize("name", long_but(["in.parquet"], ["in.parquet", "in.feather"]))
 @pytest.mark.parametrize("kind", IDS)
 def test_users_and_items_may_be_of_any_type(kind: str, name: str, tmp_path: Path, ooc: Ooc) -> None:
     ids, expected = IDS[kind]
