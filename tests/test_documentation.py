@@ -17,7 +17,15 @@ from typer.main import get_command
 
 from cli.app import app
 
-LONG = {"choosing-topics.md", "larger-than-memory.md", "several-machines.md", "moving.md"}
+LONG = {
+    "scripts.md",
+    "input.md",
+    "words.md",
+    "choosing-topics.md",
+    "larger-than-memory.md",
+    "several-machines.md",
+    "moving.md",
+}
 IDS = {"ids": lambda page: page.name}
 COMMANDS = get_command(app)
 

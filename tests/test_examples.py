@@ -143,7 +143,11 @@ def sent_to_wandb(directory: Path) -> Iterator[tuple[str, int, float]]:
 
 @pytest.mark.parametrize(
     ("library", "sent"),
-    [("mlflow", sent_to_mlflow), ("tensorboard", sent_to_tensorboard), ("wandb", sent_to_wandb)],
+    [
+        ("tensorboard", sent_to_tensorboard),
+        pytest.param("mlflow", sent_to_mlflow, marks=pytest.mark.long),
+        pytest.param("wandb", sent_to_wandb, marks=pytest.mark.long),
+    ],
 )
 def test_callbacks_send_the_metrics_of_each_iteration(
     library: str, sent: Callable[[Path], Iterator[tuple[str, int, float]]], tmp_path: Path, monkeypatch

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Ooc
+from long import long_but
 from make_old_files import write_inputs
 
 # Lines come more often, so that short commands have some.
@@ -77,9 +78,9 @@ def place(made: Path, tmp_path: Path) -> Path:
         ("ingest jsonl texts.jsonl new --workers 1", "writing", "blocks"),
         ("ingest svmlight numbers.svm new", "reading", "MB"),
         (LDA.replace("run", "new"), "training", "iterations"),
-        ("train lasso design new --path 30 --workers 1", "training", "lambdas"),
+        pytest.param("train lasso design new --path 30 --workers 1", "training", "lambdas", marks=pytest.mark.long),
         ("train lasso design new --lambda-ratio 0.1 --schedule cyclic --workers 1", "training", "passes"),
-        ("infer run corpus mixtures.csv --workers 1", "infer", "parts"),
+        pytest.param("infer run corpus mixtures.csv --workers 1", "infer", "parts", marks=pytest.mark.long),
         ("evaluate run corpus --workers 1", "evaluate", "parts"),
     ],
 )
@@ -99,7 +100,7 @@ def test_long_steps_are_told_of(command: str, step: str, units: str, place: Path
     assert all(line.startswith("warning: ") for line in silent.stderr.splitlines())
 
 
-@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+@pytest.mark.parametrize("quiet", long_but([["--quiet"]], [[], ["--quiet"]]))
 def test_the_log_of_a_run_has_the_same_lines(quiet: list[str], place: Path) -> None:
     done = often(place, *LDA.replace("run", "new").split(), *quiet)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from browsers import UNREADABLE, chromium, opened
 from corpora import trained_model
+from long import long_but
 
 from ooc.run import Run
 from samplers.models import open_model
@@ -79,8 +81,7 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), long_but([(1280, "light")], product((1280, 400), ("light", "dark"))))
 @pytest.mark.parametrize("name", ["run", "factors", "path", "classes"])
 def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
     """Nothing sticks out of the window, every text is large enough and stands out, and nobody complains."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Ooc
+from long import long_but
 from make_old_files import write_inputs
 
 TRAIN = {
@@ -146,7 +147,7 @@ def expected(foreign: Path) -> dict[str, tuple[int, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("locale", long_but(["POSIX"], LOCALES))
 def test_any_word_is_printed_in_any_locale(
     locale: str, foreign: Path, expected: dict[str, tuple[int, list[str]]]
 ) -> None:
@@ -156,7 +157,7 @@ def test_any_word_is_printed_in_any_locale(
         assert printed(command, foreign, **LOCALES[locale]) == (code, escaped if locale == "ascii" else texts), command
 
 
-@pytest.mark.parametrize("locale", ["POSIX", "C"])
+@pytest.mark.parametrize("locale", long_but(["POSIX"], ["POSIX", "C"]))
 def test_files_are_found_in_any_locale(locale: str, foreign: Path, tmp_path: Path) -> None:
     """By workers, too, and those that a run names."""
     shutil.copytree(foreign, tmp_path / "kopie-ü")
