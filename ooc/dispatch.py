@@ -13,6 +13,7 @@ from blocks.store import Store
 from blocks.workers import Workers
 from ooc.cells import Loaded, Pass
 from ooc.claims import Claims
+from ooc.in_process import OwnWorker
 from ooc.program import Phase, StaticProgram
 from ooc.slices import SliceFile
 from ooc.stopwatch import Stopwatch
@@ -53,7 +54,7 @@ class Dispatcher:
         self,
         program: StaticProgram,
         scheduler: Scheduler,
-        workers: Workers,
+        workers: Workers | OwnWorker,
         claims: Claims,
         slices: SliceFile | None,
         switches: Switches,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from blocks.workers import Workers
 from ooc.cells import Pass
 from ooc.counters import Counters
 from ooc.dispatch import Dispatcher, Scheduler
+from ooc.in_process import OwnWorker
 from ooc.plan import Plan
 from ooc.program import Phase
 from ooc.ring.generations import check_all_have, fall_back_together
@@ -86,11 +87,10 @@ class StaticEngine:
             )
             self._space = stack.enter_context(closing(space))
             attachment = Attachment(str(dataset.opened_at), spec, space.known, os.getpid())
-            inherit = [descriptor for _, descriptor in space.known]
-            workers = Workers("ooc.worker:attach", attachment, plan.workers, inherit=inherit)
-            self._workers = stack.enter_context(workers)
+            self._workers = _workers(attachment, plan)
+            stack.enter_context(self._workers)
             self._dispatcher = Dispatcher(
-                self.program, self._scheduler, workers, space.claims, space.slices, switches, self._watch
+                self.program, self._scheduler, self._workers, space.claims, space.slices, switches, self._watch
             )
             self._dispatcher.begin()
             self._closing = stack.pop_all()
@@ -133,7 +133,7 @@ class StaticEngine:
         remove_uncommitted(self._generations.directory)
 
     @property
-    def pids(self) -> list[int]:
+    def pids(self) -> Sequence[int]:
         """Processes of the workers."""
         return self._workers.pids
 
@@ -384,3 +384,11 @@ class StaticEngine:
         return self._rotation.open(
             phase, self.cursor, lambda order, bell: self._space.cells(phase, source, target, order, bell)
         )
+
+
+def _workers(attachment: Attachment, plan: Plan) -> Workers | OwnWorker:
+    """Processes, or this one where the plan says so."""
+    target = "ooc.worker:attach"
+    if plan.in_process:
+        return OwnWorker(target, attachment)
+    return Workers(target, attachment, plan.workers, inherit=[descriptor for _, descriptor in attachment.arrays])

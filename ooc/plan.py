@@ -32,7 +32,8 @@ class Plan:
     """workers: processes. resident: whether all local state stays in memory; otherwise `buffers` units of it do.
 
     bytes: what the process tree will hold. reasons: why, for people. mapped: whether the arrays that the program keeps
-    by slices lie in a file. budget: bytes that it may hold; 0: nobody said.
+    by slices lie in a file. budget: bytes that it may hold; 0: nobody said. in_process: whether the one worker is the
+    process that trains.
     """
 
     workers: int
@@ -42,6 +43,7 @@ class Plan:
     reasons: tuple[str, ...]
     mapped: bool = False
     budget: int = 0
+    in_process: bool = False
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """The shared arrays that hold local state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from blocks import memory, stderr
@@ -16,6 +17,7 @@ from ooc.worker import ProgramSpec
 from samplers.options import Resources
 
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
+SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as long as worker processes take to start
 
 
 def check_limits(spec: ProgramSpec, resources: Resources) -> None:
@@ -45,9 +47,11 @@ def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, ev
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
         stderr.warn(f"the budget of {asked} is more than the {there} of memory that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    count = resources.workers or (1 if spec.options.get("update") == "immediate" else cores())
+    in_process = resources.workers is None and spec.is_known and dataset.samples <= SMALL
+    one = in_process or spec.options.get("update") == "immediate"
+    count = resources.workers or (1 if one else cores())
     beside = processes_bytes(count) if evaluators else 0
-    return make_plan(dataset, spec.build(dataset), count, budget, beside=beside)
+    return replace(make_plan(dataset, spec.build(dataset), count, budget, beside=beside), in_process=in_process)
 
 
 def train_planned(

@@ -93,8 +93,9 @@ class RunEstimator(Transformer):
 
     def _how(self) -> dict[str, Any]:
         """How a training goes about it, whatever its result."""
+        jobs = job_count(self.n_jobs)
         resources = Resources(
-            workers=job_count(self.n_jobs), memory_bytes=byte_count(self.memory), quiet=not self.verbose
+            workers=None if self.n_jobs == -1 else jobs, memory_bytes=byte_count(self.memory), quiet=not self.verbose
         )
         return {"resources": resources, "callback": combined(self.callbacks)}
 
