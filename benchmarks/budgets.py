@@ -22,7 +22,7 @@ from benchmarks.measure import ROOT, watch
 from blocks.memory import parse_size
 from ooc.disk_speed import forget
 
-OOC = [sys.executable, "-m", "cli"]
+OOC = [sys.executable, "-m", "ooc"]
 
 
 def add_options(parser: argparse.ArgumentParser, *budgets: str) -> None:

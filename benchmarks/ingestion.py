@@ -84,7 +84,7 @@ def peer(name: str, path: Path, watched: bool) -> tuple[Found, int]:
 def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[Found, int]:
     """The same of ooc."""
     options = ["--workers", str(workers), "--stop-words", "none", "--overwrite"]
-    command = [sys.executable, "-m", "cli", "ingest", "jsonl", str(path), str(out), *options]
+    command = [sys.executable, "-m", "ooc", "ingest", "jsonl", str(path), str(out), *options]
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     held = most_held(process) if watched else 0

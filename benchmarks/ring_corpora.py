@@ -12,7 +12,7 @@ from benchmarks.measure import ROOT
 from blocks import write_corpus
 
 LENGTH = 100  # mean tokens of a synthetic document
-OOC = [sys.executable, "-m", "cli"]
+OOC = [sys.executable, "-m", "ooc"]
 
 
 class Data(NamedTuple):

@@ -114,10 +114,10 @@ class Runs:
     def _command(self, contestant: Contestant, ranks: int) -> list[str]:
         train = self._train(contestant, ranks)
         if contestant.way == "train":
-            return [str(self._pythons[0]), "-m", "cli", *train]
+            return [str(self._pythons[0]), "-m", "ooc", *train]
         if contestant.way == "mpi":
             pythons = self._pythons[:ranks]
-            each = [["-n", "1", str(python), "-m", "cli", *train, "--transport", "mpi"] for python in pythons]
+            each = [["-n", "1", str(python), "-m", "ooc", *train, "--transport", "mpi"] for python in pythons]
             return [str(mpiexec()), *each[0], *(word for rank in each[1:] for word in (":", *rank))]
         config = self._machines.folder / "config"
         hosts = ["--hosts", str(self._write_hosts(contestant.way, ranks)), "--ssh-config", str(config)]

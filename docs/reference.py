@@ -11,7 +11,7 @@ from typer import Context
 from typer.main import get_command
 
 import samplers
-from cli.app import app
+from ooc.cli.app import app
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Described, Resources, described

@@ -1,8 +1,8 @@
 """The description of an option: the annotation of a field of a frozen dataclass, and nothing anywhere else.
 
-From it are made the option of the command and its help, the key of a file of options and the variable (`cli.options`),
-the argument of the training function in Python (`by_keywords`), the check of its value, what several machines refuse,
-and the parameter of an estimator.
+From it are made the option of the command and its help, the key of a file of options and the variable
+(`ooc.cli.options`), the argument of the training function in Python (`by_keywords`), the check of its value, what
+several machines refuse, and the parameter of an estimator.
 """
 
 from __future__ import annotations

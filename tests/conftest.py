@@ -119,7 +119,7 @@ def ooc_in() -> Callable[[Path], Ooc]:
             if will_do() and options.keys() <= {"input", "text"}:
                 return nursery().run(words, directory, LONG_TIMEOUT / 2, **options)
             settings = {"capture_output": True, "text": True, "cwd": directory, "timeout": LONG_TIMEOUT / 2}
-            return subprocess.run([sys.executable, "-m", "cli", *words], check=False, **{**settings, **options})
+            return subprocess.run([sys.executable, "-m", "ooc", *words], check=False, **{**settings, **options})
 
         return run
 

@@ -55,7 +55,7 @@ class Launch:
 
     def __init__(self, folder: Path, *arguments: object, prefix: Sequence[str] = ()) -> None:
         """folder: where it runs; `hosts.txt`, and what ssh needs in `config`, are there."""
-        command = [*prefix, sys.executable, "-m", "cli", "launch", "--hosts", "hosts.txt", "--ssh-config", "config"]
+        command = [*prefix, sys.executable, "-m", "ooc", "launch", "--hosts", "hosts.txt", "--ssh-config", "config"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen([*command, *map(str, arguments)], cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
 
@@ -103,7 +103,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 def rank_in(folder: Path) -> psutil.Process:
     """The process of the rank that works in a directory: the one that another one like it guards."""
-    ranks = [process for process in processes_in(folder) if process.cmdline()[-2:] == ["cli", "rank"]]
+    ranks = [process for process in processes_in(folder) if process.cmdline()[-2:] == ["ooc", "rank"]]
     return next(process for process in ranks if process.ppid() in [other.pid for other in ranks])
 
 

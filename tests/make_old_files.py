@@ -75,7 +75,7 @@ def make(directory: Path) -> None:
 
 def ooc(directory: Path, command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli", *command.split()], cwd=directory, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ooc", *command.split()], cwd=directory, capture_output=True, text=True, check=False
     )
 
 

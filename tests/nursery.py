@@ -240,10 +240,10 @@ def _guard(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> int:
-    """`python -m cli`, as far as the end of the process."""
-    sys.argv = ["cli", *arguments]
+    """`python -m ooc`, as far as the end of the process."""
+    sys.argv = ["ooc", *arguments]
     try:
-        runpy.run_module("cli", run_name="__main__", alter_sys=True)
+        runpy.run_module("ooc", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -255,13 +255,13 @@ def _command(arguments: list[str]) -> int:
 def _import_all() -> None:
     """Everything that commands and workers import, and what is done before a first command or kernel."""
     importlib.import_module("h5py")
-    for package in map(importlib.import_module, ("blocks", "ooc", "samplers", "cli")):
+    for package in map(importlib.import_module, ("blocks", "ooc", "samplers")):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.rpartition(".")[2] not in ("__main__", "mpi"):
                 with contextlib.suppress(ImportError):  # of what is installed for some commands only
                     importlib.import_module(module.name)
     from blocks.alias import alias_table
-    from cli.app import commands
+    from ooc.cli.app import commands
 
     alias_table(np.ones(2))
     with contextlib.suppress(Exception):  # there is no such file; what parses arguments is there then

@@ -38,7 +38,7 @@ def place(tmp_path: Path, ooc: Ooc) -> Path:
 @contextmanager
 def training(place: Path, run: str, iterations: int) -> Iterator[subprocess.Popen[str]]:
     """A training that has begun; it is waited for."""
-    command = [sys.executable, "-m", "cli", *TRAIN.format(run).split(), str(iterations), "--quiet"]
+    command = [sys.executable, "-m", "ooc", *TRAIN.format(run).split(), str(iterations), "--quiet"]
     environment = {"PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, env=environment, text=True) as process:
         while not (place / run / "metrics.jsonl").exists():

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from blocks import RequestError
-from cli.session import Session
 from ooc import batch
+from ooc.cli.session import Session
 
 
 @pytest.fixture(autouse=True)

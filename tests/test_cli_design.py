@@ -79,7 +79,7 @@ def test_the_main_process_leaves_the_kernels_to_its_workers():
 
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     memory = ["--workers", "1", "--memory", "300MB"]
-    command = [sys.executable, "-m", "cli", "ingest", "svmlight", "-", "x", *memory]
+    command = [sys.executable, "-m", "ooc", "ingest", "svmlight", "-", "x", *memory]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(SVMLIGHT.encode() * 2_000_000)  # more than a chunk
@@ -91,7 +91,7 @@ def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
     with gzip.open(tmp_path / "in.svm.gz", "wt", compresslevel=1) as file:
         file.write(SVMLIGHT * 200_000)
-    limited = ["bash", "-c", f"ulimit -f 1000; exec {sys.executable} -m cli ingest svmlight in.svm.gz x"]
+    limited = ["bash", "-c", f"ulimit -f 1000; exec {sys.executable} -m ooc ingest svmlight in.svm.gz x"]
     ended = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
@@ -107,7 +107,7 @@ def test_a_file_of_rows_larger_than_memory_keeps_to_it(tmp_path: Path):
         for _ in range(1000):
             file.write("".join(f"1{row}\n-1{row}\n" for row in rows) * 15)
     budget = 300 << 20
-    command = [sys.executable, "-m", "cli", "ingest", "svmlight", "in.svm.gz", "x", "--workers", "1"]
+    command = [sys.executable, "-m", "ooc", "ingest", "svmlight", "in.svm.gz", "x", "--workers", "1"]
     command += ["--memory", f"{budget >> 20}MiB", "--block-size", "8MiB"]
     most = 0
     with subprocess.Popen(command, cwd=tmp_path) as process:

@@ -94,7 +94,7 @@ def test_debug_shows_the_traceback(ooc):
 
 
 def test_help_needs_no_heavy_module(ooc):
-    code = "import sys, cli.app\nassert not {'numpy', 'numba', 'h5py', 'rich', 'tqdm'} & set(sys.modules)"
+    code = "import sys, ooc.cli.app\nassert not {'numpy', 'numba', 'h5py', 'rich', 'tqdm'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     # The main process of ingestion leaves the kernels to its workers.
     code = "import sys, blocks.corpus.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
@@ -106,7 +106,7 @@ def test_help_needs_no_heavy_module(ooc):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_ingestion_leaves_nothing(tmp_path, number):
-    command = [sys.executable, "-m", "cli", "ingest", "text", "--lines", "-", "out", "--workers", "2"]
+    command = [sys.executable, "-m", "ooc", "ingest", "text", "--lines", "-", "out", "--workers", "2"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stderr is not None
@@ -131,7 +131,7 @@ def test_an_interrupt_is_neither_lost_nor_changed(tmp_path, where):
     """Python drops exceptions of finalisers, and ends by a signal if a KeyboardInterrupt ever left an `exec`."""
     (tmp_path / "waiting.py").write_text(f"""
 import signal, time
-from cli.app import app, run
+from ooc.cli.app import app, run
 
 def here():
     signal.raise_signal(signal.SIGINT)
@@ -156,7 +156,7 @@ def test_an_ignored_interrupt_stays_ignored(tmp_path):
     """As a script has it ignored in what it runs in the background."""
     (tmp_path / "heedless.py").write_text("""
 import signal
-from cli.app import app, run
+from ooc.cli.app import app, run
 
 @app.command()
 def go():
@@ -171,7 +171,7 @@ run()
 
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES)
-    command = [sys.executable, "-m", "cli", "ingest", "text", "--lines", "-", "out", "--workers", "1"]
+    command = [sys.executable, "-m", "ooc", "ingest", "text", "--lines", "-", "out", "--workers", "1"]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         while not any(name.startswith(".out") for name in leftovers(tmp_path)):
             time.sleep(0.02)
@@ -184,7 +184,7 @@ def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
 
 
 def test_a_worker_that_is_killed_is_named_and_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "cli", "ingest", "text", "--lines", "-", "out", "--workers", "2"]
+    command = [sys.executable, "-m", "ooc", "ingest", "text", "--lines", "-", "out", "--workers", "2"]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
@@ -216,7 +216,7 @@ def test_a_directory_without_permission(tmp_path, ooc):
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES * 200_000)
-    limited = ["bash", "-c", f"ulimit -f 1000; exec {sys.executable} -m cli ingest text --lines in.txt out"]
+    limited = ["bash", "-c", f"ulimit -f 1000; exec {sys.executable} -m ooc ingest text --lines in.txt out"]
     ended = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
     assert ended.returncode == 1
     assert "File too large" in ended.stderr

@@ -18,10 +18,10 @@ from corpora import tiny_dataset
 from typer.main import get_command
 
 from blocks.errors import RequestError
-from cli.app import app
-from cli.app import commands as made
-from cli.config import read_config
-from cli.session import choose
+from ooc.cli.app import app
+from ooc.cli.app import commands as made
+from ooc.cli.config import read_config
+from ooc.cli.session import choose
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -74,14 +74,14 @@ def test_the_version_is_told(ooc: Ooc) -> None:
 
 
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
-    script = "import sys; import cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
+    script = "import sys; import ooc.cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "numba", "h5py", "rich", "tqdm", "jinja2", "psutil", "tomllib"} & set(loaded)
 
 
 def test_what_a_dataset_holds_is_said_without_kernels(corpus: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from cli.inspect import info; "
+        "import sys; from pathlib import Path; from ooc.cli.inspect import info; "
         "info(Path(sys.argv[1])); print('numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script, corpus], capture_output=True, text=True, check=True)
@@ -233,7 +233,7 @@ def test_what_is_misspelt_is_answered_with_what_is_meant(
 )
 def test_the_shell_completes(typed: str, offered: set[str]) -> None:
     """What bash is answered; there are no more than are offered, but that trainings of other models may join."""
-    script = "import sys; sys.argv = ['ooc']; from cli import main; main()"
+    script = "import sys; sys.argv = ['ooc']; from ooc.cli import main; main()"
     words = {"_OOC_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split(" ")) - 1)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | words, capture_output=True, text=True, check=False

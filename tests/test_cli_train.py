@@ -115,7 +115,7 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
     command = [
         sys.executable,
         "-m",
-        "cli",
+        "ooc",
         "train",
         "lda",
         "corpus",
@@ -137,7 +137,7 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
     assert process.returncode == 130
     assert "ooc resume run" in said
     done = len(metrics.read_text().splitlines())
-    resume = [sys.executable, "-m", "cli", "resume", "run", "--iterations", str(done + 2), "--quiet"]
+    resume = [sys.executable, "-m", "ooc", "resume", "run", "--iterations", str(done + 2), "--quiet"]
     assert subprocess.run(resume, cwd=tmp_path, check=False, timeout=900).returncode == 0
 
 

@@ -19,12 +19,12 @@ from corpora import tiny_dataset
 from processes import until
 from rich.console import Console
 
-from cli.watch import picture, plain, sparkline
+from ooc.cli.watch import picture, plain, sparkline
 from ooc.progress import Progress
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--topics", 2, "--iterations", 6, "--evaluate-every", 2, "--workers", 1)
-OOC = f"{sys.executable} -m cli"
+OOC = f"{sys.executable} -m ooc"
 TRAIN = f"{OOC} train lda corpus run {' '.join(map(str, SHORT))}"
 
 
@@ -101,7 +101,7 @@ def test_a_training_as_lines(corpus: Path, ooc: Ooc) -> None:
 
 def test_a_training_that_is_killed_while_it_is_watched(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """The watcher ends with exit code 1 and says how to go on; told of an interrupt, it leaves the training alone."""
-    command = [sys.executable, "-m", "cli"]
+    command = [sys.executable, "-m", "ooc"]
     long = ["train", "lda", "corpus", "run", "--topics", "2", "--iterations", "1000000", "--workers", "1", "--quiet"]
     training = subprocess.Popen([*command, *long], cwd=tmp_path, stderr=subprocess.DEVNULL)
     metrics = tmp_path / "run" / "metrics.jsonl"

@@ -34,7 +34,7 @@ def test_nothing_is_compiled_any_more(tmp_path: Path, model: str) -> None:
     environment = {**os.environ, "OOC_CACHE_DIR": str(tmp_path / "kernels"), "PYTHONPATH": ":".join(sys.path)}
 
     def ooc(command: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "cli", *command.split()]
+        words = [sys.executable, "-m", "ooc", *command.split()]
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
         return done

@@ -183,7 +183,7 @@ def test_files_that_may_not_be_read_are_not_called_damaged(place: Path, ooc: Ooc
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
 
     def as_other(*command: str) -> subprocess.CompletedProcess[str]:
-        all_words = [*words, sys.executable, "-m", "cli", *command]
+        all_words = [*words, sys.executable, "-m", "ooc", *command]
         return subprocess.run(all_words, cwd=place, capture_output=True, text=True, check=False, env=environment)
 
     if (words and not shutil.which("setpriv")) or as_other("--version").returncode != 0:

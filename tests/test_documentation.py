@@ -15,7 +15,7 @@ import pytest
 from pages import PAGES, ROOT, Block, agrees, ooc_commands, runnable, steps
 from typer.main import get_command
 
-from cli.app import app
+from ooc.cli.app import app
 
 LONG = {
     "scripts.md",

@@ -92,7 +92,7 @@ def test_the_smallest_budget_holds(tall, tmp_path, method):
     whole, two = sliced_bytes(program)
     assert two < whole / 2
     options = f"--rank 500 --method {method} --iterations 2 --workers 2 --memory {budget}"
-    command = [sys.executable, "-m", "cli", "train", "mf", tall.path, tmp_path / "run", *options.split()]
+    command = [sys.executable, "-m", "ooc", "train", "mf", tall.path, tmp_path / "run", *options.split()]
     with Watch(dirty) as watched:
         subprocess.run(command, check=True, capture_output=True)
     assert 0 < watched.most < two + 1_000_000

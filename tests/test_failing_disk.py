@@ -23,7 +23,7 @@ from nursery import Nursery, begin
 from ooc.run import Run
 
 HERE = Path(__file__).parent
-CLI = ["-m", "cli"]  # forked from an interpreter that has imported it, and the library that has calls fail
+CLI = ["-m", "ooc"]  # forked from an interpreter that has imported it, and the library that has calls fail
 TRAIN = [str(HERE / "engine_script.py"), "run"]  # workers, buffers, mapped, seconds between commits
 ERRORS = {"full": (errno.ENOSPC, 1 << 40), "failing once": (errno.EIO, 1), "failing": (errno.EIO, 1 << 40)}
 TOLD = ("the disk is full", "Input/output error", "may not outlive a power cut")
@@ -228,7 +228,7 @@ def test_a_disk_that_is_too_small_for_a_run_or_read_only(prepared, tmp_path, siz
     (tmp_path / "dataset").symlink_to(prepared / "dataset")
     env = {
         **os.environ,
-        "OOC": f"{sys.executable} -m cli",
+        "OOC": f"{sys.executable} -m ooc",
         "TRAIN": train,
         "SIZE": size,
         "PYTHONPATH": str(HERE.parent),

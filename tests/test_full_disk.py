@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from blocks.files import publish
-from cli.console import explained
+from ooc.cli.console import explained
 try:
     with publish(Path("full/out")) as beside:
         np.zeros(1 << 20).tofile(beside)
@@ -84,7 +84,7 @@ def check_told(done: subprocess.CompletedProcess[str], where: str) -> None:
 def test_it_is_told_and_nothing_is_left(place: Path, full, name: str) -> None:
     if name == "export gensim":
         pytest.importorskip("gensim")
-    check_told(full(sys.executable, "-m", "cli", *COMMANDS[name].split()), "full/")
+    check_told(full(sys.executable, "-m", "ooc", *COMMANDS[name].split()), "full/")
     assert (place / "full.left").read_text() == ("out\n" if name == "train" else "")  # a run, to go on with
 
 
@@ -97,7 +97,7 @@ def test_a_library_that_does_not_say_why_it_wrote_less(place: Path, full) -> Non
 @pytest.mark.parametrize("command", ["info corpus", "topics model", "topics model --json"])
 def test_standard_output_on_a_full_disk(place: Path, command: str) -> None:
     with Path("/dev/full").open("w") as output:
-        words = [sys.executable, "-m", "cli", *command.split()]
+        words = [sys.executable, "-m", "ooc", *command.split()]
         done = subprocess.run(
             words, cwd=place, stdout=output, stderr=subprocess.PIPE, text=True, check=False, env=os.environ
         )

@@ -232,7 +232,7 @@ def test_who_does_not_fit_is_refused(machines, model, launch, tmp_path):
 def test_another_version_is_refused(machines, model, launch, tmp_path):
     """A copy of the sources on one host, changed in one byte."""
     root = Path(__file__).resolve().parent.parent
-    for package in ("blocks", "cli", "ooc", "samplers"):
+    for package in ("blocks", "ooc", "samplers"):
         shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "samplers" / "lda.py").open("a") as file:
         file.write("#\n")

@@ -95,7 +95,7 @@ def test_a_factorization_goes_on_after_a_kill(place, ratings):
 def test_ranks_that_mpi_starts_factorize(place, ratings, monkeypatch):
     pytest.importorskip("mpi4py")
     monkeypatch.setenv("TMPDIR", str(place))
-    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *FACTORIZE]
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", *FACTORIZE]
     options = ["--iterations", "4", "--transport", "mpi", "--scratch", "node"]
     common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
     done = subprocess.run([*command, "mpi-rated-{rank}", *options], check=False, **common)

@@ -98,7 +98,7 @@ def test_a_run_stopped_and_then_killed_goes_on_to_the_same_bytes(place, model):
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts(place, model):
     pytest.importorskip("mpi4py")
-    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", "train", "logistic", "shard-{rank}"]
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", "train", "logistic", "shard-{rank}"]
     command += ["mpi-{rank}", *map(str, OPTIONS), "--transport", "mpi"]
     done = subprocess.run(command, check=False, cwd=place, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

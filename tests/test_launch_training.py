@@ -158,7 +158,7 @@ def test_the_ranks_of_a_run_go_on_together(place, model):
 def test_ranks_that_mpi_starts(place, model):
     """The same command at all ranks trains the same model; only the first tells it."""
     pytest.importorskip("mpi4py")
-    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", "train", "lda", "shard-{rank}", "mpi-{rank}"]
+    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", "train", "lda", "shard-{rank}", "mpi-{rank}"]
     options = [*map(str, OPTIONS), "--transport", "mpi"]
     common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
     done = subprocess.run([*command, *options], check=False, **common)
@@ -179,7 +179,7 @@ def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
     def job(disk: str, *words: object) -> subprocess.CompletedProcess[str]:
         (place / disk).mkdir()
         monkeypatch.setenv("TMPDIR", str(place / disk))
-        command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *map(str, words), "--transport", "mpi"]
+        command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", *map(str, words), "--transport", "mpi"]
         return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
 
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 90)))  # saving is given 60 s of them
@@ -220,7 +220,7 @@ def test_each_rank_ingests_files_of_its_own(place):
 
 def test_who_cannot_be_reached_is_named(place):
     (place / "bad.txt").write_text("one\none dir=/nowhere\n")
-    command = [sys.executable, "-m", "cli", "launch", "--ssh-config", "config", "--hosts", "bad.txt"]
+    command = [sys.executable, "-m", "ooc", "launch", "--ssh-config", "config", "--hosts", "bad.txt"]
     refused = subprocess.run(
         [*command, "--", "resume", "run-{rank}"], cwd=place, capture_output=True, text=True, check=False, timeout=120
     )

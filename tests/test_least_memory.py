@@ -136,7 +136,7 @@ def test_the_least_memory_that_is_named_suffices(tmp_path: Path, ooc, source: st
     command = ["ingest", *arguments.split(), "--workers", str(workers), "--memory"]
     write(tmp_path / next((word for word in command if "." in word), "none"))
     least = stated(ooc(*command, "1MB"))
-    most, _ = most_held([sys.executable, "-m", "cli", *command, least], tmp_path)
+    most, _ = most_held([sys.executable, "-m", "ooc", *command, least], tmp_path)
     assert most < int(least.removesuffix("MiB")) << 20
 
 
@@ -151,5 +151,5 @@ def test_what_names_or_columns_take_is_told_once_they_are_read(tmp_path: Path, o
     second = stated(ooc(*command, first))
     assert second != first
     assert list(tmp_path.iterdir()) == [tmp_path / "in"]
-    most, _ = most_held([sys.executable, "-m", "cli", *command, second], tmp_path)
+    most, _ = most_held([sys.executable, "-m", "ooc", *command, second], tmp_path)
     assert most < int(second.removesuffix("MiB")) << 20

@@ -110,7 +110,7 @@ def group() -> Iterator[Callable[[str], Path]]:
 def facts_in(place: Path, directory: Path) -> dict:
     """What `ooc doctor` says in a control group."""
     enter = ["sh", "-c", f'echo $$ > {place}/cgroup.procs && exec "$@"', "sh"]
-    words = [*enter, sys.executable, "-m", "cli", "doctor", str(directory), "--json"]
+    words = [*enter, sys.executable, "-m", "ooc", "doctor", str(directory), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "OOC_CACHE_DIR": ""})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -144,7 +144,7 @@ def test_workers_are_no_more_than_the_cores_that_may_be_used(tmp_path, ooc: Ooc)
     (tmp_path / "texts.txt").write_text("apple pear plum\nball goal team\n" * 20)
     assert ooc("ingest", "text", "texts.txt", "corpus", "--lines").returncode == 0
     core = str(min(os.sched_getaffinity(0)))
-    words = ["taskset", "-c", core, sys.executable, "-m", "cli", *["plan", "corpus", "--topics", "3", "--json"]]
+    words = ["taskset", "-c", core, sys.executable, "-m", "ooc", *["plan", "corpus", "--topics", "3", "--json"]]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert json.loads(done.stdout)["workers"] == 1, done.stderr
 
@@ -177,5 +177,5 @@ def test_too_little_address_space_is_told_in_a_line(tmp_path, ooc: Ooc):
 
 def limited(kilobytes: int, command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run `ooc` where each process may have so much address space."""
-    words = ["sh", "-c", f'ulimit -v {kilobytes} && exec "$@"', "sh", sys.executable, "-m", "cli", *command.split()]
+    words = ["sh", "-c", f'ulimit -v {kilobytes} && exec "$@"', "sh", sys.executable, "-m", "ooc", *command.split()]
     return subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)

@@ -126,7 +126,7 @@ def test_no_other_file_is_replaced(place: Path, ooc: Ooc) -> None:
 def test_a_training_outlives_the_directory_of_the_file(place: Path) -> None:
     (place / "collected").mkdir()
     words = TRAIN["lda-two-phase"].replace("--iterations 7", "--iterations 1000").split()
-    command = [sys.executable, "-m", "cli", *words, "--metrics-file", "collected/ooc.prom"]
+    command = [sys.executable, "-m", "ooc", *words, "--metrics-file", "collected/ooc.prom"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         while not (place / "collected" / "ooc.prom").exists():
             assert process.poll() is None

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("blocks", "ooc", "samplers", "cli", "benchmarks", "examples", "tests")
+FOLDERS = ("blocks", "ooc", "samplers", "benchmarks", "examples", "tests")
 NAME = re.compile(r"`([A-Za-z_][\w.]*\w)`")
 FILES = re.compile(r"\.(json|jsonl|txt|h5|npz|parquet|png|py|gz|model)$")
 ELSEWHERE = {"held_out_loss_of_M", "save_to_disk"}  # a pattern of names; of another library

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not will_do(), reason="nothing is forked here")
     "arguments", [["--help"], ["info", "nowhere"], ["train", "lda", "data"], ["train", "--no-such"]]
 )
 def test_a_command_ends_and_says_what_it_does_in_a_fresh_interpreter(tmp_path: Path, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "cli", *arguments]
+    command = [sys.executable, "-m", "ooc", *arguments]
     fresh = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     forked = nursery().run(arguments, tmp_path, 300.0)
     assert (forked.returncode, forked.stdout, forked.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)

@@ -12,11 +12,11 @@ import pytest
 from typer.main import get_command
 
 from blocks.errors import RequestError
-from cli.app import app
-from cli.command import options_of
-from cli.config import read_config
-from cli.options import read
-from cli.session import choose
+from ooc.cli.app import app
+from ooc.cli.command import options_of
+from ooc.cli.config import read_config
+from ooc.cli.options import read
+from ooc.cli.session import choose
 from samplers import ElasticNet, LatentDirichletAllocation, LogisticRegression, MatrixFactorization, SoftmaxRegression
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.programs import METHODS

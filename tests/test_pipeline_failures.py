@@ -61,7 +61,7 @@ class Place:
         environment = {**os.environ, "LD_PRELOAD": str(self._library), "PYTHONPATH": os.pathsep.join(sys.path)}
         environment |= {f"FAILING_{name}": str(value) for name, value in told.items()}
         return subprocess.Popen(
-            [sys.executable, "-m", "cli", *command.split(), "--quiet"],
+            [sys.executable, "-m", "ooc", *command.split(), "--quiet"],
             cwd=self.path,
             env=environment,
             stderr=subprocess.PIPE,

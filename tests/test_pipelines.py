@@ -36,7 +36,7 @@ echo "$*" >> "$CALLED"
 export FAILING_COUNTER="$CALLED.$1"
 : >> "$FAILING_COUNTER"
 [ "$1" = "$KILLED" ] || FAILING_FROM=0
-LD_PRELOAD="$FAILING_DISK" exec "$PYTHON" -m cli "$@"
+LD_PRELOAD="$FAILING_DISK" exec "$PYTHON" -m ooc "$@"
 """
 
 

@@ -90,7 +90,7 @@ def test_a_file_does_not_replace_a_directory(more: list[str], made: Path, tmp_pa
 def test_what_is_put_into_an_empty_directory_meanwhile_stays(made: Path, tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "out").mkdir()
     os.mkfifo(tmp_path / "texts")
-    command = [sys.executable, "-m", "cli", "ingest", "text", "texts", "out", "--lines"]
+    command = [sys.executable, "-m", "ooc", "ingest", "text", "texts", "out", "--lines"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as ingesting:
         with (tmp_path / "texts").open("w") as texts:
             texts.write(TEXTS)
@@ -102,7 +102,7 @@ def test_what_is_put_into_an_empty_directory_meanwhile_stays(made: Path, tmp_pat
 
 
 IN_MOUNT = 'mount -t tmpfs tmpfs "$0" && mkdir "$0/lost+found" && { %s; }; code=$?; cp -a "$0" "$1"; exit $code'
-OOC = f"{sys.executable} -m cli"
+OOC = f"{sys.executable} -m ooc"
 DYING = """
 import os, pathlib, sys
 calls, die_at, rename = 0, int(os.environ["DIE_AT"]), pathlib.Path.rename
@@ -115,7 +115,7 @@ def counted(self, target):
     return rename(self, target)
 pathlib.Path.rename = counted
 sys.argv[0] = "ooc"
-from cli import main
+from ooc.cli import main
 main()
 """
 

@@ -22,8 +22,8 @@ OFTEN = """
 import sys
 import blocks.progress_bar
 blocks.progress_bar.INTERVAL = 0.001
-import cli
-cli.main()
+import ooc.cli
+ooc.cli.main()
 """
 LINE = re.compile(
     r"(?P<step>[a-z ]+): (?P<done>[\d,]+)(?: of (?P<total>[\d,]+))? (?P<units>[a-zA-Z]+)(?: \((?P<share>\d+)%\))?"
@@ -192,7 +192,7 @@ def test_the_format_can_come_from_a_file(place: Path, ooc: Ooc) -> None:
 
 def test_what_workers_say_is_json(place: Path, tmp_path: Path) -> None:
     """That kernels are compiled, in a cache without any; by an interpreter that is started before options are read."""
-    command = [sys.executable, "-m", "cli", "ingest", "jsonl", "texts.jsonl", "json", "--log-format", "json"]
+    command = [sys.executable, "-m", "ooc", "ingest", "jsonl", "texts.jsonl", "json", "--log-format", "json"]
     environment = {**os.environ, "OOC_CACHE_DIR": str(tmp_path / "kernels"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=True)
     assert [said["message"] for said in map(json.loads, done.stderr.splitlines())] == [

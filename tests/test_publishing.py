@@ -148,7 +148,12 @@ def test_every_final_name_is_published(place: Path, library: Path, tmp_path: Pat
     environment = {**os.environ, "LD_PRELOAD": str(library), "TRACE_LOG": str(log)}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, "-m", "cli", *words], cwd=place, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ooc", *words],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     trace = Trace(log.read_text().splitlines(), place)
@@ -210,7 +215,7 @@ def renaming_calls(file: Path) -> Iterator[int]:
 
 
 def test_one_module_gives_names() -> None:
-    files = [file for package in ("blocks", "ooc", "samplers", "cli") for file in (ROOT / package).rglob("*.py")]
+    files = [file for package in ("blocks", "ooc", "samplers") for file in (ROOT / package).rglob("*.py")]
     found = {str(file.relative_to(ROOT)) for file in files if any(renaming_calls(file))}
     assert found == {"blocks/files.py", *ELSEWHERE}
 
@@ -228,7 +233,7 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, oo
     """Not while it is alive."""
     for each in place.iterdir():
         (tmp_path / each.name).symlink_to(each)
-    words = [sys.executable, "-m", "cli", *KILLED[name].split()]
+    words = [sys.executable, "-m", "ooc", *KILLED[name].split()]
 
     def left() -> set[str]:
         return {path.name for path in tmp_path.iterdir() if is_temporary(path.name)}

@@ -80,7 +80,7 @@ def test_they_work_where_nothing_can_be_written(
 ) -> None:
     before = tree(place)
     for command in READING:
-        done = read_only(f"{sys.executable} -m cli {command}")
+        done = read_only(f"{sys.executable} -m ooc {command}")
         assert done.returncode == 0, (command, done.stderr)
     assert tree(place) == before
 
@@ -90,7 +90,7 @@ def test_what_writes_says_in_a_line_that_it_cannot(
 ) -> None:
     before = tree(place)
     for command in WRITING:
-        done = read_only(f"{sys.executable} -m cli {command}")
+        done = read_only(f"{sys.executable} -m ooc {command}")
         assert done.returncode == 2, (command, done.stderr)
         what, remedy = done.stderr.splitlines()[-2:]
         assert what.startswith("ooc: "), (command, done.stderr)

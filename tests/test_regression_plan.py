@@ -32,7 +32,7 @@ def test_a_plan_is_what_a_run_then_takes(made, tmp_path, ooc):
     facts = json.loads(ooc("plan", made.path, "--path", 20, "--nonzeros", 300, "--json").stdout)
     command = f"train lasso {made.path} run --path 20 --lambda-min-ratio 0.1 --workers 1"
     # Started afresh, as users do: a process that is forked shares memory with others, which does not count.
-    subprocess.run([sys.executable, "-m", "cli", *command.split()], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-m", "ooc", *command.split()], cwd=tmp_path, check=True)
     lines = Run(tmp_path / "run").metrics()
     assert max(line["memory_bytes"] for line in lines) == pytest.approx(facts["memory_bytes"], rel=WITHIN)
     assert 0.5 < lines[-1]["bytes_read"] / facts["read_bytes"] < 2

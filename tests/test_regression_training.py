@@ -156,7 +156,19 @@ def test_the_model_does_not_depend_on_the_threads_of_a_blas(tmp_path):
     x = random.standard_normal((30_000, 12))
     source, options = write("npz-csc", x, (x[:, 0] + random.standard_normal(len(x)) > 0).astype(float), tmp_path)
     ingested("npz", source, tmp_path / "design", **options)
-    command = [sys.executable, "-m", "cli", "train", "logistic", "design", "--path", "5", "--workers", "1", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "ooc",
+        "train",
+        "logistic",
+        "design",
+        "--path",
+        "5",
+        "--workers",
+        "1",
+        "--quiet",
+    ]
     for threads in ("1", "2"):
         environment = os.environ | {"OPENBLAS_NUM_THREADS": threads}
         subprocess.run([*command[:6], threads, *command[6:]], cwd=tmp_path, env=environment, check=True)
@@ -270,7 +282,7 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
 
 
 def test_an_interrupted_command_is_resumed(made, tmp_path, ooc):
-    command = [sys.executable, "-m", "cli", "train", "lasso", str(made / "lasso"), "run"]
+    command = [sys.executable, "-m", "ooc", "train", "lasso", str(made / "lasso"), "run"]
     command += ["--path", "2000", "--lambda-min-ratio", "0.5"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "run" / "metrics.jsonl").exists() and process.poll() is None:

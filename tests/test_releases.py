@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"blocks", "ooc", "samplers", "cli"}
+PACKAGES = {"blocks", "ooc", "samplers"}
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -61,7 +61,7 @@ def test_the_wheel_of_the_sdist_is_that_of_the_sources(built: Path) -> None:
     assert sdist.stat().st_size < 2_000_000
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "blocks/corpus/stop_words_english.txt", "cli/py.typed"} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE", "blocks/corpus/stop_words_english.txt", "ooc/py.typed"} <= names
 
 
 @pytest.mark.long
@@ -72,7 +72,7 @@ def test_the_wheel_works_where_it_is_installed(built: Path, tmp_path: Path) -> N
     subprocess.run([*pip, str(wheel)], check=True)
     (tmp_path / "texts").write_text("apple pear plum\ngoal team ball\n" * 20)
     for words in ("ingest text texts corpus --lines", "train lda corpus run --topics 2 --iterations 5", "topics run"):
-        command = [sys.executable, "-m", "cli", *words.split()]
+        command = [sys.executable, "-m", "ooc", *words.split()]
         done = subprocess.run(
             command,
             cwd=tmp_path,

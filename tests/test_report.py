@@ -326,7 +326,7 @@ def test_a_missing_library_is_named(folder: Path, missing: str) -> None:
     script = f"""
 import sys
 sys.modules[{missing!r}] = None
-from cli.app import run
+from ooc.cli.app import run
 sys.argv[1:] = ["report", "run", "-o", "x.html"]
 run()
 """

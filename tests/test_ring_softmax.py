@@ -22,7 +22,7 @@ from blocks import RequestError
 from blocks.samples.samples import Samples
 from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
-from cli.console import progress_bar
+from ooc.cli.console import progress_bar
 from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
 from ooc.run import Run, create_run
@@ -199,7 +199,18 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place: Path, model: dict[str, b
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts(folder: Path, model: dict[str, bytes]) -> None:
     pytest.importorskip("mpi4py")
-    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", "train", "softmax", "shard-{rank}", "mpi-{rank}"]
+    command = [
+        str(mpiexec()),
+        "-n",
+        "2",
+        sys.executable,
+        "-m",
+        "ooc",
+        "train",
+        "softmax",
+        "shard-{rank}",
+        "mpi-{rank}",
+    ]
     options = [*map(str, OPTIONS), "--transport", "mpi", "--json"]
     common: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 240}
     done = subprocess.run([*command, *options], check=False, **common)

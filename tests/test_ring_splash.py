@@ -230,7 +230,7 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place, tmp_path, command):
 def test_ranks_that_mpi_starts(place, tmp_path, command):
     pytest.importorskip("mpi4py")
     made = [str(word).replace("run-{rank}", "mpi-{rank}") for word in command]
-    words = [str(mpiexec()), "-n", "2", sys.executable, "-m", "cli", *made, "--transport", "mpi"]
+    words = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", *made, "--transport", "mpi"]
     common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
     done = subprocess.run([*words, "--iterations", "3", "--json"], check=False, **common)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from blocks.design.design import DenseBlock
 from blocks.design.row_shards import RowShard, rows_of
 from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
-from cli.console import progress_bar
+from ooc.cli.console import progress_bar
 
 FORMS = ("sparse", "ones", "float32", "int8")
 

@@ -84,7 +84,7 @@ def test_a_training_is_created_or_goes_on(name: str, made: Path, place: Path, oo
     assert expected
     assert ooc(*command, "--max-time", 1e-6).returncode == 75
     assert ooc(*command, "--max-time", 1e-6).returncode == 75
-    with subprocess.Popen([sys.executable, "-m", "cli", *command], cwd=place, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, "-m", "ooc", *command], cwd=place, stderr=subprocess.DEVNULL) as process:
         time.sleep(1.0)  # wherever that is
         os.kill(process.pid, signal.SIGKILL)
     before = tree(place / "run")
@@ -172,7 +172,7 @@ def test_what_is_made_goes_to_standard_output_or_a_pipe(command: str, made: Path
     fifo = tmp_path / f"pipe{name.suffix}"
 
     def run(out: Path | str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "cli", *command.format(out).split()]
+        words = [sys.executable, "-m", "ooc", *command.format(out).split()]
         return subprocess.Popen(words, cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     told, errors = run(name).communicate()

@@ -62,7 +62,7 @@ def identity(dataset: Path) -> str:
 def interrupt(command: list[str], directory: Path) -> None:
     """Run a training until it has told of some iterations, then stop it as Ctrl-C does."""
     metrics = directory / "run" / "metrics.jsonl"
-    words = [sys.executable, "-m", "cli", *command]
+    words = [sys.executable, "-m", "ooc", *command]
     with subprocess.Popen(words, cwd=directory, stderr=subprocess.PIPE, text=True) as process:
         while not metrics.exists() or metrics.read_bytes().count(b"\n") < 20:
             assert process.poll() is None, process.communicate()
@@ -117,7 +117,7 @@ def test_exports_are_the_same_bytes(tmp_path: Path, ooc: Ooc) -> None:
     for name, run, out in made:
         assert ooc("export", run, f"first/{out}", "--format", name).returncode == 0
     for name, run, out in made:
-        words = [sys.executable, "-m", "cli", "export", run, f"second/{out}", "--format", name]
+        words = [sys.executable, "-m", "ooc", "export", run, f"second/{out}", "--format", name]
         environment = {**os.environ, "PYTHONHASHSEED": "1"}
         subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert {path.partition("/")[0] for path in contents(tmp_path / "first")} == {out for _, _, out in made}

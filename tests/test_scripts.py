@@ -88,7 +88,7 @@ def test_what_succeeds_can_be_silent(tmp_path: Path, ooc: Ooc) -> None:
 
 @pytest.mark.parametrize("command", ["info corpus", "info corpus --json", "verify corpus"])
 def test_a_reader_that_has_enough_is_no_failure(command: str, made: Path) -> None:
-    script = f"{sys.executable} -m cli {command} | true"
+    script = f"{sys.executable} -m ooc {command} | true"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script], cwd=made, capture_output=True, text=True, check=False
     )
@@ -132,7 +132,7 @@ PRINTED = {
 def printed(command: str, directory: Path, **environment: str) -> tuple[int, list[str]]:
     """The exit code of a command, and what it printed, but that kernels are compiled, as they are once."""
     usual = {name: os.environ[name] for name in os.environ if not name.startswith(("LC_", "PYTHONUTF8", "PYTHONIO"))}
-    words = [sys.executable, "-m", "cli", *command.split()]
+    words = [sys.executable, "-m", "ooc", *command.split()]
     done = subprocess.run(words, cwd=directory, env=usual | environment, capture_output=True, check=False)
     lines = ([*text.decode().splitlines(keepends=True)] for text in (done.stdout, done.stderr))
     return done.returncode, ["".join(line for line in each if "compiling kernels" not in line) for each in lines]

@@ -16,10 +16,10 @@ from corpora import tiny_dataset
 from typer.main import get_command
 
 from blocks.cache_directory import CHOSEN
-from cli.app import app
-from cli.command import options_of
-from cli.session import choose
-from cli.variables import forget_options, variable
+from ooc.cli.app import app
+from ooc.cli.command import options_of
+from ooc.cli.session import choose
+from ooc.cli.variables import forget_options, variable
 
 PIPELINE = """
 workers = 1

@@ -378,7 +378,7 @@ def test_bad_input_leaves_nothing(tmp_path, ooc):
 @pytest.mark.parametrize("out", long_but(["out-{rank}"], ["out", "out-{rank}"]))
 def test_a_kill_leaves_nothing_half_written(tmp_path, ooc, corpus, out):
     """At three moments; what was being written is removed by `ooc clean`, or by the same command."""
-    command = [sys.executable, "-m", "cli", "shard", str(corpus.path), out, "--shards", "2", "--workers", "1"]
+    command = [sys.executable, "-m", "ooc", "shard", str(corpus.path), out, "--shards", "2", "--workers", "1"]
     for moment in ("owners", "blocks/*.h5", "whole.h5"):
         with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
             kill_once_there(process, tmp_path, f".out*.partial-*/**/{moment}")

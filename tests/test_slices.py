@@ -188,7 +188,18 @@ def test_the_smallest_budget_holds(large, tmp_path, update):
     assert slices.sum() > 15_000_000
     run = tmp_path / "run"
     options = f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --iterations 2 --workers 2"
-    command = [sys.executable, "-m", "cli", "train", "lda", large.path, run, *options.split(), "--memory", str(budget)]
+    command = [
+        sys.executable,
+        "-m",
+        "ooc",
+        "train",
+        "lda",
+        large.path,
+        run,
+        *options.split(),
+        "--memory",
+        str(budget),
+    ]
     with Watch(dirty) as watched:
         subprocess.run(command, check=True, capture_output=True)
     assert 0 < watched.most < 2 * slices.max() + 1_000_000

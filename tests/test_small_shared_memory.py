@@ -73,7 +73,7 @@ def test_workers_share_memory_where_memfd_create_is_denied(corpus: Path, ooc, pr
     assert ooc(*TRAIN[:3], "expected", *TRAIN[3:]).returncode == 0
     expected = tree(corpus.parent / "expected" / "model")
     for name, prefix in {"usual": [], "small": mounting("size=4k")}.items():
-        words = [*prefix, sys.executable, "-m", "cli", *TRAIN[:3], name, *TRAIN[3:]]
+        words = [*prefix, sys.executable, "-m", "ooc", *TRAIN[:3], name, *TRAIN[3:]]
         done = subprocess.run(words, cwd=corpus.parent, env=denied, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert tree(corpus.parent / name / "model") == expected

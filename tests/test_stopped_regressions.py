@@ -60,7 +60,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x += 0.03 * random.standard_normal(x.shape)
     y = (x[:, :30] @ random.standard_normal(30) + random.standard_normal(1500) > 0).astype(float)
     np.savez(folder / "x.npz", X=x.astype(np.float32), y=y)
-    words = [sys.executable, "-m", "cli", "ingest", "npz", "x.npz", "x", "--quiet"]
+    words = [sys.executable, "-m", "ooc", "ingest", "npz", "x.npz", "x", "--quiet"]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
     return folder
 

@@ -85,20 +85,20 @@ EVERY = list(zip(TRAININGS, [*SIGNALS, signal.SIGINT], strict=True))
 @pytest.mark.parametrize(("name", "number"), long_but(EVERY[::2], EVERY))
 def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, name: str, number: int) -> None:
     run = tmp_path / "new"
-    command = [sys.executable, "-m", "cli", *(str(run) if word == "new" else word for word in TRAININGS[name])]
+    command = [sys.executable, "-m", "ooc", *(str(run) if word == "new" else word for word in TRAININGS[name])]
     with subprocess.Popen(command, cwd=prepared, stderr=subprocess.PIPE, text=True) as process:
         until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0)
         said = ended(process, stopped_workers(process, 2), number)
     assert f"stopped by {signal.Signals(number).name} at iteration" in said
     assert "everything is saved" in said
-    resumed = [sys.executable, "-m", "cli", "resume", str(run), "--iterations", "1"]
+    resumed = [sys.executable, "-m", "ooc", "resume", str(run), "--iterations", "1"]
     assert subprocess.run(resumed, cwd=prepared, capture_output=True, check=False).returncode in (0, 2)
 
 
 @pytest.mark.parametrize(("name", "number"), [("ingest", signal.SIGTERM), ("infer", signal.SIGHUP)])
 def test_a_command_says_that_it_was_interrupted_and_leaves_nothing(prepared: Path, name: str, number: int) -> None:
     before = sorted(prepared.iterdir())
-    command = [sys.executable, "-m", "cli", *ONCE[name]]
+    command = [sys.executable, "-m", "ooc", *ONCE[name]]
     with subprocess.Popen(command, cwd=prepared, stderr=subprocess.PIPE, text=True) as process:
         said = ended(process, stopped_workers(process, int(command[-1])), number)
     assert said.splitlines()[-1] == "ooc: interrupted"

@@ -178,7 +178,7 @@ def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: obje
 @pytest.mark.parametrize("made", ["directory", "file", "dataset"])
 def test_what_was_made_meanwhile_is_not_replaced(tmp_path: Path, ooc: Ooc, made: str) -> None:
     """Somebody makes OUT while an ingestion waits for its standard input: theirs stays, and it fails."""
-    command = [sys.executable, "-m", "cli", "ingest", "text", "-", "out", "--lines"]
+    command = [sys.executable, "-m", "ooc", "ingest", "text", "-", "out", "--lines"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}
     ) as process:
@@ -246,7 +246,7 @@ def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc,
 def on_a_terminal(place: Path, *command: object, code: int = 0) -> str:
     """What a command shows on a terminal, on standard output and standard error."""
     outer, inner = os.openpty()
-    words = [sys.executable, "-m", "cli", *map(str, command)]
+    words = [sys.executable, "-m", "ooc", *map(str, command)]
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(words, cwd=place, stdout=inner, stderr=inner, env=environment) as done:
         os.close(inner)

@@ -59,7 +59,7 @@ class Remote:
         self.code: int | None = None  # exit code, once it has ended
         self._ssh, self._events = ssh, events
         directory, python = host.directory or str(Path.cwd()), host.python or sys.executable
-        remote = f"cd {shlex.quote(directory)} && exec {shlex.quote(python)} -P -m cli rank"
+        remote = f"cd {shlex.quote(directory)} && exec {shlex.quote(python)} -P -m ooc rank"
         try:
             self._process = subprocess.Popen(
                 ssh.command(host, remote),

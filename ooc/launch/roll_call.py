@@ -43,7 +43,7 @@ def own_version() -> str:
     """The version of ooc, and a hash of its sources: ranks of a run must all have the same."""
     digest = xxhash.xxh3_64()
     root = Path(__file__).resolve().parents[2]
-    for package in ("blocks", "cli", "ooc", "samplers"):
+    for package in ("blocks", "ooc", "samplers"):
         for source in sorted((root / package).rglob("*.py")):
             digest.update(str(source.relative_to(root)).encode() + b"\0" + source.read_bytes())
     return f"{version('ooc')} ({digest.hexdigest()})"

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.console import Json
+from ooc.cli.console import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli import console
-from cli.console import Json, Overwrite, Workers, note, print_json, say
+from ooc.cli import console
+from ooc.cli.console import Json, Overwrite, Workers, note, print_json, say
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
 

@@ -39,7 +39,7 @@ def launch(
 
     ooc launch --hosts hosts.txt -- ingest jsonl part-{rank}.jsonl.gz corpus
     """
-    from cli.session import choose
+    from ooc.cli.session import choose
     from ooc.launch.hosts import read_hosts
     from ooc.launch.launcher import Request
     from ooc.launch.launcher import launch as start

@@ -1,4 +1,4 @@
-"""`ooc ingest`: text, bags of words, ratings and synthetic documents to a dataset; of numbers see `cli.design`."""
+"""`ooc ingest`: text, bags of words, ratings and synthetic documents to a dataset; of numbers see `ooc.cli.design`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from cli import design, shard
-from cli import ingest_options as groups
-from cli.console import JSON, note, print_json, progress_bar, say
-from cli.options import on_ring, options, parameter, takes
-from cli.session import Session, session
+from ooc.cli import design, shard
+from ooc.cli import ingest_options as groups
+from ooc.cli.console import JSON, note, print_json, progress_bar, say
+from ooc.cli.options import on_ring, options, parameter, takes
+from ooc.cli.session import Session, session
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import Json, Overwrite, print_json, say
+from ooc.cli.console import Json, Overwrite, print_json, say
 
 
 def report(

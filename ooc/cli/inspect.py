@@ -12,7 +12,7 @@ import typer
 
 from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
-from cli.console import Json, print_json, progress_bar, say
+from ooc.cli.console import Json, print_json, progress_bar, say
 
 DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
 

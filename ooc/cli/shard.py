@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.console import JSON, print_json, progress_bar, say
-from cli.ingest_options import MakingOptions
-from cli.options import options, parameter, read, takes
+from ooc.cli.console import JSON, print_json, progress_bar, say
+from ooc.cli.ingest_options import MakingOptions
+from ooc.cli.options import options, parameter, read, takes
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset

@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from blocks.errors import RequestError
-from cli.command import CONFIG, parameters_of, source_of
-from cli.console import Json, print_json
-from cli.registry import commands
+from ooc.cli.command import CONFIG, parameters_of, source_of
+from ooc.cli.console import Json, print_json
+from ooc.cli.registry import commands
 
 app = typer.Typer(help="Show the options of a command that count.", no_args_is_help=True, rich_markup_mode=None)
 

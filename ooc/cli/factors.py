@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blocks import stderr
-from cli.console import Json, print_json
+from ooc.cli.console import Json, print_json
 
 if TYPE_CHECKING:
     from samplers.factorization.recommendation import Choice

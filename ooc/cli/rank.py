@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.console import explained
-from cli.session import Chosen, Session, choose, launched, placed
-from cli.variables import forget_options
+from ooc.cli.console import explained
+from ooc.cli.session import Chosen, Session, choose, launched, placed
+from ooc.cli.variables import forget_options
 
 if TYPE_CHECKING:
     from ooc.launch.launched import Launcher

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from cli.console import Json, print_json, progress_bar, say
-from cli.variables import without_options
+from ooc.cli.console import Json, print_json, progress_bar, say
+from ooc.cli.variables import without_options
 
 # Commands on very little data, which call the same kernels as those on large data. One with {sampler} stands for one
 # with each sampler.
@@ -125,7 +125,7 @@ def _commands(model: str) -> Iterator[str]:
 
 
 def _run(command: str, directory: Path) -> None:
-    words = [sys.executable, "-P", "-m", "cli", *command.split()]
+    words = [sys.executable, "-P", "-m", "ooc", *command.split()]
     done = subprocess.run(words, cwd=directory, env=without_options(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise WorkFailed(f"`ooc {command}` ended with exit code {done.returncode}", done.stderr.strip())

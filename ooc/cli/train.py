@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import JSON, print_json, say
-from cli.options import DescribedCommand, on_ring, options, parameter, read, takes
-from cli.session import TRANSPORT, session
+from ooc.cli.console import JSON, print_json, say
+from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
+from ooc.cli.session import TRANSPORT, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Options, Resources, ResumeOptions

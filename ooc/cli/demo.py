@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from cli.variables import without_options
+from ooc.cli.variables import without_options
 
 _MARK = "ooc-demo"  # the file that says that a directory is ours to replace
 
@@ -47,6 +47,6 @@ def demo(
     ]
     for step in steps:
         print(f"\n$ ooc {shlex.join(step)}", flush=True)
-        done = subprocess.run([sys.executable, "-P", "-m", "cli", *step], env=without_options(), check=False)
+        done = subprocess.run([sys.executable, "-P", "-m", "ooc", *step], env=without_options(), check=False)
         if done.returncode != 0:
             raise WorkFailed(f"the demo's step `ooc {step[0]}` ended with exit code {done.returncode}")

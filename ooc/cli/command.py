@@ -23,8 +23,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from blocks.errors import Interrupted, OocError, RequestError
-from cli import console
-from cli.variables import variable
+from ooc.cli import console
+from ooc.cli.variables import variable
 
 _NOT_NOTED = ("overwrite", "resume", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
@@ -119,7 +119,7 @@ class Training(Command):
     def _train(self, ctx: Any, *, watch: bool) -> Any:
         if not watch:
             return super().invoke(ctx)
-        from cli.watch import watching
+        from ooc.cli.watch import watching
 
         if ctx.params.get("transport"):
             raise RequestError("--watch is for one machine", "Look at a rank's run with: ooc watch RUN")
@@ -234,7 +234,7 @@ def _with_variables(ctx: Any, text: str) -> str:
 
 def _read_config(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     if value is not None:
-        from cli.config import read_config
+        from ooc.cli.config import read_config
 
         shared = source_of(ctx, param.name) == "ENVIRONMENT"
         ctx.obj = read_config(value, words_of(ctx), parameters_of(ctx.command), shared=shared)

@@ -22,7 +22,7 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv) and _says_text():
         with suppress(RequestError):  # which is told once workers are wanted
             start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
-    from cli.app import run
+    from ooc.cli.app import run
 
     run()
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
-from cli.console import JSON, Overwrite, print_json, say
-from cli.ingest_options import EncodedOptions, RatingsOptions
-from cli.options import options, parameter, takes
+from ooc.cli.console import JSON, Overwrite, print_json, say
+from ooc.cli.ingest_options import EncodedOptions, RatingsOptions
+from ooc.cli.options import options, parameter, takes
 
 
 @takes(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
-from cli.console import Json, print_json, say
+from ooc.cli.console import Json, print_json, say
 
 
 def clean(

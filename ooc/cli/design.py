@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from cli import ingest_options as groups
-from cli.console import JSON, note, print_json, progress_bar, say
-from cli.options import options, parameter, takes
+from ooc.cli import ingest_options as groups
+from ooc.cli.console import JSON, note, print_json, progress_bar, say
+from ooc.cli.options import options, parameter, takes
 
 INPUTS = parameter(
     "inputs", Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from blocks import stderr
-from cli import (
+from ooc.cli import (
     clean,
     compile,
     curves,
@@ -35,10 +35,10 @@ from cli import (
     train,
     watch,
 )
-from cli.command import Command, Commands, Training
-from cli.console import BrokenPipe, explained, prepare_output, visible
-from cli.registry import commands, register
-from cli.variables import variable, warn_of_unknown
+from ooc.cli.command import Command, Commands, Training
+from ooc.cli.console import BrokenPipe, explained, prepare_output, visible
+from ooc.cli.registry import commands, register
+from ooc.cli.variables import variable, warn_of_unknown
 
 app = typer.Typer(
     name="ooc",

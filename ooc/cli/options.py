@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_origin
 
 import typer
 
-from cli.console import be_quiet, one_of
+from ooc.cli.console import be_quiet, one_of
 from samplers.options import Described, Options, described
 
 Kind = TypeVar("Kind")

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from blocks.files import no_such_file
-from cli.command import TYPED_ONLY, parameters_of
-from cli.registry import commands
+from ooc.cli.command import TYPED_ONLY, parameters_of
+from ooc.cli.registry import commands
 
 Table = dict[str, Any]
 

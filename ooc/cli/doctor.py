@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import Json, print_json
+from ooc.cli.console import Json, print_json
 
 
 def doctor(

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from blocks import stderr
-from cli.registry import commands
+from ooc.cli.registry import commands
 
 PREFIX = "OOC_"
 _CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option: importing it here would take time

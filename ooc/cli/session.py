@@ -12,9 +12,9 @@ import typer
 
 from blocks import stderr
 from blocks.errors import Interrupted, OocError, RequestError
-from cli.options import parameter, read
-from cli.registry import commands
-from cli.settings import settings, spelled_out
+from ooc.cli.options import parameter, read
+from ooc.cli.registry import commands
+from ooc.cli.settings import settings, spelled_out
 from samplers.options import Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:

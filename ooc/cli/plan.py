@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from cli.console import JSON, print_json
-from cli.options import options, parameter, read, takes
+from ooc.cli.console import JSON, print_json
+from ooc.cli.options import options, parameter, read, takes
 from samplers.lda.options import LdaOptions
 from samplers.options import Option, Options, described, size_of
 

@@ -1,5 +1,0 @@
-"""`python -m cli` is `ooc`."""
-
-from cli import main
-
-main()

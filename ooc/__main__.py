@@ -1,0 +1,5 @@
+"""`python -m ooc` is `ooc`."""
+
+from ooc.cli import main
+
+main()
