@@ -26,8 +26,8 @@ from blocks.errors import WorkFailed
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from blocks.workers import cores
-from ooc.plan import make_plan
-from ooc.run import create_run
+from ooc.plan.memory_plan import make_plan
+from ooc.runs.new_run import create_run
 from ooc.training import train
 from samplers.factorization.gradient_programs import COMBINATIONS
 from samplers.factorization.programs import factorization_spec

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.measure import ROOT, watch
 from blocks.memory import parse_size
-from ooc.disk_speed import forget
+from ooc.plan.disk_speed import forget
 
 OOC = [sys.executable, "-m", "ooc"]
 

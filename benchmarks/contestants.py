@@ -24,7 +24,7 @@ SMALLEST_COUNT = 1e-6  # of variational counts: below, a word is not in a topic
 
 def train_ooc(spec: Spec, corpus: Corpus, record: Record) -> None:
     """ooc, resumed from checkpoint to checkpoint; `elapsed_s` of its metrics is the time."""
-    from ooc.run import Run
+    from ooc.runs.run import Run
     from samplers.lda.training import train_lda
     from samplers.resume import resume
 

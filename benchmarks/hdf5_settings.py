@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset
 from blocks.arrays import map_arrays, write_arrays
-from ooc.disk_speed import forget
+from ooc.plan.disk_speed import forget
 
 CHUNK = 1 << 18  # bytes, about what fits a processor's second-level cache several times
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -21,7 +21,7 @@ from scipy.sparse import csr_matrix
 from benchmarks.corpus import Corpus
 from benchmarks.records import COUNT_FILES, Spec
 from blocks.memory import held
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.topics import fold_in
 from samplers.topics.model import Model
 

@@ -46,7 +46,7 @@ class Spec:
 
 def ooc(spec: Spec) -> dict[str, Any]:
     """`ooc train mf`; RMSE by --held-out. What it does before its first iteration does not count."""
-    from ooc.run import Run
+    from ooc.runs.run import Run
     from samplers.factorization.training import train_mf
 
     with tempfile.TemporaryDirectory(dir=spec.directory) as scratch:

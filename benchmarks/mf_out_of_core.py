@@ -23,7 +23,7 @@ from benchmarks.measure import ROOT
 from benchmarks.report import describe_machine, machine, table
 from blocks.memory import parse_size
 from blocks.ratings.matrix import Matrix
-from ooc.run import Run
+from ooc.runs.run import Run
 
 
 def options() -> argparse.Namespace:

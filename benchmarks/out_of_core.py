@@ -28,8 +28,8 @@ from benchmarks import corpus as corpora
 from benchmarks.measure import ROOT
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset, write_corpus
-from ooc.disk_speed import DiskSpeed, measure_disk
-from ooc.run import Run
+from ooc.plan.disk_speed import DiskSpeed, measure_disk
+from ooc.runs.run import Run
 from ooc.training import PURPOSES
 
 LENGTH = 100  # mean tokens of a synthetic document

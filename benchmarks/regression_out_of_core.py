@@ -23,7 +23,7 @@ from blocks.design.design import SPARSE, Design, SparseBlock
 from blocks.design.moments import moments
 from blocks.design.writer import finish_design, write_block, write_index
 from blocks.files import publish_directory
-from ooc.run import Run
+from ooc.runs.run import Run
 
 _BLOCK = 32 << 20  # bytes
 _ACTIVE = 100

@@ -12,7 +12,7 @@ from blocks import Design
 from ooc.dynamic.engine import DynamicEngine
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
 LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})

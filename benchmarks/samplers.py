@@ -35,10 +35,10 @@ from benchmarks.simulated_workers import MODES, mode_spec, write_for_workers
 from blocks import Dataset, memory, write_corpus
 from blocks.errors import Interrupted, OocError
 from blocks.workers import cores
-from ooc.plan import make_plan
-from ooc.run import create_run
+from ooc.plan.memory_plan import make_plan
+from ooc.runs.new_run import create_run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 

@@ -29,7 +29,7 @@ from benchmarks.corpus import Corpus
 from blocks import Dataset, write_corpus
 from blocks.errors import RequestError
 from ooc.program import Job
-from ooc.worker import ProgramSpec, unit_parts
+from ooc.workers.worker import ProgramSpec, unit_parts
 from samplers.lda.documents import Cell
 from samplers.lda.programs import SparseLda, sampler_spec
 

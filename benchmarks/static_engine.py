@@ -2,11 +2,11 @@
 
     python -m benchmarks.static_engine docword.arxiv300k.txt.gz --topics 1000 --output figures
 
-Engines that differ in one switch (`ooc.switches`) do the same iterations of LDA from the same start, in turn, so that
-they meet the same machine; ratios are medians over the turns. What they compute must be the same bit for bit, so none
-hurts what an iteration achieves (figures 8c and 9c). `checkpoints` commit all state in every iteration; the last lines
-tell what that costs when it is done once a minute. Writes `static-engine.json` and `static-engine.png`: how the tokens
-of a slice spread over its words (9a), tokens a second, likelihood against seconds and against tokens.
+Engines that differ in one switch (`ooc.workers.engine_options`) do the same iterations of LDA from the same start, in
+turn, so that they meet the same machine; ratios are medians over the turns. What they compute must be the same bit for
+bit, so none hurts what an iteration achieves (figures 8c and 9c). `checkpoints` commit all state in every iteration;
+the last lines tell what that costs when it is done once a minute. Writes `static-engine.json` and `static-engine.png`:
+how the tokens of a slice spread over its words (9a), tokens a second, likelihood against seconds and against tokens.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from benchmarks.report import describe_machine, machine
 from blocks import Dataset, memory, write_corpus
 from blocks.errors import OocError
 from blocks.workers import cores
-from ooc.cells import RESIDENT
 from ooc.engine import StaticEngine
 from ooc.loop import CHECKPOINT_S
-from ooc.plan import make_plan
-from ooc.state import Generations, Layout
-from ooc.switches import Switches
+from ooc.plan.memory_plan import make_plan
+from ooc.state.generations import Generations
+from ooc.state.layout import Layout
+from ooc.state.passes import RESIDENT
+from ooc.workers.engine_options import Switches
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 

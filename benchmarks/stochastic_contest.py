@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.stochastic_data import Labelled, Part
 from ooc.stochastic.engine import StochasticEngine
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 
 PASSES = 12

@@ -22,7 +22,7 @@ from benchmarks.report import describe_machine, machine, table
 from blocks.memory import parse_size
 from blocks.samples.ingestion import BLOCK_ENTRIES, Rows, write_rows
 from blocks.samples.samples import Samples
-from ooc.run import Run
+from ooc.runs.run import Run
 
 _CHUNK = 1 << 16  # samples drawn at a time
 

@@ -25,8 +25,8 @@ from benchmarks import corpus as corpora
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset, write_corpus
 from ooc.program import Arrays, Job, Phase
-from ooc.state import Layout
-from ooc.worker import all_phases, unit_parts
+from ooc.state.layout import Layout
+from ooc.workers.worker import all_phases, unit_parts
 from samplers.lda.doc_major import DocMajor
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha

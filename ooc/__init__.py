@@ -11,7 +11,7 @@ from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been 
 if TYPE_CHECKING:
     from ooc.dynamic.engine import DynamicEngine as DynamicEngine
     from ooc.engine import StaticEngine as StaticEngine
-    from ooc.plan import make_plan as make_plan
+    from ooc.plan.memory_plan import make_plan as make_plan
     from ooc.program import (
         Job as Job,
     )
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from ooc.program import (
         StaticProgram as StaticProgram,
     )
-    from ooc.run import Run as Run
-    from ooc.run import create_run as create_run
-    from ooc.shared import ArraySpec as ArraySpec
+    from ooc.runs.new_run import create_run as create_run
+    from ooc.runs.run import Run as Run
     from ooc.stochastic.engine import StochasticEngine as StochasticEngine
     from ooc.stochastic.program import Local as Local
     from ooc.stochastic.program import StochasticProgram as StochasticProgram
     from ooc.stochastic.variable_arrays import Shared as Shared
     from ooc.training import train as train
-    from ooc.worker import ProgramSpec as ProgramSpec
+    from ooc.workers.shared_arrays import ArraySpec as ArraySpec
+    from ooc.workers.worker import ProgramSpec as ProgramSpec
     from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
     from samplers.estimators.lasso import ElasticNet as ElasticNet
     from samplers.estimators.lasso import Lasso as Lasso
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from samplers.estimators.softmax import SoftmaxRegression as SoftmaxRegression
 
 _MODULES = {
-    "ArraySpec": "ooc.shared",
+    "ArraySpec": "ooc.workers.shared_arrays",
     "DynamicEngine": "ooc.dynamic.engine",
     "ElasticNet": "samplers.estimators.lasso",
     "Job": "ooc.program",
@@ -52,16 +52,16 @@ _MODULES = {
     "LogisticRegression": "samplers.estimators.logistic",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
-    "ProgramSpec": "ooc.worker",
-    "Run": "ooc.run",
+    "ProgramSpec": "ooc.workers.worker",
+    "Run": "ooc.runs.run",
     "Shared": "ooc.stochastic.variable_arrays",
     "SoftmaxRegression": "samplers.estimators.softmax",
     "StaticEngine": "ooc.engine",
     "StaticProgram": "ooc.program",
     "StochasticEngine": "ooc.stochastic.engine",
     "StochasticProgram": "ooc.stochastic.program",
-    "create_run": "ooc.run",
-    "make_plan": "ooc.plan",
+    "create_run": "ooc.runs.new_run",
+    "make_plan": "ooc.plan.memory_plan",
     "train": "ooc.training",
 }
 __all__ = list(_MODULES)

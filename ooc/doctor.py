@@ -17,7 +17,7 @@ from blocks.errors import OocError
 from blocks.kernel_cache import kept
 from blocks.memory import available
 from blocks.workers import cores, usable_cores
-from ooc.disk_speed import measure_disk
+from ooc.plan.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")
 EXTRAS = {  # what the product can do with a package, and what to install for it

@@ -19,23 +19,25 @@ from blocks.errors import OocError, WorkFailed
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
-from ooc.cells import Pass
-from ooc.counters import Counters
-from ooc.dispatch import Dispatcher, Scheduler
-from ooc.in_process import OwnWorker
-from ooc.plan import Plan
+from ooc.plan.memory_plan import Plan
 from ooc.program import Phase
 from ooc.ring.generations import check_all_have, fall_back_together
 from ooc.ring.ranks import Ranks
 from ooc.ring.ring import LocalRing, Ring
 from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
 from ooc.ring.totals import PENDING, Totals
-from ooc.slices import SLICES
-from ooc.state import CellFile, Cursor, Generations, Layout, remove_uncommitted
-from ooc.stopwatch import Stopwatch
-from ooc.switches import Switches
-from ooc.worker import Attachment, ProgramSpec, travels
-from ooc.workspace import Workspace
+from ooc.runs.counters import Counters
+from ooc.state.cell_file import CellFile
+from ooc.state.generations import Cursor, Generations, remove_uncommitted
+from ooc.state.layout import Layout
+from ooc.state.passes import Pass
+from ooc.state.slice_file import SLICES
+from ooc.workers.dispatch import Dispatcher, Scheduler
+from ooc.workers.engine_options import Switches
+from ooc.workers.in_process import OwnWorker
+from ooc.workers.stopwatch import Stopwatch
+from ooc.workers.worker import Attachment, ProgramSpec, travels
+from ooc.workers.workspace import Workspace
 
 
 class StaticEngine:
@@ -388,7 +390,7 @@ class StaticEngine:
 
 def _workers(attachment: Attachment, plan: Plan) -> Workers | OwnWorker:
     """Processes, or this one where the plan says so."""
-    target = "ooc.worker:attach"
+    target = "ooc.workers.worker:attach"
     if plan.in_process:
         return OwnWorker(target, attachment)
     return Workers(target, attachment, plan.workers, inherit=[descriptor for _, descriptor in attachment.arrays])

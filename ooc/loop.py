@@ -21,10 +21,10 @@ from blocks.files import disk_errors
 from blocks.interpreters import ENDING
 from blocks.progress_bar import ProgressBar
 from blocks.workers import let_all_go_on
-from ooc import metrics_file
 from ooc.ring.ring import Ring
-from ooc.run import Run
-from ooc.state import Cursor
+from ooc.runs import metrics_file
+from ooc.runs.run import Run
+from ooc.state.generations import Cursor
 
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints

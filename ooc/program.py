@@ -17,7 +17,7 @@ import numpy as np
 
 from blocks.ratings.matrix import RowBlock
 from ooc.ring.packets import Passage
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
 

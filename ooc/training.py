@@ -12,13 +12,14 @@ from blocks.files import publish_directory
 from blocks.kinds import open_rows
 from blocks.progress_bar import ProgressBar
 from blocks.store import Store
-from ooc.batch import node_directory
 from ooc.engine import StaticEngine
 from ooc.loop import Checkpoints, Stop, add_line, conclude, go_back, interruption, naming, run_steps, together, trained
-from ooc.plan import Plan
+from ooc.plan.memory_plan import Plan
 from ooc.ring.ring import Ring
-from ooc.run import Run
-from ooc.state import Cursor, Generations, Layout
+from ooc.runs.run import Run
+from ooc.slurm import node_directory
+from ooc.state.generations import Cursor, Generations
+from ooc.state.layout import Layout
 
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
 _SHOWN = {  # values of a line that the progress bar shows

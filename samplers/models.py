@@ -6,9 +6,9 @@ from pathlib import Path
 
 from blocks import stderr
 from blocks.errors import RequestError
-from ooc.chains import is_chains, read_chains
-from ooc.previous import MODEL, PREVIOUS
-from ooc.run import Run
+from ooc.runs.chains import is_chains, read_chains
+from ooc.runs.previous import MODEL, PREVIOUS
+from ooc.runs.run import Run
 from samplers.factorization.model import FactorModel
 from samplers.lda.chains import best_chain
 from samplers.model_files import MANIFEST, read_manifest

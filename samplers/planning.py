@@ -10,9 +10,9 @@ from typing import Any
 from blocks import memory
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from ooc.disk_speed import measure_disk
-from ooc.forecast import Speeds, forecast
-from ooc.plan import make_plan
+from ooc.plan.disk_speed import measure_disk
+from ooc.plan.forecast import Speeds, forecast
+from ooc.plan.memory_plan import make_plan
 from samplers.lda.doc_major import SMALL
 from samplers.lda.programs import auto_sampler, sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha

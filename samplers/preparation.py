@@ -9,11 +9,11 @@ from blocks import memory, stderr
 from blocks.errors import RequestError, WorkFailed
 from blocks.store import Store, check_file
 from blocks.workers import cores
-from ooc.plan import Plan, make_plan, processes_bytes
+from ooc.plan.memory_plan import Plan, make_plan, processes_bytes
 from ooc.ring.ring import Ring
-from ooc.run import Run
+from ooc.runs.run import Run
 from ooc.training import Callback, Observer, train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources
 
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given

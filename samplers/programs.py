@@ -1,7 +1,7 @@
 """The models' programs, by the names that runs remember them by: a name stays when its class moves.
 
-What `ooc.worker.ProgramSpec` names `samplers.programs:NAME` is one of these; programs of users go by their module. The
-option `on_ring` says that the dataset is a shard, and that all shards are trained on together.
+What a `ProgramSpec` names `samplers.programs:NAME` is one of these; programs of users go by their module. The option
+`on_ring` says that the dataset is a shard, and that all shards are trained on together.
 """
 
 from importlib import import_module

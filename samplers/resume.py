@@ -8,12 +8,12 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
-from ooc.chains import chain_paths, is_chains
-from ooc.plan import Plan
+from ooc.plan.memory_plan import Plan
 from ooc.program import StaticProgram
 from ooc.ring.ring import Ring
-from ooc.run import Run
-from ooc.state import committed
+from ooc.runs.chains import chain_paths, is_chains
+from ooc.runs.run import Run
+from ooc.state.generations import committed
 from ooc.training import Callback, Observer
 from samplers.factorization.observer import FactorizationObserver
 from samplers.factorization.program import MatrixFactorization

@@ -16,7 +16,7 @@ from blocks.store import Store
 from ooc.launch.roll_call import check_order
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
-from ooc.run import Run
+from ooc.runs.run import Run
 
 
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from blocks.verify import Report, together, unreadable
-from ooc.chains import chain_paths
-from ooc.previous import MODEL, PREVIOUS
-from ooc.run import Run, file_sizes
-from ooc.status import run_problems
+from ooc.runs.chains import chain_paths
+from ooc.runs.previous import MODEL, PREVIOUS
+from ooc.runs.run import Run, file_sizes
+from ooc.runs.status import run_problems
 from samplers.models import open_any_model
 
 

@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 
 from blocks import Dataset, write_corpus
 from blocks.alias import alias_table
-from ooc.cells import RESIDENT, Resident
-from ooc.claims import CLAIMED, Claims, claims_spec
 from ooc.engine import StaticEngine
-from ooc.plan import Plan
+from ooc.plan.memory_plan import Plan
 from ooc.program import Phase
 from ooc.ring.packets import SLOTS, Slots
-from ooc.run import Run, create_run
-from ooc.shared import SharedArrays
-from ooc.state import Generations, Layout
-from ooc.switches import Switches
-from ooc.worker import (
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
+from ooc.state.generations import Generations
+from ooc.state.layout import Layout
+from ooc.state.passes import RESIDENT, Resident
+from ooc.workers.engine_options import Switches
+from ooc.workers.shared_arrays import SharedArrays
+from ooc.workers.work_queue import CLAIMED, Claims, claims_spec
+from ooc.workers.worker import (
     JobHandler,
     Message,
     ProgramSpec,

@@ -13,7 +13,7 @@ from corpora import plan
 
 from blocks.errors import OocError
 from ooc import loop, training
-from ooc.run import Run
+from ooc.runs.run import Run
 
 if __name__ == "__main__":
     path, workers, buffers, mapped, checkpoint_s, *program = sys.argv[1:]

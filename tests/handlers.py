@@ -16,9 +16,9 @@ import numpy as np
 
 from blocks import RequestError
 from blocks.corpus.dataset import Slice
-from ooc.claims import Claims
 from ooc.program import Job, Phase
-from ooc.shared import SharedArrays
+from ooc.workers.shared_arrays import SharedArrays
+from ooc.workers.work_queue import Claims
 from samplers.lda.documents import Cell
 from samplers.lda.programs import SparseGibbs, TwoPhase
 

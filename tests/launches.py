@@ -21,9 +21,10 @@ from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wa
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.shards.splitting import make_shards
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 
 TOPICS, ITERATIONS, WORDS = 6, 60, 90

@@ -12,12 +12,12 @@ import numpy as np
 
 from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix
+from ooc.rng import bits, stream_key
 from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import uniform
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.tasks import Process
 from ooc.stochastic.variable_arrays import Shared
-from ooc.streams import bits, stream_key
 
 
 class Everything(StochasticProgram):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from blocks import RequestError
-from ooc import batch
+from ooc import slurm as batch
 from ooc.cli.session import Session
 
 

@@ -10,8 +10,8 @@ from corpora import InProcess, small_dataset
 
 from benchmarks.corpus import load_any
 from benchmarks.simulated_workers import mode_spec, write_for_workers
-from ooc.cells import RESIDENT
-from ooc.worker import Message, all_phases
+from ooc.state.passes import RESIDENT
+from ooc.workers.worker import Message, all_phases
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from corpora import InProcess
 
 from benchmarks.bias import EXACT, VARIANTS, Chain, Data, Variant, run_chain, split
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.lda.programs import TAKES, sampler_spec
 from samplers.topics.document_parts import read_documents, token_parts
 from samplers.topics.fold_in import completion_likelihood

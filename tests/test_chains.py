@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blocks import Dataset, Interrupted, RequestError
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.lda import training
 from samplers.lda.chains import split_r_hat
 from samplers.models import open_model

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from blocks.workers import Workers
-from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
-from ooc.shared import ArraySpec, SharedArrays
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
+from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
 
 SPECS = {CLAIMED: claims_spec(2), "another": ArraySpec((3,), "float32")}
 PARTS = range(20_000, 0, -1)

@@ -14,7 +14,8 @@ from corpora import kill_while_resuming, model_bytes
 from test_cli_train import assert_refused
 
 from blocks.ratings.matrix import Matrix
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
 from samplers.factorization.programs import factorization_spec
 from samplers.factorization.recommendation import fold_in
 from samplers.models import open_factors

@@ -17,7 +17,7 @@ import xxhash
 from corpora import model_bytes, program_spec, tiny_dataset, tree
 
 from blocks import Dataset
-from ooc.run import create_run
+from ooc.runs.new_run import create_run
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 THEMES = ["apple pear plum fruit cherry tree", "goal team ball match player score", "star planet orbit moon sun comet"]

@@ -20,7 +20,7 @@ from processes import until
 from rich.console import Console
 
 from ooc.cli.watch import picture, plain, sparkline
-from ooc.progress import Progress
+from ooc.runs.progress import Progress
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--topics", 2, "--iterations", 6, "--evaluate-every", 2, "--workers", 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blocks import Dataset
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.lda import convergence, training
 from samplers.lda.convergence import TOLERANCE, WINDOW, evaluations, has_converged, measure
 from samplers.resume import resume

@@ -6,7 +6,7 @@ import pytest
 from corpora import new_run, plan, program_spec, small_dataset
 
 from blocks.errors import RequestError
-from ooc.curves import objectives, plot_runs
+from ooc.runs.curves import objectives, plot_runs
 from ooc.training import train
 
 

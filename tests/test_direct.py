@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ooc import direct
-from ooc.direct import PAGE, DirectFile
+from ooc.state.direct_io import PAGE, DirectFile
+from ooc.state.generations import direct_io as direct
 
 SIZE = 3 * PAGE + 1000
 

@@ -21,7 +21,7 @@ from ooc.dynamic.held_columns import Room
 from ooc.dynamic.program import DynamicProgram, Scan
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
 LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
@@ -197,7 +197,7 @@ import os, signal, threading, numpy as np
 from blocks import Design
 from ooc.dynamic.engine import DynamicEngine
 from ooc.dynamic.schedules import Rule
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 spec = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {{}})
 engine = DynamicEngine(Design({str(design.path)!r}), spec, Rule(), 2)
 engine.hold()

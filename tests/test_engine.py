@@ -29,13 +29,13 @@ from processes import children
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
 from blocks.workers import WorkerDied
-from ooc.cells import RESIDENT, Resident
-from ooc.plan import make_plan
-from ooc.shared import SharedArrays
-from ooc.state import Generations
-from ooc.switches import Switches
+from ooc.plan.memory_plan import make_plan
+from ooc.state.generations import Generations
+from ooc.state.passes import RESIDENT, Resident
 from ooc.training import train
-from ooc.worker import Message, ProgramSpec, all_phases, unit_parts
+from ooc.workers.engine_options import Switches
+from ooc.workers.shared_arrays import SharedArrays
+from ooc.workers.worker import Message, ProgramSpec, all_phases, unit_parts
 from samplers.lda.doc_major import UPDATES
 from samplers.topics.model import Model
 

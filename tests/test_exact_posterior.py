@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import gammaln
 from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
 
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.lda import two_phase
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from blocks import Matrix, ingest_documents, write_samples
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers import LatentDirichletAllocation
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]

@@ -21,8 +21,9 @@ from test_slices import Watch, dirty, on_disk
 from blocks.errors import RequestError
 from blocks.memory import parse_size
 from blocks.ratings.matrix import Matrix
-from ooc.plan import make_plan, sliced_bytes
-from ooc.run import Run, create_run
+from ooc.plan.memory_plan import make_plan, sliced_bytes
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
 from ooc.training import train
 from samplers.factorization.gradient_programs import StochasticGradient, rounds
 

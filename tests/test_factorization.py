@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from blocks.errors import WorkFailed
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd, sgd
 from samplers.factorization.lanes import LANE
 from samplers.factorization.rows import LEAST, Penalty

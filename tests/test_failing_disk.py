@@ -20,7 +20,7 @@ from corpora import new_run, program_spec, small_dataset, tree
 from long import long_but
 from nursery import Nursery, begin
 
-from ooc.run import Run
+from ooc.runs.run import Run
 
 HERE = Path(__file__).parent
 CLI = ["-m", "ooc"]  # forked from an interpreter that has imported it, and the library that has calls fail

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocks import Dataset, RequestError
-from ooc.streams import bits, stream_key
+from ooc.rng import bits, stream_key
 from samplers.topics import fold_in
 from samplers.topics.inference import evaluate, infer, model_topics
 from samplers.topics.model import Model

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from token_chains import EXACT, PROPOSING, Kernel, Tokens, derive
 
-from ooc.streams import bits, stream_key
+from ooc.rng import bits, stream_key
 from samplers.lda.documents import lay_out
 from samplers.lda.rows import decrease, increase
 

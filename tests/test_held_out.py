@@ -18,7 +18,7 @@ from corpora import (
 )
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.lda import training
 from samplers.resume import resume
 from samplers.topics.inference import evaluate

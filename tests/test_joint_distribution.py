@@ -22,7 +22,7 @@ from token_chains import (
     sweep,
 )
 
-from ooc.streams import bits, stream_key, uniform
+from ooc.rng import bits, stream_key, uniform
 from samplers.lda.rows import decrease, increase, row_count
 
 OFFSETS, VOCABULARY = np.array([0, 3, 4, 6]), 3

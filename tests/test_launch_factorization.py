@@ -18,7 +18,7 @@ from test_ring_factorization import new_runs, train_all
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards
-from ooc.run import Run
+from ooc.runs.run import Run
 
 
 @pytest.fixture(scope="module")

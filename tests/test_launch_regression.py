@@ -14,7 +14,7 @@ from launches import Launch, interrupt, nobody_left, rank_in, serving
 from rings import mpiexec
 
 from blocks.shards.splitting import make_shards
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.training import train_regression

@@ -17,7 +17,7 @@ from rings import mpiexec
 
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.lda.held_out import FIELD
 
 

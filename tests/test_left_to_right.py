@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from blocks import Dataset, RequestError
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.topics import fold_in, inference
 from samplers.topics.document_parts import squared_parts, token_parts
 from samplers.topics.left_to_right import left_to_right_likelihood, offspring

@@ -13,8 +13,8 @@ from corpora import model_bytes, new_run, plan, program_spec, small_dataset, tre
 from blocks import Dataset, RequestError
 from blocks.files import locked
 from ooc import training
-from ooc.leftovers import clean
-from ooc.run import Run
+from ooc.runs.cleanup import clean
+from ooc.runs.run import Run
 from ooc.training import train
 
 PUBLISHING = """

@@ -17,8 +17,8 @@ from make_old_files import write_inputs
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 
-from ooc.metrics import metrics_line
-from ooc.run import Run
+from ooc.runs.metrics import metrics_line
+from ooc.runs.run import Run
 
 INGEST = [
     "ingest jsonl texts.jsonl corpus --workers 1",

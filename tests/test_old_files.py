@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from make_old_files import PLACE, TOLD
 
-from ooc.run import Run
+from ooc.runs.run import Run
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 ARCHIVES = sorted((Path(__file__).parent / "old_files").glob("*.tar.xz"))

@@ -82,7 +82,7 @@ def test_a_command_has_what_is_described(kind: type[Options], name: str) -> None
 @pytest.mark.parametrize(("kind", "name"), KINDS)
 def test_a_file_says_the_same_as_the_command_line(kind: type[Options], name: str, tmp_path: Path) -> None:
     """Each option, in the file and as words, has the same value."""
-    from ooc.beginning import toml
+    from ooc.runs.beginning import toml
 
     command = TRAIN.commands[name]
     taken = [each for each in all_options(kind) if each.option.help and each.name != "quiet"]

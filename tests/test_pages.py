@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from blocks.arrays import map_arrays, write_arrays
-from ooc.disk_speed import forget
-from ooc.pages import ask_for, ask_for_runs, drop, populate, say_order, unmap
-from ooc.shared import ArraySpec, SharedArrays, total_bytes
+from ooc.plan.disk_speed import forget
+from ooc.workers.madvise import ask_for, ask_for_runs, drop, populate, say_order, unmap
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays, total_bytes
 
 
 def mapped_bytes(file: Path) -> int:

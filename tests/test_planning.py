@@ -19,12 +19,12 @@ from blocks.corpus.intended import Intended
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.memory import parse_rate
 from blocks.shards.splitting import make_shards
-from ooc.disk_speed import measure_disk
-from ooc.forecast import Speeds, forecast
-from ooc.plan import Plan, make_plan
-from ooc.run import create_run
+from ooc.plan.disk_speed import measure_disk
+from ooc.plan.forecast import Speeds, forecast
+from ooc.plan.memory_plan import Plan, make_plan
+from ooc.runs.new_run import create_run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.programs import sampler_spec
 from samplers.lda.travelling_rows import random_bytes, sharpened
 from samplers.lda.trial import tokens_per_s

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from ooc.progress import FINISHED, RUNNING, STOPPED, Follower, begun, current, holder_started, started
+from ooc.runs.progress import FINISHED, RUNNING, STOPPED, Follower, begun, current, holder_started, started
 
 CONFIG = {
     "schema": 1,

@@ -17,7 +17,7 @@ from test_factorization import planted, written
 
 from blocks.errors import RequestError, WorkFailed
 from blocks.shards.splitting import make_shards
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers import MatrixFactorization
 from samplers.factorization.model import FactorModel
 from samplers.factorization.training import train_mf

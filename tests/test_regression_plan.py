@@ -12,7 +12,7 @@ import scipy.sparse
 from designs import ingested
 
 from blocks import Design, RequestError
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.regression.path.forecast import WITHIN, plan_regression, told
 
 ROWS, COLUMNS = 3000, 100_000

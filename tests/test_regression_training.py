@@ -24,7 +24,7 @@ from blocks import Design, Interrupted, RequestError
 from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
 from ooc import loop
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.models import open_any_model
 from samplers.regression import training as regression_training
 from samplers.regression.data.features import features_of_matrix

@@ -18,7 +18,7 @@ from browsers import UNREADABLE, chromium, opened
 from corpora import trained_model
 from long import long_but
 
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.models import open_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel

@@ -14,9 +14,10 @@ from rings import on_ring
 from blocks import WorkFailed, write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.shards.splitting import make_shards
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.programs import SAMPLERS, sampler_spec
 from samplers.topics.model import Model
 

@@ -15,11 +15,12 @@ from test_factorization import planted, written
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards
-from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.runs.run import Run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.programs import ON_RING

@@ -20,7 +20,7 @@ from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.shards.splitting import make_shards
 from ooc import loop
 from ooc.ring.ring import Ring, RingFailed
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers import ring_checks
 from samplers.regression import training as regression_training
 from samplers.regression.data.ring_moments import joined_moments, own_moments

@@ -23,11 +23,12 @@ from blocks.samples.samples import Samples
 from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
 from ooc.cli.console import progress_bar
-from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.runs.run import Run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 from samplers.regression.softmax.training import SoftmaxObserver
 

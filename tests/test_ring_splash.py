@@ -25,11 +25,12 @@ from blocks.design.row_shards import row_bounds
 from blocks.ratings.matrix import Matrix
 from blocks.shards.dealing import Runs
 from blocks.shards.splitting import make_shards
-from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import Run, create_run
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.runs.run import Run
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.lda.observer import LdaObserver
 from samplers.lda.programs import sampler_spec

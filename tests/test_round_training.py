@@ -16,7 +16,7 @@ from test_regression_training import LOSS_OF, dense_models, made, model_of, prob
 from blocks import Interrupted, RequestError
 from blocks.errors import WorkFailed
 from ooc import loop
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.regression import training as regression_training
 from samplers.regression.training import train_regression
 from samplers.resume import resume

@@ -20,7 +20,7 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, RequestError, write_corpus
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from ooc.training import train
 from samplers.lda import scvb0, warm_start
 

@@ -10,7 +10,7 @@ import pytest
 
 from blocks import WorkFailed
 from blocks.workers import Workers
-from ooc.shared import ArraySpec, SharedArrays
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 SPECS = {"a": ArraySpec((3, 5), "int64"), "none": ArraySpec((0, 4), "uint16"), "b": ArraySpec((10_000,), "float32")}
 

@@ -22,11 +22,11 @@ from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.memory import Held, held, parse_size
-from ooc.plan import make_plan
-from ooc.run import Run
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.slices import SliceFile
+from ooc.plan.memory_plan import make_plan
+from ooc.runs.run import Run
+from ooc.state.slice_file import SliceFile
 from ooc.training import train
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 SPECS = {"a": ArraySpec((1_000_000,), "int64"), "b": ArraySpec((10,), "int32")}
 SAMPLED = [

@@ -16,8 +16,8 @@ from corpora import InProcess
 
 from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
-from ooc.run import Run
-from ooc.worker import ProgramSpec
+from ooc.runs.run import Run
+from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.predictions import write_classes

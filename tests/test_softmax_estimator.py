@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from test_softmax import drawn, samples_of
 
 from blocks import RequestError
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers import SoftmaxRegression
 
 X, LABELS = drawn(400, 1)

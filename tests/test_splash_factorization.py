@@ -14,7 +14,7 @@ from corpora import InProcess
 from test_factorization import planted, written
 
 from blocks.ratings.matrix import Matrix
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.factorization.splash import solve
 from samplers.programs import target

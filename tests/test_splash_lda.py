@@ -12,7 +12,7 @@ import pytest
 from corpora import InProcess, small_dataset
 
 from blocks import Dataset
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 from samplers.topics.model import Model
 

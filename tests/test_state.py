@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed
-from ooc.cells import read_slice, read_stripe, write_slice, write_stripe
-from ooc.direct import PAGE
 from ooc.program import LocalState
-from ooc.run import Run
-from ooc.state import CellFile, Cursor, Generations, Layout
+from ooc.runs.run import Run
+from ooc.state.cell_file import CellFile
+from ooc.state.direct_io import PAGE
+from ooc.state.generations import Cursor, Generations
+from ooc.state.layout import Layout
+from ooc.state.passes import read_slice, read_stripe, write_slice, write_stripe
 from ooc.training import train
 
 ITERATIONS = 6

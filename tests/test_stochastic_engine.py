@@ -17,11 +17,11 @@ from test_factorization import planted, written
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
-from ooc.plan import make_plan
+from ooc.plan.memory_plan import make_plan
 from ooc.stochastic.degrees import Choice, choose, group_sizes
 from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, cut, pass_stages, trial_stages
 from ooc.training import train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,7 @@ def test_a_program_that_was_changed_is_compiled_anew(matrix, tmp_path, monkeypat
     for program in ("Wrong", "Other"):
         file.write_text(text.replace("Wrong", program))
         build = f"ProgramSpec('{name}:{program}', {{'parallelism': 1}}).build(Matrix('{matrix.path}')).warm_up()"
-        imports = "from blocks.ratings.matrix import Matrix; from ooc.worker import ProgramSpec"
+        imports = "from blocks.ratings.matrix import Matrix; from ooc.workers.worker import ProgramSpec"
         subprocess.run([sys.executable, "-c", f"{imports}; {build}"], check=True, cwd=tmp_path)
 
 

@@ -10,7 +10,7 @@ from corpora import InProcess
 from test_factorization import written
 
 from blocks.ratings.matrix import Matrix
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 ROWS = 240
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from test_regression_training import LOSS_OF, PATH, made  # noqa: F401
 
 from blocks import Design
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers import Lasso, LogisticRegression
 from samplers.regression.path.solver import PathSolver
 from samplers.regression.solver.limit import Limit, Stopped

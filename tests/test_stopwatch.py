@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ooc import stopwatch
-from ooc.stopwatch import Stopwatch
+from ooc.workers import stopwatch
+from ooc.workers.stopwatch import Stopwatch
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_nothing_is_counted_instead_of_nothing(passes):
 def test_a_process_stands_still_while_it_sleeps_and_not_while_it_computes():
     program = """
 import time
-from ooc.stopwatch import still_seconds
+from ooc.workers.stopwatch import still_seconds
 
 start = still_seconds()
 time.sleep(0.3)

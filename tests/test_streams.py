@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ooc.streams import bits, stream_key, uniform
+from ooc.rng import bits, stream_key, uniform
 
 ALARM = 1e-6  # chance that one test fails though the numbers are as even as chance
 KEYS = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (2**63 - 1, 999, 3, 12_345, 77)]

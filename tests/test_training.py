@@ -32,10 +32,11 @@ from long import long_but
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.loop import Stop
 from ooc.program import LocalState
-from ooc.run import Run, create_run
-from ooc.state import Layout
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
+from ooc.state.layout import Layout
 from ooc.training import PURPOSES, train
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 SCRIPT = Path(__file__).with_name("engine_script.py")
 ITERATIONS = 25

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_two_phase import alarmed
 
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.lda import travelling_rows as rows
 from samplers.lda import two_phase
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ooc.streams import stream_key, uniform
+from ooc.rng import stream_key, uniform
 from samplers.lda import two_phase
 from samplers.lda.groups import Scratch
 

@@ -18,7 +18,7 @@ from long import long_but
 from test_exact_posterior import CORPORA, posterior, total_variation
 from token_chains import Kernel, Tokens, code_of, derive, tokens_of
 
-from ooc.streams import bits, stream_key
+from ooc.rng import bits, stream_key
 from samplers.lda import two_phase
 from samplers.lda.documents import Cell, aggregate_words, lay_out
 from samplers.lda.rows import Rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from token_chains import empty_tables, mixed_rows
 
-from ooc.streams import bits, stream_key
+from ooc.rng import bits, stream_key
 from samplers.lda.rows import Rows, increase, row_count
 from samplers.lda.word_tables import (
     choose_entry,

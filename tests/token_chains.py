@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from corpora import make_prior, tiny_dataset
 
-from ooc.streams import bits
+from ooc.rng import bits
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
 from samplers.lda.documents import Cell, Counts, aggregate_words, lay_out
 from samplers.lda.groups import Prior

@@ -22,7 +22,7 @@ def clean(
 
     Example: ooc clean .
     """
-    from ooc.leftovers import clean
+    from ooc.runs.cleanup import clean
 
     cleaned = clean(path, state=state)
     total = sum(gone.bytes for gone in cleaned.removed)

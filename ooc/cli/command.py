@@ -84,7 +84,7 @@ class Command(TyperCommand):
             console.keep_standard_output()
         if words[0] != "train":
             return super().invoke(ctx)
-        from ooc.beginning import begun_by
+        from ooc.runs.beginning import begun_by
 
         noted = {
             name: ctx.params[param.name]
@@ -111,7 +111,7 @@ class Training(Command):
         watch, path = ctx.params.pop("watch"), ctx.params.pop("metrics_file")
         if path is None:
             return self._train(ctx, watch=watch)
-        from ooc.metrics_file import keep
+        from ooc.runs.metrics_file import keep
 
         with keep(path):
             return self._train(ctx, watch=watch)

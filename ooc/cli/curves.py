@@ -24,8 +24,8 @@ def curves(
     Example: ooc curves run other-run -o curves.png
     """
     from blocks.files import require_new
-    from ooc.curves import plot_runs
-    from ooc.run import Run
+    from ooc.runs.curves import plot_runs
+    from ooc.runs.run import Run
 
     require_new(out, overwrite=overwrite)
     name = plot_runs([Run(run) for run in runs], out, value)

@@ -38,7 +38,7 @@ def recommend(
     Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
     """
     from blocks.ratings.matrix import Matrix
-    from ooc.run import Run
+    from ooc.runs.run import Run
     from samplers.factorization.recommendation import known_users, later_users
     from samplers.factorization.recommendation import recommend as choose
     from samplers.models import open_factors

@@ -26,10 +26,10 @@ def info(path: DataOrRun, json: Json = False) -> None:
     from blocks.describe import told as dataset_told
     from blocks.kinds import open_any
     from blocks.shards.whole import shard_paths
-    from ooc.chains import CHAINS, chain_paths, read_chains
-    from ooc.run import CONFIG, Run
-    from ooc.status import describe_run
-    from ooc.status import told as run_told
+    from ooc.runs.chains import CHAINS, chain_paths, read_chains
+    from ooc.runs.run import CONFIG, Run
+    from ooc.runs.status import describe_run
+    from ooc.runs.status import told as run_told
 
     if (path / CHAINS).exists():
         runs = [describe_run(Run(run)) for run in chain_paths(path)]
@@ -65,9 +65,9 @@ def verify(
     from blocks.shards.whole import shard_paths
     from blocks.store import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards
-    from ooc.chains import CHAINS
-    from ooc.progress import started
-    from ooc.run import CONFIG, Run
+    from ooc.runs.chains import CHAINS
+    from ooc.runs.progress import started
+    from ooc.runs.run import CONFIG, Run
     from samplers.verification import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():

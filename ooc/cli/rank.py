@@ -99,7 +99,7 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
 def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
     from ooc.launch.roll_call import Hello, own_python, own_version
-    from ooc.run import Run
+    from ooc.runs.run import Run
 
     data: Path | None = None
     state, needed = run, 0

@@ -104,7 +104,7 @@ def session(transport: str | None) -> Iterator[Session]:
         return
     if transport != "mpi":
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
-    from ooc import batch
+    from ooc import slurm as batch
     from ooc.ring import mpi
 
     ring = mpi.join()

@@ -129,7 +129,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
 
 def _assignment(setting: Setting) -> str:
     """A line of TOML; a comment if there is no value."""
-    from ooc.beginning import toml
+    from ooc.runs.beginning import toml
 
     return f"# {setting.name} =" if setting.value is None else f"{setting.name} = {toml(_plain(setting.value))}"
 

@@ -19,7 +19,7 @@ from ooc.cli.console import Json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from ooc.progress import Progress
+    from ooc.runs.progress import Progress
 
 INTERVAL = 0.5  # seconds between looks
 _WIDTH = 32  # of a sparkline
@@ -73,7 +73,7 @@ def watching(run: Path) -> Iterator[None]:
 def _follow_own(run: Path, ended: threading.Event) -> None:
     """Begin once the lock of the run is taken anew; a training can be over before anybody looks."""
     from blocks.errors import OocError
-    from ooc.progress import current
+    from ooc.runs.progress import current
 
     began, over = time.time(), False
     while not over:
@@ -89,7 +89,7 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
 
 def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
     """What is to be seen, again and again, until the training ends; the last look at each chain is at its end."""
-    from ooc.progress import RUNNING, Follower, begun, current
+    from ooc.runs.progress import RUNNING, Follower, begun, current
 
     followers: dict[Path, Follower] = {}
     first = 0  # of the chains that were not seen to their end

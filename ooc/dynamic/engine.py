@@ -23,8 +23,8 @@ from ooc.dynamic.program import DynamicProgram
 from ooc.dynamic.round_loop import COUNTERS, PRIORITIES, stop
 from ooc.dynamic.schedules import Rule, check
 from ooc.dynamic.worker import DynamicAttachment, Number, Scanning, Stretch, Surveying, all_specs
-from ooc.shared import SharedArrays
-from ooc.worker import ProgramSpec
+from ooc.workers.shared_arrays import SharedArrays
+from ooc.workers.worker import ProgramSpec
 
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found

@@ -14,7 +14,7 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.design.design import DenseBlock, Design, SparseBlock
 from blocks.errors import RequestError
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 
 MOST_BANDS = 16
 _BAND_ENTRIES = 32  # that a column has on average in a band, at least: fewer are not worth another worker's way to them

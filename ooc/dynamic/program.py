@@ -16,7 +16,7 @@ from blocks.design.design import DenseBlock, Design, SparseBlock
 from ooc.dynamic.held_columns import HeldDense, HeldSparse
 from ooc.dynamic.schedules import SCHEDULES, Turn
 from ooc.program import Arrays
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 
 
 class Wave(NamedTuple):

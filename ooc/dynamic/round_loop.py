@@ -13,8 +13,8 @@ from ooc.dynamic.priorities import Sums, add_up, bound, change, empty_sums
 from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.dynamic.rounds import Step
 from ooc.dynamic.schedules import Checker, Rule, Turn, generator
-from ooc.shared import ArraySpec
-from ooc.signals import counters_spec, have_reached, raise_to
+from ooc.workers.atomics import counters_spec, have_reached, raise_to
+from ooc.workers.shared_arrays import ArraySpec
 
 PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of scheduler j % S
 COUNTERS = "rounds.counters"  # of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; stop

@@ -9,7 +9,7 @@ from ooc.dynamic.held_columns import gather, gatherings, held, held_specs, make_
 from ooc.dynamic.program import DynamicProgram
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
 from ooc.dynamic.schedules import Rule
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 _ROWS, _COLUMNS = 8, 12
 

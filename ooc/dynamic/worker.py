@@ -20,8 +20,8 @@ from ooc.dynamic.program import DynamicProgram, Scan
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
 from ooc.dynamic.round_trial import try_rounds
 from ooc.dynamic.schedules import Rule
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.worker import ProgramSpec
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
+from ooc.workers.worker import ProgramSpec
 
 _NAP = 50e-6  # seconds
 _LOOK_ROUND = 0.5  # seconds after which it looks whether the coordinator is there

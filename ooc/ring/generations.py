@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blocks.errors import WorkFailed
-from ooc.state import Generations
+from ooc.state.generations import Generations
 
 
 def check_all_have(have: Sequence[bool]) -> None:

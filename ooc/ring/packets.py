@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import WorkFailed
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 
 SLOTS = 4  # of a rank
 _NUMBER = 8  # bytes

@@ -10,7 +10,7 @@ import numpy as np
 
 from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
 from ooc.ring.ring import Ring
-from ooc.stopwatch import Stopwatch
+from ooc.workers.stopwatch import Stopwatch
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -10,16 +10,16 @@ import numpy as np
 
 from blocks.arrays import Pieces
 from blocks.store import Store
-from ooc.cells import Bell, Pass
 from ooc.program import Phase, StaticProgram
 from ooc.ring.itinerary import Stop, itinerary, resting
 from ooc.ring.packets import SLOTS, Slots
 from ooc.ring.ring import Ring
 from ooc.ring.shelf import Shelf
 from ooc.ring.travel import TravellingPass
-from ooc.shared import ArraySpec
-from ooc.state import Cursor
-from ooc.worker import travelling_rooms
+from ooc.state.generations import Cursor
+from ooc.state.passes import Bell, Pass
+from ooc.workers.shared_arrays import ArraySpec
+from ooc.workers.worker import travelling_rooms
 
 # In a generation: uint8, packets of the slices that rest here, one after the other; int64, bytes of each.
 RESTING, SIZES = "resting", "resting_sizes"

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from ooc.cells import Bell, Loaded, Pass
 from ooc.ring.itinerary import Stop
 from ooc.ring.packets import SLOTS, Slots
 from ooc.ring.ring import Ring
 from ooc.ring.shelf import Shelf
+from ooc.state.passes import Bell, Loaded, Pass
 
 _OWN = 1  # slots for slices of this rank; the others are for those on their way
 

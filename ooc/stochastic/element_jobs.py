@@ -14,6 +14,7 @@ import numpy as np
 from blocks.errors import Diverged, WorkFailed
 from ooc import user_functions
 from ooc.program import Arrays, Job
+from ooc.rng import stream_key
 from ooc.stochastic import element_loops
 from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
@@ -34,7 +35,6 @@ from ooc.stochastic.variables import (
     gather_and_combine,
     place_of,
 )
-from ooc.streams import stream_key
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram

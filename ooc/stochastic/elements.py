@@ -16,7 +16,7 @@ from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix, RowBlock
 from blocks.samples.samples import SampleBlock, Samples
 from blocks.store import Store
-from ooc import streams
+from ooc import rng as streams
 
 
 class Row(NamedTuple):

@@ -13,11 +13,12 @@ from blocks.files import temporary_directory
 from blocks.store import Store
 from blocks.workers import cores
 from ooc.engine import StaticEngine
-from ooc.plan import make_plan
-from ooc.state import Generations, Layout
+from ooc.plan.memory_plan import make_plan
+from ooc.state.generations import Generations
+from ooc.state.layout import Layout
 from ooc.stochastic.program import StochasticProgram
 from ooc.stochastic.variables import KEPT, SCALE, unpacked
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 _SHARE = 0.8  # of the memory that is available, if no budget is given
 

@@ -20,12 +20,12 @@ from blocks.errors import RequestError
 from blocks.npz import write_npz
 from ooc import user_functions
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
-from ooc.shared import ArraySpec
 from ooc.stochastic.degrees import Choice, choose, group_sizes
 from ooc.stochastic.elements import KINDS, bounds_of, elements_before, elements_of_whole, entry_bounds
 from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, Stage, cut, pass_stages, trial_stages
 from ooc.stochastic.variable_arrays import Shared, check_variable, committed_specs, slot_specs
 from ooc.stochastic.variables import Gathered, unpacked
+from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
 STRATEGIES = ("reweight", "average", "accumulate")

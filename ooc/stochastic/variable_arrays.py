@@ -9,9 +9,9 @@ import numpy as np
 
 from blocks.errors import RequestError
 from ooc.program import Arrays
-from ooc.shared import ArraySpec
 from ooc.stochastic.operators import FIXED_KINDS, KINDS
 from ooc.stochastic.variables import STATE, Gathered, Queue, Slots, Store, Unchanged, storage
+from ooc.workers.shared_arrays import ArraySpec
 
 _TYPES = ("float64", "float32")
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
-from ooc.hints import prefetch, unlikely
+from ooc.workers.intrinsics import prefetch, unlikely
 
 CHUNK = 16  # places of a vector that are one row
 SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state

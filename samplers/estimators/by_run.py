@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from blocks.errors import OocError
-from ooc.run import Run
+from ooc.runs.run import Run
 from samplers.estimators.base import Transformer, byte_count, combined, job_count, reworded, seed_of
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.workspace import Workspace

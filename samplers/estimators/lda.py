@@ -16,7 +16,7 @@ import xxhash
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
 from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
 from samplers.estimators.documents import DOCUMENTS

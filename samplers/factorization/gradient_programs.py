@@ -13,9 +13,9 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.memory import available
 from blocks.ratings.matrix import Matrix, RowBlock
-from ooc.pages import ask_for, drop, populate, unmap
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
+from ooc.workers.madvise import ask_for, drop, populate, unmap
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, MatrixFactorization, silent
 

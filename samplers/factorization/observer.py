@@ -10,7 +10,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
-from ooc.run import HeldOut, Run
+from ooc.runs.run import HeldOut, Run
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
 from samplers.factorization.program import SIDES, MatrixFactorization

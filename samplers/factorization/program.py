@@ -24,8 +24,8 @@ from blocks.errors import Diverged, RequestError
 from blocks.ratings.matrix import LARGEST, PART_ENTRIES, ColumnSlice, Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.ring.packets import Passage
-from ooc.shared import ArraySpec
-from ooc.streams import stream_key
+from ooc.rng import stream_key
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization.lanes import LANE
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.rows import BIASES, Penalty, draw_factors, squared_errors

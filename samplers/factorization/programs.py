@@ -15,8 +15,8 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import LARGEST, Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.shared import ArraySpec
-from ooc.worker import ProgramSpec
+from ooc.workers.shared_arrays import ArraySpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd
 from samplers.factorization.lanes import LANE
 from samplers.factorization.options import FactorizationOptions

@@ -17,7 +17,7 @@ import numpy as np
 
 from blocks.ratings.matrix import Matrix
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import shared_descent, shared_squares
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.lanes import LANE

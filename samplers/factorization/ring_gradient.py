@@ -17,7 +17,7 @@ import numpy as np
 from blocks.ratings.matrix import Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
 from samplers.factorization import lanes
 from samplers.factorization.lanes import LANE
 

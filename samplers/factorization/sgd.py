@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
-from ooc.hints import prefetch
+from ooc.workers.intrinsics import prefetch
 from samplers.factorization import lanes
 from samplers.factorization.lanes import LANE
 

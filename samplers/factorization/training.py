@@ -8,13 +8,13 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
-from ooc.batch import node_directory
-from ooc.remembered import entry_of
 from ooc.ring.ring import Ring
-from ooc.run import create_run
-from ooc.state import GENERATIONS
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.slurm import node_directory
+from ooc.state.generations import GENERATIONS
 from ooc.training import Callback
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.factorization.lanes import LANE
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.options import FactorizationOptions

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from blocks.errors import RequestError
 from blocks.files import disk_errors, is_free, publish_directory, require_new
 from blocks.outputs import output, require_free
-from ooc.run import CONFIG
+from ooc.runs.run import CONFIG
 from samplers.factorization.model import Factorization
 from samplers.interchange.gensim_models import read_gensim, write_gensim
 from samplers.interchange.mallet import read_state, write_mallet

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
 from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.lda.rows import decrease, increase, row_count
 from samplers.lda.word_tables import choose_word_entry, make_smoothing, make_table, settle_word

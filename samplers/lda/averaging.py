@@ -23,7 +23,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import publish_directory, temporary_name
 from ooc.engine import StaticEngine
-from ooc.run import Run
+from ooc.runs.run import Run
 from ooc.training import publish_export
 from samplers.lda.hyperparameters import COUNT, Histogram, add_histograms
 from samplers.topics.model import Model, Rows, write_model

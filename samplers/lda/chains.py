@@ -24,13 +24,14 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError, WorkFailed
 from blocks.files import publish_directory
 from blocks.json_files import write_json
-from ooc.beginning import note_beginning, resumes
-from ooc.chains import CHAINS, chain_paths, read_chains, write_chains
-from ooc.previous import drop_previous, keep_model
-from ooc.resumption import require_same
-from ooc.run import CONFIG, METRICS, Run, locked, replacing, run_config
-from ooc.scratch import new_scratch
-from ooc.worker import ProgramSpec
+from ooc.runs.beginning import note_beginning, resumes
+from ooc.runs.chains import CHAINS, chain_paths, read_chains, write_chains
+from ooc.runs.new_run import replacing, run_config
+from ooc.runs.previous import drop_previous, keep_model
+from ooc.runs.resumption import require_same
+from ooc.runs.run import CONFIG, METRICS, Run, locked
+from ooc.runs.scratch import new_scratch
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.convergence import evaluations, measure
 
 LEAST = 4  # evaluations of each chain in the second half of training
@@ -73,7 +74,7 @@ def create_chains(
     overwrite: bool,
     **configured: Any,
 ) -> None:
-    """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `ooc.run`."""
+    """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `create_run`."""
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
     if resumes() and (path / CHAINS).exists():

@@ -22,7 +22,7 @@ import numpy as np
 from blocks.corpus.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.documents import Cell, Counts, aggregate_words, count_words, find_words, lay_out
 from samplers.lda.program import Lda, tokens_of_words, topic_type
 from samplers.lda.rows import Rows, row_layout, row_sizes

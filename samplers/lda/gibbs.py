@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.streams import uniform
+from ooc.rng import uniform
 from samplers.lda.documents import clear_document, count_document, first_above
 from samplers.lda.rows import decrease, increase, nonzeros
 

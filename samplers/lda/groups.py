@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from ooc.streams import uniform
+from ooc.rng import uniform
 
 
 class Prior(NamedTuple):

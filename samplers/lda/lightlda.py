@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.hints import prefetch
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
+from ooc.workers.intrinsics import prefetch
 from samplers.lda.documents import Cell, Counts, clear_document, count_document, first_above
 from samplers.lda.groups import Prior, draw_prior
 from samplers.lda.rows import Rows, decrease, increase, prefetch_row, row_count

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
-from ooc.run import HeldOut, Run
+from ooc.runs.run import HeldOut, Run
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged

@@ -20,8 +20,8 @@ from blocks.corpus.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, LocalState, Phase, StaticProgram, Sweep
 from ooc.ring.packets import Passage
-from ooc.shared import ArraySpec
-from ooc.streams import stream_key
+from ooc.rng import stream_key
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import groups, hyperparameters
 from samplers.topics.model import write_model
 

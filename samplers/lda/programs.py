@@ -10,8 +10,8 @@ import numpy as np
 from blocks.corpus.dataset import Block, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
-from ooc.worker import ProgramSpec
+from ooc.workers.shared_arrays import ArraySpec
+from ooc.workers.worker import ProgramSpec
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_phase
 from samplers.lda.doc_major import DocMajor, is_small
 from samplers.lda.documents import Cell

@@ -19,7 +19,7 @@ import numpy as np
 
 from blocks.corpus.dataset import Block, Slice
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import travelling_rows
 from samplers.lda.doc_major import DocMajor
 from samplers.lda.documents import find_words, lay_out

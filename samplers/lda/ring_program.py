@@ -15,8 +15,8 @@ import numpy as np
 from blocks.corpus.dataset import Slice
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
-from ooc.shared import ArraySpec
-from ooc.streams import stream_key
+from ooc.rng import stream_key
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import hyperparameters, travelling_rows, two_phase
 from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import Lda, tokens_of_words

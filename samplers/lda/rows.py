@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.hints import prefetch
+from ooc.workers.intrinsics import prefetch
 
 DENSE = -1
 _COUNT = (1 << 32) - 1

@@ -20,7 +20,7 @@ import numpy as np
 from blocks.compiled import kernel, unmanaged_kernel
 from blocks.corpus.dataset import Block, Slice
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.doc_major import DocMajor
 
 DECAY = 2

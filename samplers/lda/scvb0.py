@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
-from ooc.hints import prefetch
-from ooc.streams import uniform
+from ooc.rng import uniform
+from ooc.workers.intrinsics import prefetch
 
 _GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them
 _LEAST_SHARE = 0.1  # of the largest n_kd: topics with less are left out, measured: as good as all of them

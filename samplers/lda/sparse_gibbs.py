@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, reordered_kernel, unmanaged_kernel
-from ooc.hints import prefetch
-from ooc.streams import uniform
+from ooc.rng import uniform
+from ooc.workers.intrinsics import prefetch
 from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.lda.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from blocks.corpus.dataset import Block, Dataset
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.doc_major import DocMajor
 from samplers.lda.rows import per_slice
 from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_tables, room_for_tables

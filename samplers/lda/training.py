@@ -7,14 +7,15 @@ from typing import Any
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from ooc.batch import node_directory
-from ooc.remembered import entry_of
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
-from ooc.run import create_run
-from ooc.state import GENERATIONS, Layout
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.slurm import node_directory
+from ooc.state.generations import GENERATIONS
+from ooc.state.layout import Layout
 from ooc.training import Callback
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.averaging import check_average
 from samplers.lda.chains import check_chains, create_chains
 from samplers.lda.convergence import check_convergence

@@ -21,7 +21,7 @@ import numpy as np
 from numba.cpython.unsafe import numbers
 
 from blocks.compiled import inlined, inlined_kernel, kernel, unmanaged_kernel
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
 from samplers.lda.groups import draw_prior, prior_weight, word_tokens
 from samplers.lda.rows import add_tokens, clear_row, nonzeros
 from samplers.lda.two_phase import accept_token, move_token

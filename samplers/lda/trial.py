@@ -12,11 +12,11 @@ from blocks.corpus.from_memory import write_corpus
 from blocks.corpus.intended import Intended
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.files import temporary_directory
-from ooc.plan import make_plan
+from ooc.plan.memory_plan import make_plan
 from ooc.ring.ring import LocalRing
-from ooc.run import create_run
+from ooc.runs.new_run import create_run
 from ooc.training import train
-from ooc.worker import ProgramSpec, travels
+from ooc.workers.worker import ProgramSpec, travels
 
 ITERATIONS = 4
 

@@ -30,8 +30,8 @@ import numpy as np
 
 from blocks.alias import alias_table
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.hints import prefetch
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
+from ooc.workers.intrinsics import prefetch
 from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
 
 # What a worker knows of a topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at

@@ -16,7 +16,7 @@ import numpy as np
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import scvb0
 from samplers.lda.doc_major import SMALL, DocMajor
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.shared import ArraySpec
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.rows import nonzeros
 
 _TOPIC_BITS = 20

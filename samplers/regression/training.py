@@ -16,8 +16,9 @@ from blocks.errors import RequestError
 from ooc.dynamic.schedules import Rule, check
 from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
-from ooc.run import Run, Settings, create_run
-from ooc.worker import ProgramSpec
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run, Settings
+from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources, by_keywords, check_machines, of_several
 from samplers.preparation import check_dataset, check_limits
 from samplers.programs import target

@@ -10,8 +10,8 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.outputs import output
-from ooc.chains import chain_paths, is_chains, read_chains
-from ooc.run import Run
+from ooc.runs.chains import chain_paths, is_chains, read_chains
+from ooc.runs.run import Run
 from samplers.factorization import model as factor_model
 from samplers.models import open_any_model
 from samplers.regression import model as regression_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ooc.curves import objectives
+from ooc.runs.curves import objectives
 from samplers.report.charts import category, drawn, quantity, thinned, values
 from samplers.report.section import Section
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from ooc.run import Run
-from ooc.state import CellFile, Generations, Layout, committed_local_state
+from ooc.runs.run import Run
+from ooc.state.cell_file import CellFile
+from ooc.state.generations import Generations, committed_local_state
+from ooc.state.layout import Layout
 
 
 class Assignments(NamedTuple):

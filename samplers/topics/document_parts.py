@@ -11,7 +11,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.progress_bar import ProgressBar
 from blocks.store import parts
 from blocks.workers import Workers
-from ooc.worker import unit_parts
+from ooc.workers.worker import unit_parts
 
 
 class Part(NamedTuple):

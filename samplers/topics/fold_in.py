@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel
-from ooc.streams import bits
+from ooc.rng import bits
 
 LEAST_EVIDENCE = 0.05
 FIRST_SWEEPS = 2

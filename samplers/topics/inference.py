@@ -14,7 +14,7 @@ from blocks.compiler import prepare
 from blocks.corpus.batches import Batches, all_batches
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
-from ooc.streams import stream_key
+from ooc.rng import stream_key
 from samplers.topics import fold_in
 from samplers.topics.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
 from samplers.topics.left_to_right import left_to_right_likelihood

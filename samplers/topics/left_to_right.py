@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from ooc.streams import bits, uniform
+from ooc.rng import bits, uniform
 from samplers.topics.fold_in import different_words
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import WorkFailed
-from ooc.pages import ask_for
+from ooc.workers.madvise import ask_for
 from samplers.regression.data.features import BlockFeatures, Piece, block_columns
 from samplers.regression.data.read_ahead import ReadAhead, arrays_of
 from samplers.regression.linear_algebra.columns import (

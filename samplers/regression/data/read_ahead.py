@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from ooc.pages import ask_for_runs, say_order
+from ooc.workers.madvise import ask_for_runs, say_order
 from samplers.regression.data.features import Piece
 from samplers.regression.linear_algebra.columns import Columns, SparseColumns
 

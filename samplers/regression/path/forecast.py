@@ -11,7 +11,7 @@ import numpy as np
 from blocks import memory
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from ooc.disk_speed import measure_disk
+from ooc.plan.disk_speed import measure_disk
 from samplers.regression.data.design_features import DesignFeatures
 from samplers.regression.path.plan import disk_needed, plan_path
 from samplers.regression.program import RegressionProgram

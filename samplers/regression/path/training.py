@@ -17,8 +17,9 @@ from ooc.loop import Checkpoints, Stop, add_line, go_back
 from ooc.ring.generations import fall_back_together
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import LocalRing, Ring
-from ooc.run import Run
-from ooc.state import Cursor, Generations, Layout, remove_uncommitted
+from ooc.runs.run import Run
+from ooc.state.generations import Cursor, Generations, remove_uncommitted
+from ooc.state.layout import Layout
 from samplers.regression.model import write_regression
 from samplers.regression.path.plan import PathPlan
 from samplers.regression.path.solver import Found, PathSolver, path_arrays

@@ -18,7 +18,7 @@ from blocks.design.design import Design
 from ooc.dynamic.held_columns import band_bounds
 from ooc.dynamic.program import DynamicProgram, Survey, Wave
 from ooc.program import Arrays
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values

@@ -16,8 +16,8 @@ from blocks.errors import WorkFailed
 from ooc.dynamic.engine import DynamicEngine, shared_bytes
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
-from ooc.plan import processes_bytes
-from ooc.worker import ProgramSpec
+from ooc.plan.memory_plan import processes_bytes
+from ooc.workers.worker import ProgramSpec
 from samplers.regression.linear_algebra.columns import combine
 from samplers.regression.path.solver import Found, found_model, found_of, path_arrays, require_path
 from samplers.regression.program import RegressionProgram

@@ -8,10 +8,10 @@ import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
 from blocks.samples.samples import SampleBlock
+from ooc.rng import stream_key
 from ooc.stochastic.elements import Visits, sample_at
 from ooc.stochastic.variable_arrays import Shared, committed_specs, make_queue, slot_specs, variable_of
 from ooc.stochastic.variables import SCALE, begin
-from ooc.streams import stream_key
 from samplers.regression.softmax.program import Softmax, shared_constants, shared_variables, width_of
 
 

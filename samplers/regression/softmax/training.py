@@ -11,14 +11,15 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
-from ooc.remembered import entry_of
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
-from ooc.run import HeldOut, Run, create_run
-from ooc.state import GENERATIONS
+from ooc.runs.new_run import create_run
+from ooc.runs.remembered import entry_of
+from ooc.runs.run import HeldOut, Run
+from ooc.state.generations import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources, by_keywords, of_several
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.programs import target

@@ -11,7 +11,7 @@ import numpy as np
 from blocks.compiler import prepare
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, Design, SparseBlock
 from blocks.design.weighted_moments import weighted_moments, weights_of
-from ooc.signals import counters_spec
+from ooc.workers.atomics import counters_spec
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.data.read_ahead import touch
 from samplers.regression.linear_algebra.columns import Columns, DenseColumns, IncompleteColumns, SparseColumns, scaled

@@ -21,7 +21,7 @@ import numpy as np
 from numba.core import types
 
 from blocks.compiled import reordered_kernel
-from ooc.signals import counters_spec, have_reached, raise_to
+from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from samplers.regression.threads.worker_thread import WorkerThread, outcome_of
 
 CHUNKS = 32  # at most, of a sum

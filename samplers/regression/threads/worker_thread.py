@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
-from ooc.signals import counters_spec, have_reached, raise_to
+from ooc.workers.atomics import counters_spec, have_reached, raise_to
 
 _HANDED, _DONE = range(2)  # counters
 

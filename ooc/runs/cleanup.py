@@ -12,10 +12,10 @@ from blocks.files import locked as dataset_locked
 from blocks.generations import drop_unreferred
 from blocks.store import MANIFEST
 from blocks.synced import sync_directory
-from ooc.chains import CHAINS, read_chains
-from ooc.previous import drop_previous
-from ooc.run import CONFIG, Run, locked
-from ooc.state import remove_uncommitted
+from ooc.runs.chains import CHAINS, read_chains
+from ooc.runs.previous import drop_previous
+from ooc.runs.run import CONFIG, Run, locked
+from ooc.state.generations import remove_uncommitted
 
 
 class Cleaned(NamedTuple):

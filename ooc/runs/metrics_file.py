@@ -18,7 +18,7 @@ from typing import Any
 from blocks import stderr
 from blocks.errors import OocError, RequestError
 from blocks.files import publish
-from ooc.run import Run
+from ooc.runs.run import Run
 
 _PREFIX = "ooc_"
 _OURS = f"# TYPE {_PREFIX}".encode()  # how each of these files begins

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import WorkFailed
-from ooc.pages import MappedFile
+from ooc.workers.madvise import MappedFile
 
 _ALIGN = 4096
 _SHM = "/dev/shm"

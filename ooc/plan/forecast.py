@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from blocks.store import Store
-from ooc.plan import Plan, sliced_bytes
+from ooc.plan.memory_plan import Plan, sliced_bytes
 from ooc.program import StaticProgram
-from ooc.state import Layout
+from ooc.state.layout import Layout
 
 # Seconds of a processor that the workers lose to each byte of state that is read or written: checksums, copies, and
 # what these take of the memory's bandwidth (measured: docs/memory.md).

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from blocks.files import allocate, disk_errors
-from ooc.shared import ArraySpec, SharedArrays, total_bytes
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays, total_bytes
 
 SLICES = "slices"  # directory of the file, in a run
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ooc.shared import ArraySpec, SharedArrays
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 CLAIMED = "claimed"  # the shared array of how many parts of each unit are, see `claims_spec`
 DONE = "done"  # the one of which parts of stages that overlap are, see `done_spec`

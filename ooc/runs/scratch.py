@@ -22,7 +22,7 @@ from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import Removed, disk_errors, remove
 from blocks.json_files import read_json, write_json
 from blocks.schemas import NO_NUL
-from ooc.slices import SLICES
+from ooc.state.slice_file import SLICES
 
 SCHEMA = 1
 OWNER = "owner.json"

@@ -11,14 +11,14 @@ import numpy as np
 
 from blocks.store import Store
 from blocks.workers import Workers
-from ooc.cells import Loaded, Pass
-from ooc.claims import Claims
-from ooc.in_process import OwnWorker
 from ooc.program import Phase, StaticProgram
-from ooc.slices import SliceFile
-from ooc.stopwatch import Stopwatch
-from ooc.switches import Switches
-from ooc.worker import OVERLAPPING, Message, all_phases, unit_parts
+from ooc.state.passes import Loaded, Pass
+from ooc.state.slice_file import SliceFile
+from ooc.workers.engine_options import Switches
+from ooc.workers.in_process import OwnWorker
+from ooc.workers.stopwatch import Stopwatch
+from ooc.workers.work_queue import Claims
+from ooc.workers.worker import OVERLAPPING, Message, all_phases, unit_parts
 
 _AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
 

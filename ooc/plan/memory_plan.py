@@ -11,12 +11,12 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.store import Store
-from ooc.cells import Resident, StreamedPass
 from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, Slots
-from ooc.shared import ArraySpec
-from ooc.state import Layout
-from ooc.worker import travelling_rooms, travels
+from ooc.state.layout import Layout
+from ooc.state.passes import Resident, StreamedPass
+from ooc.workers.shared_arrays import ArraySpec
+from ooc.workers.worker import travelling_rooms, travels
 
 # Measured (proportional set sizes, without what programs count): of the process that has trained, and of it while it
 # writes a model, up to 88 and 100 MB; of the one that has loaded the kernels and its forks together, 72 to 80, and 3

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import WorkFailed
-from ooc.cells import Pass, Resident, ResidentPass, StreamedPass
-from ooc.claims import CLAIMED, DONE, Claims, claims_spec, done_spec
-from ooc.dispatch import Scheduler
-from ooc.plan import Plan
+from ooc.plan.memory_plan import Plan
 from ooc.program import Phase, StaticProgram
 from ooc.ring.rotating_slices import RotatingSlices
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.slices import SliceFile
-from ooc.state import CellFile, Layout
-from ooc.switches import Switches
-from ooc.worker import STOOD_STILL, delta_name, own_arrays
+from ooc.state.cell_file import CellFile
+from ooc.state.layout import Layout
+from ooc.state.passes import Pass, Resident, ResidentPass, StreamedPass
+from ooc.state.slice_file import SliceFile
+from ooc.workers.dispatch import Scheduler
+from ooc.workers.engine_options import Switches
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
+from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
+from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 
 
 class Workspace:

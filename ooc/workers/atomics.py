@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from blocks.compiled import unmanaged_kernel
-from ooc.shared import ArraySpec
+from ooc.workers.shared_arrays import ArraySpec
 
 _LINE = 8  # numbers in a line of the cache: two counters in one would slow each other down
 _WORD = 8  # bytes

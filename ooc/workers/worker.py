@@ -18,13 +18,13 @@ from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import REMEDY, checksum
 from blocks.kinds import open_rows
 from blocks.store import Store, parts
-from ooc.cells import RESIDENT
-from ooc.claims import Claims
 from ooc.program import Job, Phase, StaticProgram
 from ooc.ring.packets import SLOTS, Passage, Slots
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.state import Layout
-from ooc.stopwatch import still_seconds
+from ooc.state.layout import Layout
+from ooc.state.passes import RESIDENT
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
+from ooc.workers.stopwatch import still_seconds
+from ooc.workers.work_queue import Claims
 
 _NOTHING = np.empty((0, 0), np.uint8)
 OVERLAPPING = -1  # stages, see `Phase.overlaps`

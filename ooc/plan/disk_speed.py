@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from blocks.errors import WorkFailed
 from blocks.files import disk_errors, temporary_directory
-from ooc.direct import DirectFile
+from ooc.state.direct_io import DirectFile
 
 _CHUNK = 4 << 20
 

@@ -2,8 +2,8 @@
 
 config.json     the program, its options, the dataset with its identity, how long to train
 options.toml    the options of the command that began it, for its `--config`
-state/          generations of the local state, see `ooc.state`; with --scratch in a directory there
-slices/         what a program keeps by slices while it runs, if memory does not hold it, see `ooc.slices`; likewise
+state/          generations of the local state, see `ooc.state.generations`; with --scratch in a directory there
+slices/         what a program keeps by slices while it runs, if memory does not hold it; likewise
 metrics.jsonl   one line for each iteration
 log.txt         what happened when
 model/          the result, once the training is done
@@ -16,11 +16,9 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -28,20 +26,18 @@ from msgspec import Meta
 
 from blocks import stderr
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import Removed, disk_errors, inode, is_free, publish, publish_directory, remove, remove_leftovers
+from blocks.files import Removed, disk_errors, inode, publish, remove, remove_leftovers
 from blocks.generations import has_generation, refer
 from blocks.json_files import read_json, require_fit, write_json
 from blocks.schemas import NO_NUL, RUN_ID, Count
-from blocks.store import MANIFEST, Store
-from ooc.beginning import OPTIONS, note_beginning, resumes
-from ooc.chains import CHAINS
-from ooc.metrics import metrics_line, values_of
-from ooc.previous import MODEL, PREVIOUS, drop_previous, keep_model
-from ooc.remembered import AnyStore, DatasetEntry, entries_of, entry_of, from_run, moved, open_remembered, place_of
-from ooc.resumption import require_same
-from ooc.scratch import STATE, new_scratch, note_place, owned, remove_scratch, require_owned
-from ooc.slices import SLICES
-from ooc.worker import ProgramSpec
+from blocks.store import MANIFEST
+from ooc.runs.beginning import OPTIONS
+from ooc.runs.metrics import metrics_line, values_of
+from ooc.runs.previous import MODEL, PREVIOUS, drop_previous
+from ooc.runs.remembered import AnyStore, DatasetEntry, entries_of, moved, open_remembered, place_of
+from ooc.runs.scratch import STATE, note_place, owned, remove_scratch, require_owned
+from ooc.state.slice_file import SLICES
+from ooc.workers.worker import ProgramSpec
 
 SCHEMA = 1
 CONFIG = "config.json"
@@ -186,7 +182,7 @@ class Run:
         """Hold the run's lock, see `locked`."""
         with locked(self.path) as removed:
             self._lock = inode(self.path / LOCK)
-            for place in _scratches(self.path):
+            for place in scratches(self.path):
                 note_place(place, self.path, self.config["id"])
             self.refer_to_datasets()
             try:
@@ -228,7 +224,7 @@ class Run:
 
     def remove_state(self) -> list[Removed]:
         """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""
-        places, state = _scratches(self.path), self.path / STATE
+        places, state = scratches(self.path), self.path / STATE
         self.config["state_removed"] = True
         write_json(self.path / CONFIG, self.config)
         removed = [remove(state)] if state.exists() else []
@@ -320,7 +316,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
         with disk_errors(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        slices = [place / SLICES for place in (path, *_scratches(path))]
+        slices = [place / SLICES for place in (path, *scratches(path))]
         yield remove_leftovers(path) + [remove(place) for place in slices if place.exists()]
     finally:
         os.close(descriptor)
@@ -335,7 +331,7 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _scratches(path: Path) -> list[Path]:
+def scratches(path: Path) -> list[Path]:
     """The directories on other disks that a run, or several chains, own."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
@@ -344,96 +340,3 @@ def _scratches(path: Path) -> list[Path]:
             if config["scratch"] and owned(Path(config["scratch"]), file.parent, config.get("id")):
                 places.append(Path(config["scratch"]))
     return places
-
-
-def create_run(
-    path: str | Path,
-    dataset: Store,
-    spec: ProgramSpec,
-    *,
-    iterations: int,
-    evaluate_every: int,
-    settings: dict[str, Any] | None = None,
-    scratch: Path | None = None,
-    overwrite: bool = False,
-) -> Run:
-    """Make a run directory with its configuration; raises RequestError if something is there already.
-
-    With `--resume` of the command it is the run that is there, if it was begun in the same way. settings: JSON values
-    that the observer of the training needs to go on. scratch: a directory, of another disk, in which the state of the
-    run gets a directory of its own; None keeps it in the run.
-    """
-    path, identity = Path(path), uuid.uuid4().hex
-    length = {"iterations": iterations, "evaluate_every": evaluate_every}
-    config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
-    if resumes() and (path / CONFIG).exists():
-        return resumed_run(path, dataset, spec, config)
-    with (
-        replacing(path, overwrite=overwrite),
-        new_scratch(scratch, path, identity) as place,
-        publish_directory(path, overwrite=overwrite) as directory,
-    ):
-        write_json(directory / CONFIG, config | {"scratch": place})
-        note_beginning(directory)
-        keep_model(path, directory)
-    return Run(path, spec.target)
-
-
-def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
-    """The run that is there; RequestError says what differs if it was not begun as a new one would be."""
-    run = Run(path, spec.target)
-    require_same(path, run.config, config, dataset)
-    held_out = config["settings"].get("held_out")
-    run.move_datasets(dataset.path, held_out and Path(held_out["path"]))
-    return run
-
-
-def run_config(
-    path: Path,
-    dataset: Store,
-    spec: ProgramSpec,
-    identity: str,
-    *,
-    iterations: int,
-    evaluate_every: int,
-    settings: dict[str, Any],
-    scratch: str | None,
-) -> dict[str, Any]:
-    """The configuration of a new run, which will be at `path`. identity: of this run and its copies, of no other."""
-    held_out = settings.get("held_out")
-    return {
-        "schema": SCHEMA,
-        "id": identity,
-        "version": version("ooc"),
-        "program": spec.target,
-        "program_source": spec.source_checksum(),
-        "options": spec.options,
-        "dataset": from_run(entry_of(dataset), path),
-        "iterations": iterations,
-        "evaluate_every": evaluate_every,
-        "extended_at": 0,
-        "settings": settings | ({"held_out": from_run(held_out, path)} if held_out else {}),
-        "scratch": scratch,
-        "finished": False,
-        "state_removed": False,
-    }
-
-
-@contextmanager
-def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold the lock of the run, if any, that a new one replaces; raises RequestError if none may be made here."""
-    if not path.exists() or is_free(path):
-        yield
-        return
-    if not any((path / name).exists() for name in (CONFIG, CHAINS)):
-        raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
-    if not overwrite:
-        raise RequestError(
-            f"{path} is a run already",
-            f"Go on with --resume or `ooc resume {path}`, choose another name, or replace it with --overwrite.",
-        )
-    with locked(path):
-        old = _scratches(path)
-        yield
-        for place in old:
-            remove_scratch(place)

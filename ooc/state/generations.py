@@ -13,9 +13,7 @@ every phase takes the file system seconds.
 from __future__ import annotations
 
 import json
-import math
 import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -23,185 +21,25 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import numpy as np
-import xxhash
 from msgspec import Meta, convert
 
 from blocks import stderr
 from blocks.arrays import Pieces, open_arrays, write_arrays
-from blocks.bounds import require_below
 from blocks.errors import OocError, WorkFailed
 from blocks.files import Removed, disk_errors, remove, remove_leftovers
 from blocks.json_files import read_json, write_json
 from blocks.schemas import ArrayFile, Count
 from blocks.store import Store, check_file
 from blocks.synced import sync_directory
-from ooc.direct import PAGE, DirectFile
 from ooc.program import LocalState
+from ooc.state.cell_file import CellFile
+from ooc.state.direct_io import PAGE
+from ooc.state.layout import Layout
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 MOST_NUMBERS = 1 << 16  # of a row of local state
 GENERATIONS = 3  # on the disk at most, while the third replaces the first
-
-
-class Layout:
-    """Where each cell lies among all rows of local state, in memory and in a file.
-
-    In memory rows stand block after block, inside a block in word-major order, so cell after cell. In a file they stand
-    in tiles: a tile is the cells of a slice in a stripe, some consecutive blocks, and has about as many rows as a
-    block. So it takes few requests to read a slice as well as a stripe, each of a few megabytes. Tiles are filled up
-    to whole pages; they come stripe by stripe, slice by slice.
-
-    A section is what is loaded into a buffer at once: in "slice" order the tiles of a slice, as they are in the file;
-    in "block" order a stripe, its blocks as they are in memory.
-
-    Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
-    position inside its block at which each cell begins; `stripe_bounds` int64 (T+1,), first block of each stripe;
-    `tile_rows` int64 (T, S), rows that each tile takes; `tile_positions` int64 (T * S + 1,), byte of a file at which
-    each begins, and at which the last ends.
-    """
-
-    def __init__(self, cells: np.ndarray, local: LocalState) -> None:
-        self.blocks, self.slices = cells.shape
-        self.block_rows = np.concatenate(([0], np.cumsum(cells.sum(axis=1)))).astype(np.int64)
-        self.cell_rows = np.concatenate((np.zeros((self.blocks, 1), np.int64), np.cumsum(cells, axis=1)), axis=1)
-        self.local = local
-        self.row_bytes = local.width * np.dtype(local.dtype).itemsize
-        stripe = max(min(self.slices, self.blocks // self.slices), 1)
-        self.stripe_bounds = np.append(np.arange(0, self.blocks, stripe), self.blocks)
-        self.header_bytes = math.lcm(PAGE, max(self.row_bytes, 1))
-        whole = self.header_bytes // max(self.row_bytes, 1)  # rows that fill pages
-        self.tile_rows = -(-np.add.reduceat(cells.astype(np.int64), self.stripe_bounds[:-1]) // whole) * whole
-        self.tile_positions = self.header_bytes + np.append(0, np.cumsum(self.tile_rows * self.row_bytes))
-
-    @property
-    def rows(self) -> int:
-        return int(self.block_rows[-1])
-
-    @property
-    def stripes(self) -> int:
-        return self.stripe_bounds.size - 1
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of all tiles."""
-        return int(self.tile_rows.sum()) * self.row_bytes
-
-    def units(self, order: str) -> int:
-        return {"block": self.blocks, "slice": self.slices, "grid": 1}[order]
-
-    def sections(self, order: str) -> int:
-        return self.stripes if order == "block" else self.slices
-
-    def section_units(self, order: str, section: int) -> range:
-        """The units that a section holds."""
-        if order == "block":
-            return range(int(self.stripe_bounds[section]), int(self.stripe_bounds[section + 1]))
-        return range(section, section + 1)
-
-    def section_of(self, order: str, unit: int) -> int:
-        return int(np.searchsorted(self.stripe_bounds, unit, side="right")) - 1 if order == "block" else unit
-
-    def section_rows(self, order: str) -> np.ndarray:
-        """int64 (sections,), rows that each takes in a buffer."""
-        return np.diff(self.block_rows[self.stripe_bounds]) if order == "block" else self.tile_rows.sum(axis=0)
-
-    def section_bytes(self, order: str, section: int) -> int:
-        """Bytes of its tiles."""
-        tiles = self.tile_rows[section] if order == "block" else self.tile_rows[:, section]
-        return int(tiles.sum()) * self.row_bytes
-
-    def buffer_bases(self, order: str, unit: int) -> np.ndarray:
-        """int64 (B,), row of each block's position 0 in a buffer that holds the section of a unit."""
-        if order == "block":
-            return self.block_rows[:-1] - self.block_rows[self.stripe_bounds[self.section_of(order, unit)]]
-        rows = self.cell_rows[:, unit + 1] - self.cell_rows[:, unit]
-        before = np.append(0, np.cumsum(rows))  # rows of the slice before each block
-        tiles = np.append(0, np.cumsum(self.tile_rows[:, unit]))[:-1] - before[self.stripe_bounds[:-1]]
-        return before[:-1] + np.repeat(tiles, np.diff(self.stripe_bounds)) - self.cell_rows[:, unit]
-
-    def tile_cells(self, stripe: int, slice_: int) -> Iterator[tuple[slice, slice]]:
-        """Of each cell of a tile, the rows that it is in the tile, and in the stripe as it is in memory."""
-        first, at = self.block_rows[self.stripe_bounds[stripe]], 0
-        for block in self.section_units("block", stripe):
-            begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]
-            yield slice(at, at + end - begin), slice(begin, end)
-            at += end - begin
-
-
-class CellFile:
-    """Local state in a file, read and written by tiles, every tile with a checksum."""
-
-    def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
-        """Open a file to read, or, given a header, to write all its tiles, and create it with all bytes allocated."""
-        self.path = path
-        self._layout = layout
-        self._table_at = int(layout.tile_positions[-1])
-        table_bytes = 8 * layout.tile_rows.size
-        with disk_errors(path):
-            if header is not None:
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(self._file, 0, self._table_at + table_bytes)
-                os.pwrite(self._file, self._padded(header), 0)
-                table = bytes(table_bytes)
-            else:
-                self._file = os.open(path, os.O_RDONLY)
-                whole = os.fstat(self._file).st_size == self._table_at + table_bytes
-                table = os.pread(self._file, table_bytes, self._table_at) if whole else b""
-            self._tiles = DirectFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
-        if len(table) < table_bytes:
-            self.close()
-            raise WorkFailed(f"{path} is damaged: its size is not what its cells take")
-        self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
-        if header is not None:
-            self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written
-
-    def has_header(self, header: dict[str, Any]) -> bool:
-        """Whether the file was created with this header."""
-        return os.pread(self._file, self._layout.header_bytes, 0) == self._padded(header)
-
-    def _padded(self, header: dict[str, Any]) -> bytes:
-        return json.dumps(header).encode().ljust(self._layout.header_bytes)
-
-    def read(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Read a tile into `rows`, (tile rows, width), that begin a page of memory.
-
-        Raises WorkFailed if its checksum does not match.
-        """
-        view = memoryview(rows.reshape(-1).view(np.uint8).data)
-        with disk_errors(self.path):
-            done = self._tiles.read(self._position(stripe, slice_), view)
-        if done < len(view) or xxhash.xxh3_64_intdigest(view) != self.checksums[stripe, slice_]:
-            blocks = self._layout.section_units("block", stripe)
-            raise WorkFailed(f"{self.path} is damaged at blocks {blocks[0]} to {blocks[-1]}, slice {slice_}")
-        if self._layout.local.below:
-            require_below(self.path, "numbers", rows, self._layout.local.below)
-
-    def write(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Write a tile from `rows`, (tile rows, width), that begin a page of memory."""
-        view = memoryview(rows.reshape(-1).view(np.uint8).data)
-        with disk_errors(self.path):
-            self._tiles.write(self._position(stripe, slice_), view)
-        self.checksums[stripe, slice_] = xxhash.xxh3_64_intdigest(view)
-
-    def seal(self) -> str:
-        """Write the table of checksums and sync; returns the checksum of the table."""
-        table = self.checksums.tobytes()
-        with disk_errors(self.path):
-            os.pwrite(self._file, table, self._table_at)
-            os.fsync(self._file)
-        return xxhash.xxh3_128_hexdigest(table)
-
-    def table_checksum(self) -> str:
-        return xxhash.xxh3_128_hexdigest(self.checksums.tobytes())
-
-    def close(self) -> None:
-        os.close(self._file)
-        self._tiles.close()
-
-    def _position(self, stripe: int, slice_: int) -> int:
-        return int(self._layout.tile_positions[stripe * self._layout.slices + slice_])
 
 
 Seconds = Annotated[float, Meta(ge=0)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from blocks.errors import OocError
 from blocks.files import Removed, remove
-from ooc.chains import is_chains, read_chains
+from ooc.runs.chains import is_chains, read_chains
 
 MODEL = "model"
 PREVIOUS = "previous"  # directory of that model, in the run

@@ -13,7 +13,7 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.outputs import output
-from ooc.run import Run
+from ooc.runs.run import Run
 
 FORMATS = (".png", ".svg", ".pdf")
 _PREFERRED = ("objective", "log_likelihood_per_token")

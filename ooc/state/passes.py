@@ -18,8 +18,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ooc.program import Phase
-from ooc.shared import ArraySpec, SharedArrays
-from ooc.state import CellFile, Generations, Layout
+from ooc.state.cell_file import CellFile
+from ooc.state.generations import Generations
+from ooc.state.layout import Layout
+from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 RESIDENT = "state"
 _TILES = ("tile0", "tile1")  # what is read into, and written from, where a tile is not in memory as it is in the file

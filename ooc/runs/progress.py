@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ooc.chains import CHAINS
-from ooc.metrics import values_of
-from ooc.run import CONFIG, METRICS, Run
+from ooc.runs.chains import CHAINS
+from ooc.runs.metrics import values_of
+from ooc.runs.run import CONFIG, METRICS, Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
 _RECENT = 10  # iterations by which the next ones are judged

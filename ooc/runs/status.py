@@ -11,10 +11,11 @@ from typing import Any
 from blocks.errors import OocError, RequestError
 from blocks.kinds import open_any
 from blocks.store import Store
-from ooc.beginning import beginning_problem
-from ooc.run import METRICS, Run, file_sizes
-from ooc.scratch import ScratchGone
-from ooc.state import Generations, Layout, committed, committed_local_state
+from ooc.runs.beginning import beginning_problem
+from ooc.runs.run import METRICS, Run, file_sizes
+from ooc.runs.scratch import ScratchGone
+from ooc.state.generations import Generations, committed, committed_local_state
+from ooc.state.layout import Layout
 
 
 def describe_run(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.generations import has_generation
 from blocks.store import Store
-from ooc.worker import ProgramSpec
+from ooc.workers.worker import ProgramSpec
 
 
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:

@@ -1,0 +1,116 @@
+"""Making a run directory, or going on with the one that is there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.files import is_free, publish_directory
+from blocks.json_files import write_json
+from blocks.store import Store
+from ooc.runs.beginning import note_beginning, resumes
+from ooc.runs.chains import CHAINS
+from ooc.runs.previous import keep_model
+from ooc.runs.remembered import entry_of, from_run
+from ooc.runs.resumption import require_same
+from ooc.runs.run import CONFIG, SCHEMA, Run, locked, scratches
+from ooc.runs.scratch import new_scratch, remove_scratch
+from ooc.workers.worker import ProgramSpec
+
+
+def create_run(
+    path: str | Path,
+    dataset: Store,
+    spec: ProgramSpec,
+    *,
+    iterations: int,
+    evaluate_every: int,
+    settings: dict[str, Any] | None = None,
+    scratch: Path | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Make a run directory with its configuration; raises RequestError if something is there already.
+
+    With `--resume` of the command it is the run that is there, if it was begun in the same way. settings: JSON values
+    that the observer of the training needs to go on. scratch: a directory, of another disk, in which the state of the
+    run gets a directory of its own; None keeps it in the run.
+    """
+    path, identity = Path(path), uuid.uuid4().hex
+    length = {"iterations": iterations, "evaluate_every": evaluate_every}
+    config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
+    if resumes() and (path / CONFIG).exists():
+        return resumed_run(path, dataset, spec, config)
+    with (
+        replacing(path, overwrite=overwrite),
+        new_scratch(scratch, path, identity) as place,
+        publish_directory(path, overwrite=overwrite) as directory,
+    ):
+        write_json(directory / CONFIG, config | {"scratch": place})
+        note_beginning(directory)
+        keep_model(path, directory)
+    return Run(path, spec.target)
+
+
+def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
+    """The run that is there; RequestError says what differs if it was not begun as a new one would be."""
+    run = Run(path, spec.target)
+    require_same(path, run.config, config, dataset)
+    held_out = config["settings"].get("held_out")
+    run.move_datasets(dataset.path, held_out and Path(held_out["path"]))
+    return run
+
+
+def run_config(
+    path: Path,
+    dataset: Store,
+    spec: ProgramSpec,
+    identity: str,
+    *,
+    iterations: int,
+    evaluate_every: int,
+    settings: dict[str, Any],
+    scratch: str | None,
+) -> dict[str, Any]:
+    """The configuration of a new run, which will be at `path`. identity: of this run and its copies, of no other."""
+    held_out = settings.get("held_out")
+    return {
+        "schema": SCHEMA,
+        "id": identity,
+        "version": version("ooc"),
+        "program": spec.target,
+        "program_source": spec.source_checksum(),
+        "options": spec.options,
+        "dataset": from_run(entry_of(dataset), path),
+        "iterations": iterations,
+        "evaluate_every": evaluate_every,
+        "extended_at": 0,
+        "settings": settings | ({"held_out": from_run(held_out, path)} if held_out else {}),
+        "scratch": scratch,
+        "finished": False,
+        "state_removed": False,
+    }
+
+
+@contextmanager
+def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
+    """Hold the lock of the run, if any, that a new one replaces; raises RequestError if none may be made here."""
+    if not path.exists() or is_free(path):
+        yield
+        return
+    if not any((path / name).exists() for name in (CONFIG, CHAINS)):
+        raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
+    if not overwrite:
+        raise RequestError(
+            f"{path} is a run already",
+            f"Go on with --resume or `ooc resume {path}`, choose another name, or replace it with --overwrite.",
+        )
+    with locked(path):
+        old = scratches(path)
+        yield
+        for place in old:
+            remove_scratch(place)

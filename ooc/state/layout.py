@@ -1,0 +1,96 @@
+"""Where each cell of the local state lies, in memory and in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ooc.program import LocalState
+from ooc.state.direct_io import PAGE
+
+
+class Layout:
+    """Where each cell lies among all rows of local state, in memory and in a file.
+
+    In memory rows stand block after block, inside a block in word-major order, so cell after cell. In a file they stand
+    in tiles: a tile is the cells of a slice in a stripe, some consecutive blocks, and has about as many rows as a
+    block. So it takes few requests to read a slice as well as a stripe, each of a few megabytes. Tiles are filled up
+    to whole pages; they come stripe by stripe, slice by slice.
+
+    A section is what is loaded into a buffer at once: in "slice" order the tiles of a slice, as they are in the file;
+    in "block" order a stripe, its blocks as they are in memory.
+
+    Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
+    position inside its block at which each cell begins; `stripe_bounds` int64 (T+1,), first block of each stripe;
+    `tile_rows` int64 (T, S), rows that each tile takes; `tile_positions` int64 (T * S + 1,), byte of a file at which
+    each begins, and at which the last ends.
+    """
+
+    def __init__(self, cells: np.ndarray, local: LocalState) -> None:
+        self.blocks, self.slices = cells.shape
+        self.block_rows = np.concatenate(([0], np.cumsum(cells.sum(axis=1)))).astype(np.int64)
+        self.cell_rows = np.concatenate((np.zeros((self.blocks, 1), np.int64), np.cumsum(cells, axis=1)), axis=1)
+        self.local = local
+        self.row_bytes = local.width * np.dtype(local.dtype).itemsize
+        stripe = max(min(self.slices, self.blocks // self.slices), 1)
+        self.stripe_bounds = np.append(np.arange(0, self.blocks, stripe), self.blocks)
+        self.header_bytes = math.lcm(PAGE, max(self.row_bytes, 1))
+        whole = self.header_bytes // max(self.row_bytes, 1)  # rows that fill pages
+        self.tile_rows = -(-np.add.reduceat(cells.astype(np.int64), self.stripe_bounds[:-1]) // whole) * whole
+        self.tile_positions = self.header_bytes + np.append(0, np.cumsum(self.tile_rows * self.row_bytes))
+
+    @property
+    def rows(self) -> int:
+        return int(self.block_rows[-1])
+
+    @property
+    def stripes(self) -> int:
+        return self.stripe_bounds.size - 1
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of all tiles."""
+        return int(self.tile_rows.sum()) * self.row_bytes
+
+    def units(self, order: str) -> int:
+        return {"block": self.blocks, "slice": self.slices, "grid": 1}[order]
+
+    def sections(self, order: str) -> int:
+        return self.stripes if order == "block" else self.slices
+
+    def section_units(self, order: str, section: int) -> range:
+        """The units that a section holds."""
+        if order == "block":
+            return range(int(self.stripe_bounds[section]), int(self.stripe_bounds[section + 1]))
+        return range(section, section + 1)
+
+    def section_of(self, order: str, unit: int) -> int:
+        return int(np.searchsorted(self.stripe_bounds, unit, side="right")) - 1 if order == "block" else unit
+
+    def section_rows(self, order: str) -> np.ndarray:
+        """int64 (sections,), rows that each takes in a buffer."""
+        return np.diff(self.block_rows[self.stripe_bounds]) if order == "block" else self.tile_rows.sum(axis=0)
+
+    def section_bytes(self, order: str, section: int) -> int:
+        """Bytes of its tiles."""
+        tiles = self.tile_rows[section] if order == "block" else self.tile_rows[:, section]
+        return int(tiles.sum()) * self.row_bytes
+
+    def buffer_bases(self, order: str, unit: int) -> np.ndarray:
+        """int64 (B,), row of each block's position 0 in a buffer that holds the section of a unit."""
+        if order == "block":
+            return self.block_rows[:-1] - self.block_rows[self.stripe_bounds[self.section_of(order, unit)]]
+        rows = self.cell_rows[:, unit + 1] - self.cell_rows[:, unit]
+        before = np.append(0, np.cumsum(rows))  # rows of the slice before each block
+        tiles = np.append(0, np.cumsum(self.tile_rows[:, unit]))[:-1] - before[self.stripe_bounds[:-1]]
+        return before[:-1] + np.repeat(tiles, np.diff(self.stripe_bounds)) - self.cell_rows[:, unit]
+
+    def tile_cells(self, stripe: int, slice_: int) -> Iterator[tuple[slice, slice]]:
+        """Of each cell of a tile, the rows that it is in the tile, and in the stripe as it is in memory."""
+        first, at = self.block_rows[self.stripe_bounds[stripe]], 0
+        for block in self.section_units("block", stripe):
+            begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]
+            yield slice(at, at + end - begin), slice(begin, end)
+            at += end - begin
