@@ -104,13 +104,13 @@ def session(transport: str | None) -> Iterator[Session]:
         return
     if transport != "mpi":
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
-    from ooc import slurm as batch
+    from ooc import slurm
     from ooc.ring import mpi
 
     ring = mpi.join()
     try:
-        batch.check_ranks(ring.ranks)
-        here = Session(ring, quiet=ring.rank > 0, time=batch.time_to_train())
+        slurm.check_ranks(ring.ranks)
+        here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
         if here.time and here.is_first:
             stderr.note(f"the job's time is limited: training stops after {here.time:,.0f} s")
         yield here

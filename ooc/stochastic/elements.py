@@ -16,7 +16,7 @@ from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix, RowBlock
 from blocks.samples.samples import SampleBlock, Samples
 from blocks.store import Store
-from ooc import rng as streams
+from ooc import rng
 
 
 class Row(NamedTuple):
@@ -73,13 +73,13 @@ KINDS: dict[type[Store], Any] = {Matrix: Row, Samples: Sample, Dataset: Document
 @inlined_kernel
 def key_of(visits, element):
     """The key of the random stream of an element's visit."""
-    return streams.bits(visits.key, np.uint64(visits.place + element))
+    return rng.bits(visits.key, np.uint64(visits.place + element))
 
 
 @inlined_kernel
 def uniform(key, n):
     """The n-th uniform number of the stream `key`, in [0, 1). n: any integer."""
-    return streams.uniform(key, np.uint64(n))
+    return rng.uniform(key, np.uint64(n))
 
 
 @inlined_kernel

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ooc.state import direct_io
 from ooc.state.direct_io import PAGE, DirectFile
-from ooc.state.generations import direct_io as direct
 
 SIZE = 3 * PAGE + 1000
 
@@ -61,7 +61,7 @@ def test_a_file_system_without_direct_writes_keeps_little_in_memory(path, pages,
     synced = []
     fdatasync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(fdatasync(descriptor)))
-    monkeypatch.setattr(direct, "_UNWRITTEN", 2 * PAGE)
+    monkeypatch.setattr(direct_io, "_UNWRITTEN", 2 * PAGE)
     with closing(DirectFile(path, os.O_WRONLY)) as file:
         file._direct = False
         for number in range(5):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from blocks import RequestError
-from ooc import slurm as batch
+from ooc import slurm
 from ooc.cli.session import Session
 
 
@@ -18,23 +18,23 @@ def no_scheduler(monkeypatch):
 
 
 def test_nothing_is_said(monkeypatch):
-    assert batch.time_to_train() is None
+    assert slurm.time_to_train() is None
     monkeypatch.setenv("SLURM_JOB_END_TIME", "Unknown")
-    assert batch.time_to_train() is None
-    batch.check_ranks(1)
+    assert slurm.time_to_train() is None
+    slurm.check_ranks(1)
 
 
 @pytest.mark.parametrize(("left", "trains"), [(100, 40), (3000, 2700), (100_000, 99_400)])
 def test_time_is_left_to_stop(monkeypatch, left, trains):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left)))
-    assert batch.time_to_train() == pytest.approx(trains, abs=2)
+    assert slurm.time_to_train() == pytest.approx(trains, abs=2)
 
 
 @pytest.mark.parametrize("left", [-5, 30])
 def test_too_little_time_is_refused(monkeypatch, left):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left)))
     with pytest.raises(RequestError, match="the job ends in"):
-        batch.time_to_train()
+        slurm.time_to_train()
 
 
 def test_the_shorter_limit_holds():
@@ -44,14 +44,14 @@ def test_the_shorter_limit_holds():
 
 def test_tasks_that_do_not_know_of_each_other_are_refused(monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    batch.check_ranks(4)
+    slurm.check_ranks(4)
     with pytest.raises(RequestError, match="srun has started 4 tasks"):
-        batch.check_ranks(1)
+        slurm.check_ranks(1)
 
 
 def test_the_disk_of_the_node(monkeypatch, tmp_path):
     with pytest.raises(RequestError, match="--scratch node"):
-        batch.node_directory()
+        slurm.node_directory()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path / "gone"))
-    assert batch.node_directory() == tmp_path
+    assert slurm.node_directory() == tmp_path
