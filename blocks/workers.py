@@ -293,7 +293,7 @@ def _template(control: Connection) -> None:
         handler = _prepare(target, argument)
     except BaseException as error:
         with contextlib.suppress(*_GONE):
-            control.send(_told(error))
+            control.send(failure_of(error))
         return
     _fork(handler, control, descriptors)
 
@@ -355,14 +355,15 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
         try:
             answer = handler(message)
         except BaseException as error:
-            answer = _told(error)
+            answer = failure_of(error)
         try:
             connection.send(answer)
         except _GONE:
             return
 
 
-def _told(error: BaseException) -> OocError:
+def failure_of(error: BaseException) -> OocError:
+    """Return the error for a worker's caller to raise: an OocError as it is, any other as one with its traceback."""
     if isinstance(error, OocError):
         return error
     mistake = WorkFailed(f"a worker failed: {error!r}", "This is a mistake in ooc; --debug shows where.")

@@ -16,6 +16,7 @@ import numpy as np
 
 from blocks.arrays import Pieces
 from blocks.errors import OocError, WorkFailed
+from blocks.in_process import InProcess
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
@@ -33,11 +34,10 @@ from ooc.state.layout import Layout
 from ooc.state.passes import Pass
 from ooc.state.slice_file import SLICES
 from ooc.workers.dispatch import Dispatcher, Scheduler
+from ooc.workers.engine_arrays import EngineArrays
 from ooc.workers.engine_options import Switches
-from ooc.workers.in_process import OwnWorker
 from ooc.workers.stopwatch import Stopwatch
-from ooc.workers.worker import Attachment, ProgramSpec, travels
-from ooc.workers.workspace import Workspace
+from ooc.workers.worker import Attachment, ProgramSpec, attach, travels
 
 
 class StaticEngine:
@@ -84,19 +84,25 @@ class StaticEngine:
             if travels(self.program):
                 rotation = RotatingSlices(dataset, self.program, self._ranks.ring, scratch or slice_directory)
                 self._rotation = stack.enter_context(closing(rotation))
-            space = Workspace(
+            arrays = EngineArrays(
                 self.program, self._layout, plan, switches, self._scheduler, self._rotation, slice_directory
             )
-            self._space = stack.enter_context(closing(space))
-            attachment = Attachment(str(dataset.opened_at), spec, space.known, os.getpid())
+            self._engine_arrays = stack.enter_context(closing(arrays))
+            attachment = Attachment(str(dataset.opened_at), spec, arrays.known, os.getpid())
             self._workers = _workers(attachment, plan)
-            stack.enter_context(self._workers)
+            stack.callback(self._workers.close)
             self._dispatcher = Dispatcher(
-                self.program, self._scheduler, self._workers, space.claims, space.slices, switches, self._watch
+                self.program,
+                self._scheduler,
+                self._workers,
+                arrays.claims,
+                arrays.slices,
+                switches,
+                self._watch,
             )
             self._dispatcher.begin()
             self._closing = stack.pop_all()
-        self.shared, self.arrays = space.shared, space.arrays
+        self.shared, self.arrays = arrays.shared, arrays.arrays
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         self._totals = None if staleness is None else Totals(summed, self._ranks, staleness)
 
@@ -130,7 +136,7 @@ class StaticEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._space.claims.refuse()
+        self._engine_arrays.claims.refuse()
         self._closing.close()
         remove_uncommitted(self._generations.directory)
 
@@ -187,8 +193,8 @@ class StaticEngine:
     def _restore(self) -> OocError | None:
         """Bring arrays and cursor to the newest generation; returns what is wrong with it, if anything is."""
         try:
-            if self._space.resident:
-                self._space.resident.load(self._generations)
+            if self._engine_arrays.resident:
+                self._engine_arrays.resident.load(self._generations)
             else:
                 self._generations.check()
             with self._generations.restoring():
@@ -200,7 +206,7 @@ class StaticEngine:
     def _fill(self, committed: dict[str, np.ndarray]) -> None:
         """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
         self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
-        self._space.fill(committed, self._generations.directory)
+        self._engine_arrays.fill(committed, self._generations.directory)
         if self._generations.cursor.phase >= len(self.program.phases):
             raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
         self.cursor = self._generations.cursor
@@ -212,11 +218,11 @@ class StaticEngine:
 
     def commit(self) -> None:
         """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
-        if self._space.resident and not self.committed:
+        if self._engine_arrays.resident and not self.committed:
             with self._watch.on("commit"):
                 cells = self._generations.create()
                 try:
-                    self.cursor.bytes_written += self._space.resident.write_all(cells)
+                    self.cursor.bytes_written += self._engine_arrays.resident.write_all(cells)
                     self._publish(cells)
                 finally:
                     cells.close()
@@ -227,7 +233,7 @@ class StaticEngine:
         self.committed = True
 
     def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
-        arrays: dict[str, np.ndarray | Pieces] = {**self._space.primary()}
+        arrays: dict[str, np.ndarray | Pieces] = {**self._engine_arrays.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()
         if self._rotation:
@@ -237,7 +243,7 @@ class StaticEngine:
     @property
     def commits(self) -> bool:
         """Whether each phase that writes local state commits it, because it is streamed."""
-        return self._space.resident is None
+        return self._engine_arrays.resident is None
 
     def step(self, *, checkpoint: bool = False) -> None:
         """Run the phase that the cursor points at and move the cursor; streamed state is committed.
@@ -316,7 +322,7 @@ class StaticEngine:
 
     def _advance(self, phase: Phase) -> None:
         self.cursor.spend(self._watch.take())
-        self.cursor.within("page_cache", self._space.take_still_seconds())
+        self.cursor.within("page_cache", self._engine_arrays.take_still_seconds())
         if phase in self.program.initial:
             return
         self.cursor.phase += 1
@@ -351,8 +357,8 @@ class StaticEngine:
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
-            sums = self.program.aggregate(phase, self.arrays, self._space.deltas, answers)
-            self._space.clear_deltas()
+            sums = self.program.aggregate(phase, self.arrays, self._engine_arrays.deltas, answers)
+            self._engine_arrays.clear_deltas()
             return sums
 
     @contextmanager
@@ -382,15 +388,15 @@ class StaticEngine:
 
     def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
         if not self._rotation or not phase.travels:
-            return self._space.cells(phase, source, target)
+            return self._engine_arrays.cells(phase, source, target)
         return self._rotation.open(
-            phase, self.cursor, lambda order, bell: self._space.cells(phase, source, target, order, bell)
+            phase, self.cursor, lambda order, bell: self._engine_arrays.cells(phase, source, target, order, bell)
         )
 
 
-def _workers(attachment: Attachment, plan: Plan) -> Workers | OwnWorker:
+def _workers(attachment: Attachment, plan: Plan) -> Workers | InProcess:
     """Processes, or this one where the plan says so."""
-    target = "ooc.workers.worker:attach"
     if plan.in_process:
-        return OwnWorker(target, attachment)
-    return Workers(target, attachment, plan.workers, inherit=[descriptor for _, descriptor in attachment.arrays])
+        return InProcess(attach(attachment))
+    inherit = [descriptor for _, descriptor in attachment.arrays]
+    return Workers("ooc.workers.worker:attach", attachment, plan.workers, inherit=inherit)

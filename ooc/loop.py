@@ -1,6 +1,6 @@
 """The loop of every training: step after step, with commits, metrics, progress, and an orderly stop.
 
-A training is `Steps`: iterations of an engine (`ooc.training`), or the lambdas of a path.
+A training is `TrainingSteps`: iterations of an engine (`ooc.training`), or the lambdas of a path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blocks.files import disk_errors
 from blocks.interpreters import ENDING
 from blocks.progress_bar import ProgressBar
 from blocks.workers import let_all_go_on
-from ooc.ring.ring import Ring
+from ooc.ring.ring import Ring, reason_of
 from ooc.runs import metrics_file
 from ooc.runs.run import Run
 from ooc.state.generations import Cursor
@@ -96,7 +96,7 @@ class Checkpoints:
         self._cost = self._last - began
 
 
-class Steps(Protocol):
+class TrainingSteps(Protocol):
     """What the loop does step by step. A step need not complete an iteration."""
 
     total: int | None  # iterations; None if that is not known
@@ -143,7 +143,7 @@ class Steps(Protocol):
         ...
 
 
-def run_steps(run: Run, steps: Steps, stop: Stop, *, quiet: bool) -> str | None:
+def run_steps(run: Run, steps: TrainingSteps, stop: Stop, *, quiet: bool) -> str | None:
     """Make the steps that are left, and finish; returns why they stopped before they were done, or None."""
     reason = None
     with ProgressBar(
@@ -175,7 +175,7 @@ def run_steps(run: Run, steps: Steps, stop: Stop, *, quiet: bool) -> str | None:
     return reason
 
 
-def conclude(run: Run, steps: Steps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
+def conclude(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
     """Log how a training ended; returns the last line of the metrics. Raises Interrupted if there is a reason."""
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {steps.position}")
     if reason:
@@ -212,7 +212,7 @@ def together(ring: Ring | None) -> Iterator[None]:
         yield
     except BaseException as error:
         if ring and not isinstance(error, Interrupted):
-            ring.fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            ring.fail(reason_of(error))
         raise
 
 

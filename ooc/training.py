@@ -118,7 +118,7 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str]
 
 
 class Training:
-    """The iterations of one run in one process, as `Steps`, and what is told of them. A step is a phase."""
+    """The iterations of one run in one process, as `TrainingSteps`, and what is told of them. A step is a phase."""
 
     unit = "iteration"
 

@@ -122,6 +122,13 @@ class Options:
                 raise RequestError(f"--{each.name} {value!r} is not {option.called}", known)
 
 
+Seed = Annotated[int, Option("The same seed gives the same model, bit for bit.", least=0, parameter="random_state")]
+SyncPerPass = Annotated[
+    int | None,
+    Option("With splash: how often in a pass workers are combined [default: 1].", least=1, takes=("splash",)),
+]
+
+
 def size_of(text: str, option: str) -> int:
     """Bytes of a size as 2GB."""
     from blocks.memory import parse_size

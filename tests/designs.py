@@ -12,7 +12,7 @@ import scipy.sparse
 from blocks import Design, DesignRequest, ingest_design
 from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.worker import start
-from blocks.ingestion.pipeline import InProcess
+from blocks.in_process import InProcess
 
 
 class Inline(InProcess):

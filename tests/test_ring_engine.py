@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -156,6 +157,29 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, buffers):
     assert model_bytes(runs[0].path) == model_bytes(whole[0].path)
     assert [line["iteration"] for line in runs[0].metrics()] == [1, 2, 3, 4, 5]
     assert len({run.metrics()[-1]["log_likelihood_per_token"] for run in (*runs, *whole)}) == 1
+
+
+@pytest.mark.parametrize("buffers", [0, 3])
+@pytest.mark.parametrize("kind", ["cells", "h5"])
+def test_all_ranks_go_back_where_the_newest_generation_of_one_is_damaged(tmp_path, shards, kind, buffers):
+    """Its checksums do not match: found by that rank alone, when it reads the generation."""
+    whole = new_runs(tmp_path / "whole", shards(2), iterations=4)
+    train_all(whole)
+    runs = new_runs(tmp_path / "parts", shards(2), iterations=1)
+    for iterations in (1, 3):
+        for run in runs:
+            run.set_iterations(iterations)
+        train_all(runs, buffers=buffers)
+    newest = max((runs[1].path / "state").glob(f"*.{kind}"))
+    with newest.open("r+b") as file:
+        file.seek(newest.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 255]))
+    for run in runs:
+        run.set_iterations(4)
+    train_all(runs, buffers=buffers)
+    assert model_bytes(runs[0].path) == model_bytes(whole[0].path)
 
 
 def test_ranks_with_other_state_or_none_are_refused(tmp_path, shards):

@@ -34,7 +34,7 @@ from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import NAME_BYTES, Budget
 from blocks.ingestion.messages import spill_file
 from blocks.ingestion.names import Merged, merge, write_places
-from blocks.ingestion.pipeline import RUN, Pipeline
+from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
@@ -93,7 +93,7 @@ def ingest(
             asked = asked._replace(request=replace(request, inputs=[each["name"] for each in inputs]))
         reading = _reading(asked, budget, target)
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
-            pipeline = Pipeline(pool, target, bar)
+            pipeline = IngestionPipeline(pool, target, bar)
             read = _read(pipeline, asked, reading)
             if target.old and not read.documents and read.total("known"):
                 return target.old
@@ -148,7 +148,7 @@ def _block_bytes(request: Request, read: Read) -> int:
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
 
 
-def _read(pipeline: Pipeline, asked: Settled, reading: Reading) -> Read:
+def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> Read:
     request, workers = asked.request, len(pipeline.pool)
     most_words = reading.vocabulary_bytes * workers // (NAME_BYTES + workers * _WORKER_WORD_BYTES)
     uci_files: list[UciFile] = []

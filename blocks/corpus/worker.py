@@ -18,7 +18,7 @@ from blocks.corpus.uci import Header
 from blocks.errors import RequestError
 from blocks.ingestion.counts import Counts
 from blocks.ingestion.messages import BucketsToWrite, LinesChunk, Run, SortedRun
-from blocks.ingestion.names import Counted, leave_names
+from blocks.ingestion.names import WorkerNames, leave_names
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.shuffle import partition, shuffled
 from blocks.sources import read_whole
@@ -119,7 +119,7 @@ class IngestWorker(SortingWorker):
             case _:
                 records.from_lines(chunk.data, chunk.source, chunk.line, found)
 
-    def counted(self) -> Counted:
+    def counted(self) -> WorkerNames:
         """The words and how often they occur."""
         table = self._tokenizer.table
         own = None if self._reading.bags or self._reading.vocabulary is not None else table

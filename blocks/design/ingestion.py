@@ -43,7 +43,7 @@ from blocks.directories import table_files
 from blocks.errors import RequestError
 from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import Budget
-from blocks.ingestion.pipeline import Pipeline
+from blocks.ingestion.pipeline import IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.sources import input_facts, size_of
 from blocks.store import parts, write_lines
@@ -92,7 +92,7 @@ def ingest_design(
     room = budget.names_bytes(2 * request.block_bytes) // 2  # for counts of columns, and for chunks
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
-            pipeline = Pipeline(pool, target, bar)
+            pipeline = IngestionPipeline(pool, target, bar)
             read = (_read_plink if request.kind == "plink" else _read)(pipeline, request, room)
             _check_labels(request, read)
             bounds = _block_bounds(read, request.block_bytes)
@@ -102,7 +102,7 @@ def ingest_design(
     return Design(request.out)
 
 
-def _read(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
+def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Read:
     """Have the inputs parsed and left by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
@@ -121,7 +121,7 @@ def _read(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
     return Read(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
 
 
-def _read_plink(pipeline: Pipeline, request: DesignRequest, room: int) -> Read:
+def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Read:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()

@@ -54,12 +54,12 @@ class SortedRun(NamedTuple):
     entries: np.ndarray  # int64 (buckets+1,)
 
 
-class Segment(NamedTuple):
-    """Where consecutive buckets lie in a sorted run of so many rows and entries."""
+class RunSegment(NamedTuple):
+    """Consecutive buckets of a sorted run."""
 
     run: int
-    sizes: tuple[int, int]
-    parts: tuple[slice, slice]
+    sizes: tuple[int, int]  # rows and entries of the whole run
+    parts: tuple[slice, slice]  # rows and entries of these buckets
 
 
 @dataclass
@@ -67,7 +67,7 @@ class BucketsToWrite:
     """A block: some consecutive buckets of all runs. `number` keys the shuffle and names the file."""
 
     number: int
-    segments: list[Segment] = field(repr=False)
+    segments: list[RunSegment] = field(repr=False)
     slice_bounds: np.ndarray | None = field(repr=False)
     seed: int
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from blocks.ingestion.word_table import WordTable
 
 
-class Counted(NamedTuple):
+class WorkerNames(NamedTuple):
     """The names of a worker: files with one name a line, and with int64 tokens (V,) and documents (V,)."""
 
     worker: int
-    terms: str | None  # None if ids are those of the vocabulary that all share
+    terms: str | None  # None if all workers use the ids of one shared vocabulary
     counts: str
     size: int
 
@@ -61,7 +61,7 @@ class Tally:
         return Merged(list(self._number_of), tokens, documents, numbers)
 
 
-def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts, size: int) -> Counted:
+def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts, size: int) -> WorkerNames:
     """Have a worker write its names and their counts. table: None if all workers share a vocabulary of that size."""
     me = os.getpid()
     counts_file, terms = spill / f"{kind}-counts-{me}", None
@@ -69,10 +69,10 @@ def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts,
     if table is not None:
         terms = spill / f"{kind}-names-{me}"
         terms.write_bytes(table.words())
-    return Counted(me, str(terms) if terms else None, str(counts_file), size)
+    return WorkerNames(me, str(terms) if terms else None, str(counts_file), size)
 
 
-def merge(reports: Sequence[Counted], shared: list[str] | None) -> Merged:
+def merge(reports: Sequence[WorkerNames], shared: list[str] | None) -> Merged:
     """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
     counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
     if shared is not None:

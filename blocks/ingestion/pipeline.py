@@ -10,7 +10,7 @@ beside the blocks, see `blocks.ingestion.manifest`. Which worker does what has n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal
@@ -19,7 +19,8 @@ import numpy as np
 
 from blocks.append import Target
 from blocks.corpus.division import blocks_of_buckets
-from blocks.ingestion.messages import BucketsToWrite, Piece, Report, Run, Segment, SortedRun
+from blocks.in_process import InProcess
+from blocks.ingestion.messages import BucketsToWrite, Piece, Report, Run, RunSegment, SortedRun
 from blocks.progress_bar import Bar
 from blocks.sources import Progress
 from blocks.workers import Workers
@@ -27,32 +28,10 @@ from blocks.workers import Workers
 RUN = 1 << 20  # rows and entries of a run, about
 
 
-class InProcess:
-    """What `blocks.workers.Workers` does, in this process, with one handler: for data that do not need more."""
-
-    def __init__(self, handler: Callable[[Any], Any]) -> None:
-        self._handler = handler
-
-    def __len__(self) -> int:
-        return 1
-
-    def ask(self, _: int, message: Any) -> Any:
-        """Have a message answered."""
-        return self._handler(message)
-
-    def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Have messages answered one after the other. done: called for each."""
-        answers = []
-        for message in messages:
-            answers.append(self._handler(message))
-            done()
-        return answers
-
-
 Pool = Workers | InProcess
 
 
-class Pipeline:
+class IngestionPipeline:
     """The steps of an ingestion. bar: makes progress bars."""
 
     def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
@@ -84,8 +63,8 @@ class Pipeline:
     ) -> list[dict[str, Any]]:
         """Have rows sorted by bucket and written; returns the manifest entries of the new blocks.
 
-        pieces: all rows in their order. slice_bounds: what workers are told of the slices. none_without: what every
-        block has some of, unless there is none at all.
+        pieces: all rows in input order. slice_bounds: int64 (S+1,), first column of each slice, passed on to workers.
+        none_without: no block is written without any of these, rows or entries, if the dataset has some.
         """
         runs = list(_runs(pieces, self.target.first_document, seed, buckets))
         progress = self._bar("writing", len(runs) + buckets, "block")
@@ -126,8 +105,8 @@ def _runs(pieces: Iterable[Piece], first: int, seed: int, buckets: int) -> Itera
         yield Run(number, together, first, seed, buckets)
 
 
-def _segment(run: int, bounds: SortedRun, first: int, last: int) -> Segment:
+def _segment(run: int, bounds: SortedRun, first: int, last: int) -> RunSegment:
     """Where buckets `first` to `last` (exclusive) lie in a run."""
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
-    return Segment(run, sizes, (rows, entries))
+    return RunSegment(run, sizes, (rows, entries))

@@ -44,7 +44,8 @@ class SpillForm(NamedTuple):
 class Worker:
     """Answers messages. spill: the spill directory, which lies in the directory of the dataset.
 
-    tasks: what is done for each type of message; a kind of dataset adds those of its chunks and blocks.
+    tasks: the method that answers each type of message; subclasses add those for the chunks and blocks of their kind
+    of dataset.
     """
 
     def __init__(self, spill: str) -> None:

@@ -29,8 +29,8 @@ from blocks.errors import RequestError
 from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.messages import LinesChunk
-from blocks.ingestion.names import Counted, Merged, merge, write_places
-from blocks.ingestion.pipeline import RUN, Pipeline
+from blocks.ingestion.names import Merged, WorkerNames, merge, write_places
+from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.ratings.chunks import Input, RowsChunk
 from blocks.ratings.formats import FormatOptions, check_options
@@ -103,7 +103,7 @@ def ingest_ratings(
         low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
         reading = RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
         with Workers("blocks.ratings.worker:start", reading, count) as pool:
-            pipeline = Pipeline(pool, target, bar)
+            pipeline = IngestionPipeline(pool, target, bar)
             parsed, reports = _read(pipeline, request)
             users, items = (merge([report[side] for report in reports], None) for side in SIDES)
             sides = (
@@ -135,7 +135,9 @@ def check(request: RatingsRequest) -> None:
     require_replaceable(Path(request.out), request.overwrite)
 
 
-def _read(pipeline: Pipeline, request: RatingsRequest) -> tuple[list[ParsedRatings], list[dict[str, Counted]]]:
+def _read(
+    pipeline: IngestionPipeline, request: RatingsRequest
+) -> tuple[list[ParsedRatings], list[dict[str, WorkerNames]]]:
     """Have all inputs parsed; returns what was parsed, in the order of the inputs, and the names of each worker."""
     matrices: list[_MarketFile] = []
     with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
@@ -190,7 +192,7 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 def _write(
-    pipeline: Pipeline,
+    pipeline: IngestionPipeline,
     request: RatingsRequest,
     parsed: list[ParsedRatings],
     sides: tuple[Names, Names],
@@ -239,7 +241,7 @@ def _kept(request: RatingsRequest) -> str:
 
 
 def _block_entries(request: RatingsRequest, entries: int) -> int:
-    """Entries of the largest block or run, about, of so many."""
+    """Return about how many of a matrix's entries the largest block or run has."""
     return max(entries // (request.grid or grid_size(entries)), min(entries, RUN))
 
 

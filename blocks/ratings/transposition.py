@@ -16,7 +16,7 @@ from blocks.ratings.matrix import RowBlock
 from blocks.ratings.writer import Entries, column_order, write_column_slice
 
 if TYPE_CHECKING:
-    from blocks.ingestion.pipeline import Pipeline
+    from blocks.ingestion.pipeline import IngestionPipeline
 
 ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
 
@@ -52,7 +52,7 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def write_slices(
-    pipeline: Pipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
+    pipeline: IngestionPipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """Have the slices written by workers that answer `ColumnsToWrite`, once the columns of all blocks are spilled.
 

@@ -10,7 +10,7 @@ from blocks.compiler import prepare
 from blocks.errors import RequestError
 from blocks.ingestion.counts import Counts
 from blocks.ingestion.messages import BucketsToWrite, LinesChunk, Piece, Run, SortedRun
-from blocks.ingestion.names import Counted, leave_names
+from blocks.ingestion.names import WorkerNames, leave_names
 from blocks.ingestion.word_table import LINES, WordTable
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.ratings.chunks import RowsChunk
@@ -90,7 +90,7 @@ class RatingsWorker(SortingWorker):
         entries["value"] = found.values
         return entries
 
-    def counted(self) -> dict[str, Counted]:
+    def counted(self) -> dict[str, WorkerNames]:
         """The names of both sides."""
         counted = {
             side: leave_names(self.spill, side, table, self._counts[side], len(table))

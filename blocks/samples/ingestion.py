@@ -21,9 +21,10 @@ from blocks.design.formats import Svmlight
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.in_process import InProcess
 from blocks.ingestion.manifest import how_made
 from blocks.ingestion.messages import LinesChunk, Piece
-from blocks.ingestion.pipeline import RUN, InProcess, Pipeline
+from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, Samples
 from blocks.samples.worker import Rows, SamplesFacts, SamplesWorker
@@ -140,7 +141,7 @@ def _make(
     """total: bytes of the inputs. options: seed, entries of a block, whether to write over what is there."""
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
-        pipeline = Pipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
+        pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
         with pipeline.reading(total) as progress:
             pieces: list[Piece] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):

@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 class SamplesFacts(NamedTuple):
-    """What was seen of all chunks. columns: there are so many at least. queries: whether rows belong to some."""
+    """What the chunks show. columns: the largest column index plus 1. queries: whether any row has a qid."""
 
     columns: int
     queries: bool

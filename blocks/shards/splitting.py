@@ -29,7 +29,7 @@ from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
 from blocks.ingestion.memory import Budget
-from blocks.ingestion.pipeline import Pipeline
+from blocks.ingestion.pipeline import IngestionPipeline
 from blocks.kinds import open_any, open_grid
 from blocks.progress_bar import Bar, no_bar
 from blocks.ratings.matrix import Matrix
@@ -341,7 +341,7 @@ def _finish_matrix(
     common: dict[str, Any],
     bar: Bar,
 ) -> None:
-    slices, column_entries = write_slices(Pipeline(pool, target, bar), blocks, columns.slice_bounds)
+    slices, column_entries = write_slices(IngestionPipeline(pool, target, bar), blocks, columns.slice_bounds)
     shutil.rmtree(target.spill)
     finish_matrix(
         target.root,

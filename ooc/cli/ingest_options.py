@@ -148,7 +148,8 @@ class ShardsOptions:
     """Datasets that can be made in shards."""
 
     shards: Annotated[
-        int | None, Option("Make so many shards, as `ooc shard` does; OUT may have {rank} in it.", least=1)
+        int | None,
+        Option("Number of shards to split the dataset into, as `ooc shard` does; OUT may contain {rank}.", least=1),
     ] = None
 
 
@@ -215,7 +216,8 @@ class DrawnOptions:
     zipf: Annotated[float, Option("Exponent of the power law of words.")] = 1.1
     seed: Annotated[int, Option("Of everything that is drawn.", least=0)] = 0
     topics_seed: Annotated[
-        int | None, Option("Of the topics, for more documents of those of another dataset.", least=0)
+        int | None,
+        Option("Seed of the topics; give that of another dataset to draw more documents of its topics.", least=0),
     ] = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
-from ooc.ring.ring import Ring
+from ooc.ring.ring import Ring, reason_of
 from ooc.workers.stopwatch import Stopwatch
 
 Arrays = tuple[np.ndarray, ...]
@@ -76,7 +76,7 @@ class Ranks:
     def fail(self, error: BaseException) -> None:
         """Have the others hear of a failure before they wait for what will not come any more."""
         if not self.is_alone:
-            self.ring.fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            self.ring.fail(reason_of(error))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

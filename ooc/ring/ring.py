@@ -21,6 +21,11 @@ _RANK = struct.Struct("<I")
 FAILURE_BYTES = 2048  # of a failure that other ranks are told; what is longer is cut off
 
 
+def reason_of(error: BaseException) -> str:
+    """Return what other ranks are told of an error: its first line, or its kind."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 class RingFailed(WorkFailed):
     """The ring is broken: `what` names the rank at fault, its host and the reason."""
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from blocks.in_process import InProcess
 from blocks.store import Store
 from blocks.workers import Workers
 from ooc.program import Phase, StaticProgram
 from ooc.state.passes import Loaded, Pass
 from ooc.state.slice_file import SliceFile
 from ooc.workers.engine_options import Switches
-from ooc.workers.in_process import OwnWorker
 from ooc.workers.stopwatch import Stopwatch
 from ooc.workers.work_queue import Claims
 from ooc.workers.worker import OVERLAPPING, Message, all_phases, unit_parts
@@ -54,7 +54,7 @@ class Dispatcher:
         self,
         program: StaticProgram,
         scheduler: Scheduler,
-        workers: Workers | OwnWorker,
+        workers: Workers | InProcess,
         claims: Claims,
         slices: SliceFile | None,
         switches: Switches,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from blocks.errors import RequestError
-from samplers.options import Option, Options
+from samplers.options import Option, Options, Seed, SyncPerPass
 
 _BY_RATING = ("sgd", "bsp", "ccd", "als")  # methods of ratings, not of counts
 _LEAVE = "Leave it out."
@@ -84,10 +84,7 @@ class FactorizationOptions(Options):
             takes=("splash",),
         ),
     ] = None
-    sync_per_pass: Annotated[
-        int | None,
-        Option("Of splash: how often in a pass they are combined [default: 1].", least=1, takes=("splash",)),
-    ] = None
+    sync_per_pass: SyncPerPass = None
     evaluate_every: Annotated[int, Option("Iterations between values of the objective.", least=1)] = 1
     held_out: Annotated[
         Path | None,
@@ -96,6 +93,4 @@ class FactorizationOptions(Options):
             without={"estimator": "score takes other ratings"},
         ),
     ] = None
-    seed: Annotated[
-        int, Option("The same seed gives the same model, bit for bit.", least=0, parameter="random_state")
-    ] = 0
+    seed: Seed = 0

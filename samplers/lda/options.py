@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from blocks.errors import RequestError
-from samplers.options import Option, Options
+from samplers.options import Option, Options, Seed, SyncPerPass
 
 _DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # go through the words of each document
 
@@ -71,10 +71,7 @@ class LdaOptions(Options):
             takes=("splash",),
         ),
     ] = None
-    sync_per_pass: Annotated[
-        int | None,
-        Option("Of splash: how often in a pass they are combined [default: 1].", least=1, takes=("splash",)),
-    ] = None
+    sync_per_pass: SyncPerPass = None
     alpha: Annotated[
         float | Sequence[float] | None,
         Option(
@@ -137,6 +134,4 @@ class LdaOptions(Options):
             without={"estimator": "is on one machine"},
         ),
     ] = None
-    seed: Annotated[
-        int, Option("The same seed gives the same model, bit for bit.", least=0, parameter="random_state")
-    ] = 0
+    seed: Seed = 0

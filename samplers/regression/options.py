@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from samplers.factorization.options import parallelism_of
-from samplers.options import Option, Options
+from samplers.options import Option, Options, Seed
 
 _PATH = {"estimator": "has one penalty; a path is `ooc train lasso` or `train_regression`"}
 _ROUNDS = {"estimator": "solves by working sets"}
@@ -23,33 +23,38 @@ class RegressionOptions(Options):
     level: Annotated[
         float | None,
         Option(
-            "Of lambda one value; scikit-learn's alpha is that over the rows.",
+            "Solve for this single lambda (scikit-learn's alpha times the number of rows).",
             name="lambda",
             parameter="alpha",  # or C
         ),
     ] = None
     ratio: Annotated[
-        float | None, Option("Of lambda one value, as a share of the largest.", name="lambda-ratio", without=_PATH)
+        float | None,
+        Option("Solve for this single lambda, given as a share of lambda_max.", name="lambda-ratio", without=_PATH),
     ] = None
     length: Annotated[
         int | None,
-        Option("So many values, from the largest down [default: 100].", name="path", without=_PATH),
+        Option("Number of lambdas on the path, from lambda_max downwards [default: 100].", name="path", without=_PATH),
     ] = None
     least: Annotated[
         float | None,
-        Option("The last of a path, by the first [default: 0.01].", name="lambda-min-ratio", without=_PATH),
+        Option(
+            "Smallest lambda of the path as a share of lambda_max [default: 0.01].",
+            name="lambda-min-ratio",
+            without=_PATH,
+        ),
     ] = None
     tolerance: Annotated[
         float, Option("Duality gap to stop at, as a share of the loss of an empty model.", parameter="tol")
     ] = 1e-6
     share: Annotated[
         float,
-        Option("Of |b| in the penalty; the rest is of b^2: elastic net.", name="l1-ratio", parameter="l1_ratio"),
+        Option("Elastic-net mixing: 1 is the Lasso, towards 0 is ridge.", name="l1-ratio", parameter="l1_ratio"),
     ] = 1.0
     weights: Annotated[
         Path | None,
         Option(
-            "What each row weighs: .npy, or a text file with a number on each line.",
+            "Sample weights: .npy, or a text file with a number on each line.",
             without={"estimator": "is sample_weight of fit"},
         ),
     ] = None
@@ -63,13 +68,13 @@ class RegressionOptions(Options):
     unpenalized: Annotated[
         Sequence[str],
         Option(
-            "Has no penalty: a name, or a number; can be repeated.",
+            "Column (name or number) without a penalty; can be repeated.",
             metavar="COLUMN",
             without={"estimator": "penalizes all columns"},
         ),
     ] = ()
-    intercept: Annotated[bool, Option("Whether there is one.", parameter="fit_intercept")] = True
-    standardize: Annotated[bool, Option("Penalties are for columns of deviation 1, or as they are.")] = True
+    intercept: Annotated[bool, Option("Fit an intercept.", parameter="fit_intercept")] = True
+    standardize: Annotated[bool, Option("Penalize coefficients of columns scaled to standard deviation 1.")] = True
     folds: Annotated[
         int | None,
         Option(
@@ -86,12 +91,15 @@ class RegressionOptions(Options):
             without=_ROUNDS,
         ),
     ] = None
-    parallelism: Annotated[int | None, Option("Of --schedule: updates of a round [default: 64].", without=_ROUNDS)] = (
-        None
-    )
+    parallelism: Annotated[
+        int | None, Option("With --schedule: columns that one round updates [default: 64].", without=_ROUNDS)
+    ] = None
     rho: Annotated[
         float | None,
-        Option("Of --schedule: what two columns of a round may correlate [default: 0.2, or any].", without=_ROUNDS),
+        Option(
+            "With --schedule: largest correlation of two columns that one round may update [default: 0.2, or any].",
+            without=_ROUNDS,
+        ),
     ] = None
     seed: Annotated[
         int,
@@ -105,11 +113,14 @@ class RegressionOptions(Options):
 class SoftmaxOptions(Options):
     """Options of `ooc train softmax`."""
 
-    passes: Annotated[int, Option("Over the data.", least=1, parameter="max_iter")] = 10
-    loss: Annotated[str, Option("The latter are one class against the rest.", choices="softmax|hinge|squared")] = (
-        "softmax"
-    )
-    rate: Annotated[float, Option("Of the first steps; they are AdaGrad's.")] = 0.5
+    passes: Annotated[int, Option("Passes over the data.", least=1, parameter="max_iter")] = 10
+    loss: Annotated[
+        str,
+        Option(
+            "Loss to minimize; hinge and squared train one class against the rest.", choices="softmax|hinge|squared"
+        ),
+    ] = "softmax"
+    rate: Annotated[float, Option("Initial learning rate of AdaGrad.")] = 0.5
     regularization: Annotated[float, Option("Weight of the squared weights, for each sample.")] = 0.0
     parallelism: Annotated[
         int | str,
@@ -121,7 +132,7 @@ class SoftmaxOptions(Options):
         ),
     ] = "auto"
     most_parallelism: Annotated[
-        int | None, Option("Of the workers that auto tries [default: 16].", least=1, without=_SINGLE)
+        int | None, Option("Largest number of workers that auto tries [default: 16].", least=1, without=_SINGLE)
     ] = None
     sync_per_pass: Annotated[int, Option("How often in a pass they are combined.", least=1, without=_SINGLE)] = 1
     evaluate_every: Annotated[
@@ -135,6 +146,4 @@ class SoftmaxOptions(Options):
             without={"estimator": "score takes other samples"},
         ),
     ] = None
-    seed: Annotated[
-        int, Option("The same seed gives the same model, bit for bit.", least=0, parameter="random_state")
-    ] = 0
+    seed: Seed = 0

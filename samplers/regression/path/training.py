@@ -32,7 +32,7 @@ _PATIENCE = 1.0  # seconds, with a step when it is to stop
 
 
 class PathTraining:
-    """The path of one run in one process, as `ooc.loop.Steps`, and what is told of it.
+    """The path of one run in one process, as `ooc.loop.TrainingSteps`, and what is told of it.
 
     An iteration of its `cursor` is a value of lambda, and a phase a step towards the next.
 

@@ -24,7 +24,7 @@ from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
 from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 
 
-class Workspace:
+class EngineArrays:
     """The arrays of one engine; `close` frees them.
 
     Attributes: `shared`, all in memory; `slices`, the file of the program's sliced arrays, None if they are in memory;
