@@ -356,12 +356,16 @@ def remove(path: Path) -> Removed:
     return Removed(path, size)
 
 
-def remove_leftovers(directory: Path, name: str | None = None) -> list[Removed]:
-    """Delete what killed processes were about to publish in a directory, under a name if one is given."""
+def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[Removed]:
+    """Delete what killed processes were about to publish in a directory, under a name if one is given.
+
+    exclusive: no other process publishes there now, so a file that is not locked yet need not be old to be a leftover.
+    """
     removed = []
     for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
         with suppress(FileNotFoundError), locked(leftover) as free:
-            if free and not (leftover.name.endswith(_UNLOCKED) and time.time() - leftover.stat().st_mtime < _LONG_AGO):
+            may_be_locked = leftover.name.endswith(_UNLOCKED) and not exclusive
+            if free and not (may_be_locked and time.time() - leftover.stat().st_mtime < _LONG_AGO):
                 if is_mount_point(directory):
                     settle(leftover, _MARKS)
                 removed.append(remove(leftover))

@@ -82,7 +82,9 @@ def test_a_run_loses_what_was_not_committed_and_goes_on_to_the_same_bytes(tmp_pa
     run = trained(tmp_path / "run", dataset)
     (run.path / ".model.partial-0123abcd").mkdir()
     (run.path / "slices").mkdir()
-    for stray in ("state/000099.cells", "state/000099.h5", "slices/arrays", ".model.partial-0123abcd/words.h5"):
+    killed_before_it_was_locked = ".000099.json.partial-0123abcd.unlocked"  # a moment ago
+    in_state = ("000099.cells", "000099.h5", killed_before_it_was_locked)
+    for stray in (*(f"state/{name}" for name in in_state), "slices/arrays", ".model.partial-0123abcd/words.h5"):
         (run.path / stray).write_bytes(b"left over")
     with run.locked():
         (run.path / "slices").mkdir()  # the lock's holder uses it
@@ -91,7 +93,7 @@ def test_a_run_loses_what_was_not_committed_and_goes_on_to_the_same_bytes(tmp_pa
             clean(run.path)
         assert len(clean(tmp_path).skipped) == 1
         assert (run.path / "slices" / "arrays").exists()
-    assert names(clean(run.path).removed) == ["000099.cells", "000099.h5", "slices"]
+    assert names(clean(run.path).removed) == [killed_before_it_was_locked, "000099.cells", "000099.h5", "slices"]
     assert clean(run.path).removed == []
     run.set_iterations(5)
     train(run, plan(2), quiet=True)

@@ -277,10 +277,13 @@ def committed_local_state(directory: Path) -> LocalState | None:
 
 
 def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
-    """Delete what was written in a state directory for generations that never came or are out of date."""
+    """Delete what was written in a state directory for generations that never came or are out of date.
+
+    The caller holds the lock of the run, without which nobody writes there.
+    """
     kept = {f"{entry['generation']:06}" for entry in committed(directory)}
     strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
-    return remove_leftovers(directory) + [remove(stray) for stray in strays]
+    return remove_leftovers(directory, exclusive=True) + [remove(stray) for stray in strays]
 
 
 def committed(directory: Path) -> list[dict[str, Any]]:
