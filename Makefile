@@ -4,6 +4,9 @@ PYTHONS ?= python3.11 python3.12 python3.13
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Bytecode is kept even where the environment says not to: without it each of the suite's commands takes 0.3 s more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-long test-ring test-pythons lint docs bench clean
 
 demo: $(VENV)/installed

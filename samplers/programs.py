@@ -59,6 +59,14 @@ def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return named, options
 
 
+def model_of(named: str) -> str:
+    """The model whose program a target is, "lda", "mf", "softmax" or "regression"; "" for a program of a user."""
+    module, _, name = named.partition(":")
+    if module != __name__:
+        name = next((each for places in (_PLACES, _PLACES_ON_RING) for each, at in places.items() if at == named), "")
+    return name.removeprefix("ring-").split("-")[0]
+
+
 def find(named: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The class of one of TARGETS, and the options to build it with."""
     named, options = current(named, options)

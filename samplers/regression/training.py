@@ -179,10 +179,6 @@ def rule_of_run(run: Run, design: Design) -> Rule | None:
     return rule
 
 
-def is_regression(run: Run) -> bool:
-    return run.config["program"] == TARGET
-
-
 def program_of(spec: ProgramSpec, design: Design) -> RegressionProgram:
     return spec.build(design)  # type: ignore[return-value]
 
