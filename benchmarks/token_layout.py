@@ -48,8 +48,8 @@ class Chain:
         layout = Layout(dataset.index.cells, program.local_state())
         self.bases = layout.block_rows[:-1]
         self.state = np.zeros((dataset.tokens, program.columns), program.local_state().dtype)
-        self.shared = {name: np.zeros(*spec) for name, spec in program.shared_arrays().items()}
-        self.delta = {name: np.zeros(*spec) for name, spec in program.delta_arrays().items()}
+        self.shared = {name: spec.zeros() for name, spec in program.shared_arrays().items()}
+        self.delta = {name: spec.zeros() for name, spec in program.delta_arrays().items()}
         self.iteration = 0
         for phase in program.initial:
             for _, _, answers in self.stages(phase, self.shared):

@@ -77,6 +77,16 @@ class Store:
         """int64 (B, S), samples of each cell of the grid."""
         return self.index.cells
 
+    @property
+    def block_bounds(self) -> np.ndarray:
+        """int64 (B+1,), the first row, document, or column of a design, of each block among all, and their number."""
+        return self.index.block_bounds
+
+    @property
+    def slice_bounds(self) -> np.ndarray:
+        """int64 (S+1,), the first column, or word, of each slice among all, and their number."""
+        return self.index.slice_bounds
+
     def block(self, number: int) -> Any:
         """Map the data of a block."""
         raise NotImplementedError

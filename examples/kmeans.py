@@ -8,8 +8,8 @@ import sys
 import numba
 import numpy as np
 
-from blocks import Matrix, write_npz
-from ooc import ArraySpec, Phase, ProgramSpec, StaticProgram, create_run, make_plan, train
+from blocks import write_npz
+from ooc import ArraySpec, Phase, StaticProgram, fit
 
 
 @numba.njit(nogil=True, cache=True)
@@ -46,10 +46,10 @@ class KMeans(StaticProgram):
 
     def shared_arrays(self):
         return {
-            "centres": ArraySpec((self.dataset.columns, self.chosen.size), "float64"),
+            "centres": ArraySpec((self.dataset.columns, self.chosen.size), "float64", per="column"),
             "squares": ArraySpec(self.chosen.shape, "float64"),
             "sizes": ArraySpec(self.chosen.shape, "int64"),
-            "assigned": ArraySpec((self.dataset.rows,), "int64"),
+            "assigned": ArraySpec((self.dataset.rows,), "int64", per="row"),
         }
 
     def begin(self, phase, shared):
@@ -62,8 +62,8 @@ class KMeans(StaticProgram):
     def update(self, job):
         centres, squares, sizes, assigned = job.shared.values()
         if job.phase == "assign":
-            return assign(*job.entries(), centres, squares, assigned[job.within(self.dataset.index.block_bounds)])
-        return average(*job.entries(), assigned, sizes, centres[job.within(self.dataset.index.slice_bounds)])
+            return assign(*job.entries(), centres, squares, assigned[job.within(self.dataset.block_bounds)])
+        return average(*job.entries(), assigned, sizes, centres[job.within(self.dataset.slice_bounds)])
 
     def aggregate(self, phase, shared, deltas, answers):
         return {"distance": sum(answers)} if phase.name == "assign" else {}
@@ -73,7 +73,5 @@ class KMeans(StaticProgram):
 
 
 if __name__ == "__main__":
-    matrix = Matrix(sys.argv[1])
-    spec = ProgramSpec("kmeans:KMeans", {"clusters": int(sys.argv[3]), "seed": 0})
-    plan = make_plan(matrix, spec.build(matrix), workers=2, memory=1_000_000_000)
-    train(create_run(sys.argv[2], matrix, spec, iterations=20, evaluate_every=1), plan)
+    data, run, clusters = sys.argv[1:]
+    fit(KMeans, data, run, options={"clusters": int(clusters), "seed": 0}, iterations=20)

@@ -9,8 +9,8 @@ import sys
 import numba
 import numpy as np
 
-from blocks import Matrix, write_npz
-from ooc import ArraySpec, Phase, ProgramSpec, StaticProgram, create_run, make_plan, train
+from blocks import write_npz
+from ooc import ArraySpec, Phase, StaticProgram, fit
 
 
 @numba.njit(nogil=True, cache=True)
@@ -31,8 +31,8 @@ class SingularValues(StaticProgram):
 
     def shared_arrays(self):
         return {
-            "left": ArraySpec((self.dataset.rows, self.rank), "float64"),
-            "right": ArraySpec((self.dataset.columns, self.rank), "float64"),
+            "left": ArraySpec((self.dataset.rows, self.rank), "float64", per="row"),
+            "right": ArraySpec((self.dataset.columns, self.rank), "float64", per="column"),
             "values": ArraySpec((self.rank,), "float64"),
         }
 
@@ -43,9 +43,9 @@ class SingularValues(StaticProgram):
     def update(self, job):
         left, right, _ = job.shared.values()
         if job.phase == "rows":
-            multiply(*job.entries(), right, left[job.within(self.dataset.index.block_bounds)])
+            multiply(*job.entries(), right, left[job.within(self.dataset.block_bounds)])
         else:
-            multiply(*job.entries(), left, right[job.within(self.dataset.index.slice_bounds)])
+            multiply(*job.entries(), left, right[job.within(self.dataset.slice_bounds)])
 
     def aggregate(self, phase, shared, deltas, answers):
         if phase.name == "columns":
@@ -61,7 +61,5 @@ class SingularValues(StaticProgram):
 
 
 if __name__ == "__main__":
-    matrix = Matrix(sys.argv[1])
-    spec = ProgramSpec("svd:SingularValues", {"rank": int(sys.argv[3]), "seed": 0})
-    plan = make_plan(matrix, spec.build(matrix), workers=2, memory=1_000_000_000)
-    train(create_run(sys.argv[2], matrix, spec, iterations=30, evaluate_every=1), plan)
+    data, run, rank = sys.argv[1:]
+    fit(SingularValues, data, run, options={"rank": int(rank), "seed": 0}, iterations=30)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ooc.training import train as train
     from ooc.workers.shared_arrays import ArraySpec as ArraySpec
     from ooc.workers.worker import ProgramSpec as ProgramSpec
+    from samplers.custom_program import fit as fit
     from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
     from samplers.estimators.lasso import ElasticNet as ElasticNet
     from samplers.estimators.lasso import Lasso as Lasso
@@ -61,6 +62,7 @@ _MODULES = {
     "StochasticEngine": "ooc.stochastic.engine",
     "StochasticProgram": "ooc.stochastic.program",
     "create_run": "ooc.runs.new_run",
+    "fit": "samplers.custom_program",
     "make_plan": "ooc.plan.memory_plan",
     "train": "ooc.training",
 }

@@ -24,6 +24,7 @@ from ooc.plan.memory_plan import Plan
 from ooc.program import Phase
 from ooc.ring.generations import check_all_have, fall_back_together
 from ooc.ring.ranks import Ranks
+from ooc.ring.replication import Replication, is_replicated
 from ooc.ring.ring import LocalRing, Ring
 from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
 from ooc.ring.totals import PENDING, Totals
@@ -80,6 +81,9 @@ class StaticEngine:
         slice_directory = generations.directory.with_name(SLICES)
         with ExitStack() as stack:
             self._ranks = stack.enter_context(closing(Ranks(ring or LocalRing(), self._watch)))
+            self._replication: Replication | None = None
+            if is_replicated(dataset, self.program, self._ranks.ring.ranks):
+                self._replication = Replication(dataset, self.program, self._scheduler, self._ranks)
             self._rotation: RotatingSlices | None = None
             if travels(self.program):
                 rotation = RotatingSlices(dataset, self.program, self._ranks.ring, scratch or slice_directory)
@@ -104,18 +108,20 @@ class StaticEngine:
             self._closing = stack.pop_all()
         self.shared, self.arrays = arrays.shared, arrays.arrays
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
-        self._totals = None if staleness is None else Totals(summed, self._ranks, staleness)
+        is_summed = staleness is not None and not self._replication
+        self._totals = Totals(summed, self._ranks, staleness or 0) if is_summed else None
 
     def counters(self) -> Counters:
         """What has been done so far, on all machines."""
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
+        counts = self.is_first or not self._replication  # else the first rank's are of all data
         mine = Counters(
-            samples=self._dataset.samples,
-            samples_processed=cursor.samples_processed,
+            samples=self._dataset.samples if counts else 0,
+            samples_processed=cursor.samples_processed if counts else 0,
             elapsed_s=cursor.elapsed_s,
             seconds=cursor.seconds,
-            sums=cursor.sums,
+            sums=cursor.sums if counts else {},
             memory_bytes=[self._held([os.getpid(), *self.pids])],
             bytes_read=cursor.bytes_read,
             bytes_written=cursor.bytes_written,
@@ -258,7 +264,7 @@ class StaticEngine:
 
     def _adapt(self) -> None:
         if found := self.program.census(self.cursor.iteration, self.sweep, self.arrays):
-            everywhere = self._ranks.exchange(found)
+            everywhere = [tuple(found)] if self._replication else self._ranks.exchange(found)
             self.program.adapt(everywhere, self._exact())
 
     def _exact(self) -> dict[str, np.ndarray]:
@@ -298,7 +304,13 @@ class StaticEngine:
         if phase.staged:
             yield from self._dispatcher.stages(phase, units, self.cursor.iteration, self._sum_up)
         else:
-            yield list(self._dispatcher.walk(phase, units, self.cursor.iteration))
+            schedule = self._replication.schedule if self._replication else None
+            answers = list(self._dispatcher.walk(phase, units, self.cursor.iteration, schedule))
+            if self._replication:
+                answers = self._replication.exchange(phase, answers, self.arrays, self._engine_arrays.deltas)
+                if self._engine_arrays.slices:
+                    self._engine_arrays.slices.write_back()
+            yield answers
 
     def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
         """Add to the sums that a stage has left those of the other machines."""
@@ -333,15 +345,17 @@ class StaticEngine:
 
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
+        if self._replication:
+            return self.program.objective(self.program.measure(self._divided_sweep, self.arrays), self.arrays)
         sums = self._ranks.summed(self.program.measure(self.sweep, self.arrays))
         return self.program.objective(sums, self._exact())
 
     def export(self, directory: Path) -> None:
         """Write the model of the present state at the first machine; the others tell it what they have."""
-        arrays = self._exact()
+        arrays, sweep = self._exact(), self.sweep if self._replication else self._everywhere
         if self.is_first:
-            self.program.export(self._everywhere, arrays, directory)
-        else:
+            self.program.export(sweep, arrays, directory)
+        elif not self._replication:
             for phase in self.program.exported:
                 deque(self._everywhere(phase), maxlen=0)
 
@@ -349,6 +363,13 @@ class StaticEngine:
         """Run a phase that only reads over all cells; yields the answers in the order of units and parts."""
         with self._open(phase) as units:
             yield from self._dispatcher.walk(phase, units, self.cursor.iteration)
+
+    def _divided_sweep(self, phase: Phase) -> Iterator[Any]:
+        """Run a phase that only reads, divided among the ranks, which all get the answers of all parts."""
+        assert self._replication
+        with self._open(phase) as units:
+            mine = list(self._dispatcher.walk(phase, units, self.cursor.iteration, self._replication.schedule))
+        yield from self._replication.exchange(phase, mine, self.arrays, self._engine_arrays.deltas, changes=False)
 
     def _everywhere(self, phase: Phase) -> Iterator[Any]:
         """Run a phase that only reads at all ranks; at the first its answers, in the order of units, else none."""

@@ -128,6 +128,7 @@ class StaticProgram:
     reading_phases: Sequence[Phase] = ()  # of the objective and the export: they change nothing
     exported: Sequence[Phase] = ()  # those that `export` sweeps, in that order
     state_name = "numbers of samples"  # what plans call the local state, in the plural
+    trains_on_shards = False  # on a ring each rank has a shard, and phases say what travels; else all have all data
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset

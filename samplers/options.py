@@ -7,7 +7,7 @@ several machines refuse, and the parameter of an estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cache, wraps
 from inspect import Parameter, signature
@@ -196,6 +196,23 @@ class ResumeOptions(Options):
         Path | None, Option("Where the dataset of the run is now, if it was moved alone; the run notes it.")
     ] = None
     held_out: Annotated[Path | None, Option("Likewise what it evaluates on.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions(Options):
+    """Options of `ooc train program`."""
+
+    program: Annotated[str, Option()]
+    settings: Annotated[
+        Sequence[str],
+        Option(
+            "Option of the program, as clusters=8; the value is JSON, or text. Can be repeated.",
+            name="set",
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
+    iterations: Annotated[int, Option("Passes over the data.", least=1)] = 100
+    evaluate_every: Annotated[int, Option("Iterations between values of the objective.", least=1)] = 1
 
 
 def takers(options: type) -> dict[str, tuple[str, ...]]:

@@ -24,7 +24,11 @@ def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> N
 
     options: those of the program, as far as they are the same at all ranks, if not all are.
     """
-    check_shards(ring, run.dataset(open_any))
+    dataset = run.dataset(open_any)
+    if any(gather_values(ring, dataset.shards > 1)):
+        check_shards(ring, dataset)
+    else:
+        check_alike(ring, {"dataset": dataset.identity})
     told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
     told["options"] = told["options"] if options is None else options
     told["settings"] = told["settings"] | {"held_out": bool(told["settings"].get("held_out"))}  # each has its own
@@ -72,6 +76,17 @@ def check_shards(ring: Ring, dataset: Store) -> None:
     """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
     told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
+
+
+def check_ranks_share(ring: Ring, dataset: Store, options: dict[str, Any]) -> None:
+    """Raise RequestError, at all ranks, unless they can train a program of one's own together: on the shards of one
+    dataset, each that of its number, or each on the whole of it, with the same options."""
+    if any(gather_values(ring, dataset.shards > 1)):
+        check_shards(ring, dataset)
+        check_alike(ring, options)
+    else:
+        check_alike(ring, {"dataset": dataset.identity, **options})
+    check_processors(ring)
 
 
 def check_apart(ring: Ring, path: Path) -> None:

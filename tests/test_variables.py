@@ -55,7 +55,7 @@ class Workers:
     def __init__(self, shape: tuple[int, ...], slots: int, first: float = 0.0, **declared: Any) -> None:
         self.declared, self.slots, self.queue = Shared(shape, **declared), slots, make_queue(3)
         specs = committed_specs("v", self.declared) | slot_specs("v", self.declared, slots)
-        self.arrays = {name: np.zeros(*spec) for name, spec in specs.items()}
+        self.arrays = {name: spec.zeros() for name, spec in specs.items()}
         self.value[...] = first
 
     @property

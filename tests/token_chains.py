@@ -84,7 +84,7 @@ def room_for_counts(topics: int, mass: float) -> Counts:
 def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
     """Tables without entries for so many words, the one for smoothing made of the weights."""
     specs, starts = room_for_tables(np.full(words, topics), topics)
-    tables = WordTables(**{name: np.zeros(*spec) for name, spec in specs.items()}, starts=starts)
+    tables = WordTables(**{name: spec.zeros() for name, spec in specs.items()}, starts=starts)
     scratch = TableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
     tables.weights[:] = weights
     make_smoothing(tables, scratch)

@@ -151,6 +151,10 @@ class Dataset(Store):
         require_cells(path, index.cells, self.block_count, self.slice_count, self.tokens)
         return index._replace(cells=index.cells.reshape(self.block_count, self.slice_count))
 
+    @property
+    def block_bounds(self) -> np.ndarray:
+        return np.concatenate(([0], np.cumsum([entry["documents"] for entry in self.manifest["blocks"]])))
+
     def block(self, number: int) -> Block:
         """Map the data of a block."""
         return self.mapped("blocks", number, Block, self._check_block)

@@ -144,7 +144,6 @@ class Design(Store):
         self.samples = self.entries
         self.index = self._open_index(self.manifest["index"])
         self.means, self.norms, self.deviations = self.index.means, self.index.norms, self.index.deviations
-        self.block_bounds = self.index.block_bounds
         self.offsets = self.index.offsets if self.index.offsets.size else None
         self.y = self.index.y if self.manifest["labels"] else None
 

@@ -13,7 +13,7 @@ from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read,
 from ooc.cli.session import TRANSPORT, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
-from samplers.options import Options, Resources, ResumeOptions
+from samplers.options import Options, ProgramOptions, Resources, ResumeOptions
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
 Train = Callable[..., dict[str, Any]]
@@ -113,6 +113,26 @@ def train_logistic(**given: Any) -> None:
     _train(train, RegressionOptions, given | {"loss": "logistic"})
 
 
+PROGRAM = parameter("program", Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your program.")])
+_ROWS = parameter("data", Annotated[Path, typer.Argument(help="A corpus, a matrix of ratings, or samples.")])
+
+
+@app.command("program")
+@on_ring
+@takes(PROGRAM, _ROWS, RUN, options(ProgramOptions), TRANSPORT, options(Resources), JSON)
+def train_program(**given: Any) -> None:
+    """Train with a program of your own, a class derived from ooc.StaticProgram.
+
+    Its module is imported, so it has to be in the current directory or on PYTHONPATH.
+
+    Example: ooc train program kmeans:KMeans ratings run --set clusters=8 --set seed=0
+    """
+    from samplers.custom_program import find_beside, train
+
+    find_beside()
+    _train(train, ProgramOptions, given)
+
+
 def _train(train: Train, kind: type[Options], given: dict[str, Any]) -> None:
     with session(given["transport"]) as here:
         chosen, resources = read(kind, given, here.place), here.resources(given)
@@ -136,8 +156,11 @@ def resume(**given: Any) -> None:
 
     Example: ooc resume run --iterations 200
     """
+    from samplers.custom_program import find_beside
     from samplers.resume import go_on
 
+    if given["program"]:
+        find_beside()
     with session(given["transport"]) as here:
         run = here.place(given["run"])
         last = go_on(run, read(ResumeOptions, given, here.place), here.resources(given), here.ring)

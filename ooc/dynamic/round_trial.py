@@ -21,7 +21,11 @@ class ToyDesign(Design):
         self.form, self.rows, self.columns, self.entries = form, _ROWS, _COLUMNS, 2 * _COLUMNS
         self.y = np.where(np.arange(_ROWS) % 2, 1.0, -1.0)
         self.means, self.norms, self.deviations = np.zeros(_COLUMNS), np.ones(_COLUMNS), np.ones(_COLUMNS)
-        self.block_bounds, self.offsets = np.array([0, _COLUMNS]), None
+        self.offsets = None
+
+    @property
+    def block_bounds(self) -> np.ndarray:
+        return np.array([0, _COLUMNS])
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
         """The only one; it cannot be written to, as one that is mapped."""

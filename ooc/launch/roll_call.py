@@ -70,7 +70,7 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
                 f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, but {hello.free / 1e6:,.0f} MB are free",
                 "Make room, or use another directory.",
             )
-    if any(hello.data for hello in hellos):
+    if any(hello.shard for hello in hellos):  # else all have the whole; commands that need shards refuse that
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
     _check_addresses(hellos, names)

@@ -55,7 +55,7 @@ class ElementJobs:
     def __init__(self, program: StochasticProgram) -> None:
         self._program = program
         self._constants = {name: constant(value) for name, value in program.constants().items()}
-        self._work = {name: np.zeros(*x.spec(0)) for name, x in program.locals.items() if x.per == "work"}
+        self._work = {name: x.spec(0).zeros() for name, x in program.locals.items() if x.per == "work"}
         self._loops = element_loops.load(program, self._names())
         self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
 
@@ -183,7 +183,7 @@ class ElementJobs:
             block = elements_of(dataset.block(number))
             elements = block.offsets.size - 1
             counts = {"element": elements, "entry": int(block.offsets[-1])}
-            kept = {name: np.zeros(*x.spec(counts[x.per])) for name, x in program.locals.items() if x.per in counts}
+            kept = {name: x.spec(counts[x.per]).zeros() for name, x in program.locals.items() if x.per in counts}
             found = np.empty(elements)
             visits = Visits(0, elements, 0, 0, stream_key(program.seed))
             getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)

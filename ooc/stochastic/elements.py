@@ -124,13 +124,6 @@ def token_words(offsets, positions, words, word_offsets):
     return found
 
 
-def bounds_of(dataset: Store) -> np.ndarray:
-    """int64 (B+1,), the first element of each block, and how many there are."""
-    if isinstance(dataset, Dataset):
-        return np.concatenate(([0], np.cumsum([entry["documents"] for entry in dataset.manifest["blocks"]])))
-    return dataset.index.block_bounds
-
-
 def entry_bounds(dataset: Store) -> np.ndarray:
     """int64 (B+1,), the first entry, or token, of each block."""
     return np.concatenate(([0], np.cumsum(dataset.index.cells.sum(axis=1))))

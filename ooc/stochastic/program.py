@@ -21,7 +21,7 @@ from blocks.npz import write_npz
 from ooc import user_functions
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.stochastic.degrees import Choice, choose, group_sizes
-from ooc.stochastic.elements import KINDS, bounds_of, elements_before, elements_of_whole, entry_bounds
+from ooc.stochastic.elements import KINDS, elements_before, elements_of_whole, entry_bounds
 from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, Stage, cut, pass_stages, trial_stages
 from ooc.stochastic.variable_arrays import Shared, check_variable, committed_specs, slot_specs
 from ooc.stochastic.variables import Gathered, unpacked
@@ -83,6 +83,7 @@ class StochasticProgram(StaticProgram):
         if on_ring and "shard" not in dataset.manifest:
             raise RequestError(f"{dataset.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
         self.seed, self.rounds, self.strategy = seed, sync_per_pass, strategy
+        self.trains_on_shards = on_ring
         self.machine: int = dataset.shard if on_ring else 0
         self.machines: int = dataset.shards if on_ring else 1
         self.adaptive = parallelism == AUTO
@@ -91,7 +92,7 @@ class StochasticProgram(StaticProgram):
         self.functions = [*(["loss"] if hasattr(self, "loss") else []), *self.maps]
         self.declared, self.locals = self.shared_variables(), self.local_variables()
         self._check()
-        self.first_elements, self.first_entries = bounds_of(dataset), entry_bounds(dataset)
+        self.first_elements, self.first_entries = dataset.block_bounds, entry_bounds(dataset)
         self.elements = int(self.first_elements[-1])
         self.everywhere = elements_of_whole(dataset) if on_ring else self.elements
         self.before = elements_before(dataset) if on_ring else 0

@@ -20,6 +20,7 @@ from ooc.workers.stopwatch import Stopwatch
 from ooc.workers.work_queue import Claims
 from ooc.workers.worker import OVERLAPPING, Message, all_phases, unit_parts
 
+Schedule = Callable[[Phase, int], Sequence[Sequence[int]]]  # of a phase and a unit the stages, each its parts
 _AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
 
 
@@ -106,11 +107,12 @@ class Dispatcher:
             for stage in range(first, last):
                 yield list(islice(answers, len(stages[stage])))
 
-    def walk(self, phase: Phase, units: Pass, iteration: int) -> Iterator[Any]:
+    def walk(self, phase: Phase, units: Pass, iteration: int, schedule: Schedule | None = None) -> Iterator[Any]:
         """Have the workers do all parts of the units in memory, until every unit of the phase was handed back.
 
-        Yields their answers in the order of units and parts.
+        schedule: of the parts to do, if not all. Yields their answers in the order of units and parts.
         """
+        schedule = schedule or self._schedule
         self._claims.clear()
         told: dict[int, Loaded] = {}
         missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
@@ -122,7 +124,7 @@ class Dispatcher:
         ahead = 1 if one_by_one else max(_AHEAD, 2 * together)
         while following < len(order):
             while len(told) + together <= ahead and (some := units.poll(together)):
-                firsts = [(unit, self._schedule(phase, unit.unit)[0]) for unit in some]
+                firsts = [(unit, schedule(phase, unit.unit)[0]) for unit in some]
                 missing |= self._tell([self._message(phase, iteration, unit, 0, parts) for unit, parts in firsts])
                 for loaded in some:
                     told[loaded.unit], answers[loaded.unit] = loaded, {}

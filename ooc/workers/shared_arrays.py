@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,23 @@ _SHM = "/dev/shm"
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of an array that somebody else allocates."""
+    """Shape and dtype of an array that somebody else allocates.
+
+    per: what the first axis counts, if it is "row" (or document) or "column" (or word) of the dataset. Only such an
+    array is changed by `update`, in phases that go through what it counts.
+    """
 
     shape: tuple[int, ...]
     dtype: str | np.dtype[Any]
+    per: Literal["", "row", "column"] = ""
 
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def zeros(self) -> np.ndarray:
+        """Return such an array, in memory of this process alone."""
+        return np.zeros(self.shape, self.dtype)
 
 
 class SharedArrays(Mapping[str, np.ndarray]):

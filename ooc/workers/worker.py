@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -56,7 +57,7 @@ class ProgramSpec(NamedTuple):
         Raises RequestError if it is not there, WorkFailed if it is one of ooc and does not take the options.
         """
         if not self.is_known:
-            return self._of_user()(dataset, **self.options)
+            return self._build_users(dataset)
         program, options = importlib.import_module(PROGRAMS).find(*self)
         types, wrong = _types_of(program), f"of the program {self.target}"
         for name, value in options.items():
@@ -71,6 +72,19 @@ class ProgramSpec(NamedTuple):
         except (TypeError, ValueError, KeyError) as error:
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
+    def _build_users(self, dataset: Store) -> StaticProgram:
+        """Make a user's program; RequestError for options that it does not take."""
+        program = self._of_user()
+        takes = signature(program)
+        try:
+            takes.bind(dataset, **self.options)
+        except TypeError as error:
+            names = list(takes.parameters)[1:]
+            raise RequestError(
+                f"the program {self.target}: {error}", f"It takes: {', '.join(names) or 'no options'}"
+            ) from error
+        return program(dataset, **self.options)
+
     def _of_user(self) -> Callable[..., StaticProgram]:
         module, _, name = self.target.partition(":")
         try:
@@ -78,7 +92,7 @@ class ProgramSpec(NamedTuple):
         except (ImportError, AttributeError, ValueError) as error:
             raise RequestError(
                 f"program {self.target} cannot be imported: {error}",
-                "The directory of its module has to be on PYTHONPATH.",
+                "Run the command where the module is, or have its directory on PYTHONPATH.",
             ) from error
 
     def source_checksum(self) -> str | None:

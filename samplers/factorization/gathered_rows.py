@@ -21,6 +21,7 @@ class GatheredRows(StaticProgram):
     that they have shards of. Of the program: `width` of factors; `mine(job)`, those of a part of a block, and `write`,
     as `MatrixFactorization` has them."""
 
+    trains_on_shards = True
     rows_of_blocks = Phase("rows of blocks", "block", writes=False)
     names_of_rows = Phase("names of rows", "block", writes=False)
     exported: Sequence[Phase] = (names_of_rows, rows_of_blocks)

@@ -134,7 +134,7 @@ class DocMajor(Lda):
     def counts(self) -> Counts:
         """The working memory of this worker."""
         if self._counts is None:
-            self._counts = Counts(**{name: np.zeros(*spec) for name, spec in self._count_specs().items()})
+            self._counts = Counts(**{name: spec.zeros() for name, spec in self._count_specs().items()})
         return self._counts
 
     def steps(self) -> tuple[str, ...]:

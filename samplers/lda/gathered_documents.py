@@ -17,6 +17,7 @@ class GatheredDocuments(StaticProgram):
     """Comes before a program of LDA, whose model then has the documents of all machines, in the order of the whole that
     they have shards of. `document_names` is swept before the rows of documents, `document_numbers` after them."""
 
+    trains_on_shards = True
     document_names = Phase("names of documents", "block", writes=False)
     document_numbers = Phase("numbers of documents", "block", writes=False)
 

@@ -149,7 +149,7 @@ class Lda(StaticProgram):
         }
 
     def make_scratch(self, tokens: int) -> groups.Scratch:
-        return groups.Scratch(**{name: np.zeros(*spec) for name, spec in self._scratch_specs(tokens).items()})
+        return groups.Scratch(**{name: spec.zeros() for name, spec in self._scratch_specs(tokens).items()})
 
     @property
     def scratch(self) -> groups.Scratch:
@@ -167,7 +167,7 @@ class Lda(StaticProgram):
             name: np.zeros(2 * self.topics if name in large else spec.shape, spec.dtype)
             for name, spec in self.shared_arrays().items()
         }
-        delta = {name: np.zeros(*spec) for name, spec in self.delta_arrays().items()}
+        delta = {name: spec.zeros() for name, spec in self.delta_arrays().items()}
         self._scratch = self.make_scratch(2)
         for phase in (*self.initial, *self.reading_phases, *self.phases):
             data = block if phase.order == "block" else slice_

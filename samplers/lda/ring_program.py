@@ -89,7 +89,7 @@ class RingLda(GatheredDocuments, Lda):
     def work(self) -> travelling_rows.Work:
         """The working memory of this worker."""
         if self._work is None:
-            self._work = travelling_rows.Work(**{name: np.zeros(*spec) for name, spec in self._work_specs().items()})
+            self._work = travelling_rows.Work(**{name: spec.zeros() for name, spec in self._work_specs().items()})
         return self._work
 
     def warm_up(self) -> None:

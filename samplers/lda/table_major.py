@@ -69,7 +69,7 @@ class TableMajor(DocMajor):
         if not self.in_place:
             return WordTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
         if self._own_tables is None:
-            arrays = {name: np.zeros(*spec) for name, spec in self._table_specs.items()}
+            arrays = {name: spec.zeros() for name, spec in self._table_specs.items()}
             self._own_tables = WordTables(**arrays, starts=self._table_starts)
         return self._own_tables
 

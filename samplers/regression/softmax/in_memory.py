@@ -55,7 +55,7 @@ class SoftmaxInMemory:
         self._arrays: dict[str, np.ndarray] = {}
         for name, each in declared.items():
             specs = committed_specs(name, each) | slot_specs(name, each, 1)
-            self._arrays |= {array: np.zeros(*spec) for array, spec in specs.items()}
+            self._arrays |= {array: spec.zeros() for array, spec in specs.items()}
         labels = np.arange(classes, dtype=np.float64)
         self._constants = shared_constants(columns, labels, kind=kind, rate=rate, regularization=regularization)
         self._local = LocalVariables(np.zeros(width_of(classes), np.float32))

@@ -1,0 +1,161 @@
+"""Programs on a ring whose ranks all have the whole dataset: a rank does its share of the parts, and hears the rest.
+
+Every rank has all of the program's arrays. Of the parts of a phase, a rank does some that follow each other. Then the
+ranks exchange what the parts changed and answered, so that `aggregate` has the same arguments everywhere, and every
+rank the state of a single machine, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import msgpack
+from xxhash import xxh3_64_hexdigest
+
+from blocks.errors import RequestError, WorkFailed
+from blocks.store import Store
+from ooc.program import Arrays, Phase, StaticProgram
+from ooc.ring.ranks import Ranks
+from ooc.ring.values import pack, unpack
+from ooc.workers.dispatch import Scheduler
+from ooc.workers.worker import unit_parts
+
+_BOUNDS = {"row": "block_bounds", "column": "slice_bounds"}  # of a dataset
+_CHANGED_IN = {"block": "row", "grid": "row", "slice": "column"}  # the order of a phase, and whose arrays it changes
+
+
+def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
+    """Whether all of several ranks have the whole dataset.
+
+    Raises RequestError where they do not, and the program is not one that trains on shards; or where they do, and the
+    program does something that cannot be divided among ranks.
+    """
+    name = type(program).__name__
+    if ranks == 1 or program.trains_on_shards:
+        return False
+    if dataset.shards > 1:
+        raise RequestError(
+            f"{dataset.path} is a shard, and the program {name} does not train on shards",
+            "Give every rank the whole dataset; each then does a share of the work.",
+        )
+    if staged := [phase.name for phase in (*program.initial, *program.phases) if phase.staged]:
+        raise RequestError(
+            f"the phase {staged[0]!r} of the program {name} has stages, which cannot be divided among ranks",
+            "Train it on one machine.",
+        )
+    if program.local_state().width:
+        raise RequestError(
+            f"the program {name} keeps numbers for each of the {dataset.unit}, which cannot be divided among ranks",
+            "Keep them in shared arrays of rows or columns, or train it on one machine.",
+        )
+    return True
+
+
+class PartBounds(NamedTuple):
+    """units: int64 (U,), number of the first part of each unit. rows: int64 (P+1,), first row, or column, of each part
+    of all units, and how many there are."""
+
+    units: np.ndarray
+    rows: np.ndarray
+
+
+class Replication:
+    """The share that one of several ranks has of each phase, and what the ranks exchange when a phase ends."""
+
+    def __init__(self, dataset: Store, program: StaticProgram, schedule: Scheduler, ranks: Ranks) -> None:
+        self._dataset, self._schedule, self._ranks = dataset, schedule, ranks
+        self._specs = program.shared_arrays()
+        for name, spec in self._specs.items():
+            if spec.per and spec.shape[0] != (count := int(getattr(dataset, _BOUNDS[spec.per])[-1])):
+                raise RequestError(
+                    f"the array {name!r} of the program {type(program).__name__} is declared per {spec.per}, but its"
+                    f" shape is {spec.shape}, and {dataset.path} has {count:,} {spec.per}s",
+                    f"Give it {count:,} elements along its first axis, or leave per={spec.per!r} out.",
+                )
+        self._bounds: dict[str, PartBounds] = {}
+
+    def schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
+        """The parts of a unit that this rank does, in the order in which they are dealt: one stage."""
+        first, mine = self._part_bounds(phase.order).units[unit], self._mine(phase.order)
+        return [[part for part in self._schedule(phase, unit)[0] if first + part in mine]]
+
+    def exchange(
+        self, phase: Phase, answers: Sequence[Any], arrays: Arrays, deltas: Sequence[Arrays], *, changes: bool = True
+    ) -> list[Any]:
+        """Bring the arrays and deltas to what all ranks made of them; returns the answers of all parts, in order.
+
+        answers: of this rank's parts, in the order of units and parts. changes: whether the phase changes arrays.
+        """
+        changed = [name for name, spec in self._specs.items() if changes and spec.per == _CHANGED_IN[phase.order]]
+        self._check_alike(phase, [name for name in arrays if name not in changed], arrays)
+        for name in changed:
+            self._exchange_rows(phase.order, arrays[name])
+        if changes:
+            self._add_deltas(deltas)
+        return [unpack(answer) for of_rank in self._exchanged([*map(pack, answers)]) for answer in of_rank]
+
+    def _exchanged(self, value: Any) -> list[Any]:
+        """The value of each rank, in their order."""
+        message = np.frombuffer(msgpack.encode(value), np.uint8)
+        return [msgpack.decode(each.tobytes()) for (each,) in self._ranks.exchange([message])]
+
+    def _check_alike(self, phase: Phase, names: Sequence[str], arrays: Arrays) -> None:
+        """Raise WorkFailed, at all ranks, unless all have the same in arrays that the phase does not change."""
+        mine = {name: xxh3_64_hexdigest(np.ascontiguousarray(arrays[name]).data) for name in names}
+        first, *others = self._ranks.gather(mine)
+        for rank, theirs in enumerate(others, 1):
+            if different := [name for name in names if theirs[name] != first[name]]:
+                raise WorkFailed(
+                    f"after the phase {phase.name!r} the array {different[0]!r} of rank {rank} differs from that of "
+                    "rank 0",
+                    f"An array that `update` changes in phases of order {phase.order!r} must be declared with"
+                    f" per={_CHANGED_IN[phase.order]!r}; and all ranks must have the same processors and packages.",
+                )
+
+    def _exchange_rows(self, order: str, array: np.ndarray) -> None:
+        """Take the rows that each other rank has changed."""
+        ring, rows = self._ranks.ring, self._part_bounds(order).rows
+        places = [
+            slice(rows[parts.start], rows[parts.stop]) for parts in map(partial(self._share, order), range(ring.ranks))
+        ]
+        mine = np.ascontiguousarray(array[places[ring.rank]])
+        for rank, (theirs,) in enumerate(self._ranks.exchange([mine.reshape(-1).view(np.uint8)])):
+            if rank != ring.rank:
+                array[places[rank]] = theirs.view(array.dtype).reshape(array[places[rank]].shape)
+
+    def _mine(self, order: str) -> range:
+        return self._share(order, self._ranks.ring.rank)
+
+    def _share(self, order: str, rank: int) -> range:
+        """The parts that a rank does, numbered through all units: as many as any other rank, one after the other."""
+        parts, ranks = self._part_bounds(order).rows.size - 1, self._ranks.ring.ranks
+        return range(parts * rank // ranks, parts * (rank + 1) // ranks)
+
+    def _part_bounds(self, order: str) -> PartBounds:
+        if order not in self._bounds:
+            self._bounds[order] = part_bounds(self._dataset, order)
+        return self._bounds[order]
+
+    def _add_deltas(self, deltas: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Let the first worker's deltas be those of all workers of all ranks, and the others' be zero."""
+        for name, first in deltas[0].items() if deltas else ():
+            total = np.ascontiguousarray(sum((each[name] for each in deltas[1:]), first.copy()))
+            exact = total.astype(np.float64 if total.dtype.kind == "f" else np.int64)
+            self._ranks.add_up(exact)
+            for each in deltas[1:]:
+                each[name][...] = 0
+            first[...] = exact.astype(first.dtype)
+
+
+def part_bounds(dataset: Store, order: str) -> PartBounds:
+    """Number the parts of all units of a phase."""
+    if order == "grid":  # one unit, whose parts are the blocks
+        return PartBounds(np.zeros(1, np.int64), dataset.block_bounds)
+    starts = dataset.block_bounds if order == "block" else dataset.slice_bounds
+    bounds = [unit_parts(dataset, order, unit)[1] for unit in range(starts.size - 1)]
+    rows = [start + each[:-1] for start, each in zip(starts, bounds, strict=False)]
+    firsts = np.cumsum([0, *(each.size for each in rows)])
+    return PartBounds(firsts[:-1], np.concatenate([*rows, starts[-1:]]))

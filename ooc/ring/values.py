@@ -1,0 +1,60 @@
+"""Answers of a program's parts as bytes, for other ranks: numbers, text, arrays, and lists, tuples, dicts of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import DecodeError, msgpack
+
+from blocks.errors import RequestError, WorkFailed
+
+_ARRAY, _TUPLE = 1, 2  # kinds that msgpack does not have
+_NUMBERS = "biufc"  # kinds of dtypes
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as bytes; RequestError if other ranks could not be given a value of its type."""
+    return msgpack.encode(_told(value), enc_hook=_refuse)
+
+
+def unpack(data: bytes) -> Any:
+    """Return the value that `pack` was given; WorkFailed if these are no such bytes."""
+    try:
+        return msgpack.decode(data, ext_hook=_made)
+    except (DecodeError, TypeError, ValueError) as error:
+        raise WorkFailed(f"another rank sent an answer that cannot be read: {error}") from error
+
+
+def _told(value: Any) -> Any:
+    """The value with arrays, numpy's numbers and tuples as extensions of msgpack."""
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in _NUMBERS:
+            raise RequestError(f"a program on a ring answered with an array of {value.dtype}", "Answer with numbers.")
+        is_number = isinstance(value, np.generic)
+        told = (value.dtype.str, list(value.shape), is_number, np.ascontiguousarray(value).tobytes())
+        return msgpack.Ext(_ARRAY, msgpack.encode(told))
+    if isinstance(value, tuple):
+        return msgpack.Ext(_TUPLE, pack(list(value)))
+    if isinstance(value, list):
+        return [_told(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _told(each) for name, each in value.items()}
+    return value
+
+
+def _made(kind: int, data: memoryview) -> Any:
+    if kind == _TUPLE:
+        return tuple(unpack(bytes(data)))
+    dtype, shape, is_number, content = msgpack.decode(data, type=tuple[str, list[int], bool, bytes])
+    if np.dtype(dtype).kind not in _NUMBERS:
+        raise ValueError(f"an array of {dtype}")
+    array = np.frombuffer(content, dtype).reshape(shape)
+    return array[()] if is_number else array.copy()
+
+
+def _refuse(value: Any) -> Any:
+    raise RequestError(
+        f"a program on a ring answered with a value of type {type(value).__name__}, which other ranks cannot be given",
+        "Answer with numbers, text, arrays of numbers, or lists, tuples and dicts of these.",
+    )

@@ -1,0 +1,159 @@
+"""Training with a program of one's own: from its class and options to a run, a plan and the engine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import RequestError
+from blocks.kinds import open_rows
+from blocks.memory import parse_size
+from blocks.store import Store
+from ooc.program import StaticProgram
+from ooc.ring.replication import is_replicated
+from ooc.ring.ring import Ring
+from ooc.runs.new_run import create_run
+from ooc.runs.run import Run
+from ooc.training import Callback
+from ooc.workers.worker import ProgramSpec
+from samplers.options import ProgramOptions, Resources, of_several
+from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.ring_checks import check_apart, check_ranks_share
+
+
+def train(
+    data: Path,
+    path: Path,
+    options: ProgramOptions,
+    resources: Resources,
+    ring: Ring | None = None,
+    callback: Callback | None = None,
+) -> dict[str, Any]:
+    """Train a program on the dataset `data` in the new run directory `path`.
+
+    ring: of several machines, all of which call this with the same program and options and a run directory of their
+    own. Each has the whole dataset and does its share of the work; a program that trains on shards has its shard.
+    callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is
+    written, if the program cannot be imported or does not take the options.
+    """
+    ring, dataset = of_several(ring), open_rows(data)
+    spec = ProgramSpec(options.program, _values(options.settings))
+    if spec.is_known:
+        raise RequestError(f"{spec.target} is a model of ooc", "Train it with its own command, see: ooc train --help")
+    check_limits(spec, resources)
+    if ring:
+        is_replicated(dataset, spec.build(dataset), ring.ranks)
+        check_ranks_share(ring, dataset, {"program": spec.target, **spec.options})
+        check_apart(ring, path)
+    plan = plan_training(dataset, spec, resources)
+    check_dataset(dataset)
+    run = create_run(
+        path,
+        dataset,
+        spec,
+        iterations=options.iterations,
+        evaluate_every=options.evaluate_every,
+        settings={"staleness": 0} if ring else {},  # nothing is stale
+        scratch=resources.scratch,
+        overwrite=resources.overwrite,
+    )
+    return train_planned(run, plan, None, resources, ring, callback)
+
+
+def find_beside() -> None:
+    """Let modules of the current directory be imported, after those that are installed."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def _values(settings: Sequence[str]) -> dict[str, Any]:
+    """The options of a program from NAME=VALUE."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise RequestError(f"--set {setting!r} is not NAME=VALUE", "Write, for example: --set clusters=8")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def fit(
+    program: type[StaticProgram] | str,
+    data: str | Path | Store,
+    path: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    iterations: int = 100,
+    evaluate_every: int = 1,
+    memory: int | str | None = None,
+    ring: Ring | None = None,
+    callback: Callback | None = None,
+    **resources: Any,
+) -> Run:
+    """Train a program of one's own in a new run directory, and return the run.
+
+    Parameters
+    ----------
+    program : class derived from `StaticProgram` or `StochasticProgram`, or "module:Class"
+        Worker processes import it by its name, so it has to stand in a file, at the top level of a module.
+    data : str, Path or Store
+        The dataset.
+    path : str or Path
+        The run directory, which must not exist unless ``overwrite`` is true.
+    options : mapping, optional
+        Keyword arguments of the program besides the dataset; JSON values.
+    iterations : int
+        Passes over the data.
+    evaluate_every : int
+        Iterations between values of the objective.
+    memory : int or str, optional
+        Budget of all processes, in bytes or as "2GB"; four fifths of what is free by default.
+    ring : Ring, optional
+        Machines that train together; see `docs/programs.md`.
+    callback : callable, optional
+        Called with each line of the metrics; training ends where it returns true.
+    **resources
+        ``workers``, ``max_time`` (seconds), ``scratch``, ``overwrite``, ``quiet`` as of the command line.
+
+    Returns
+    -------
+    Run
+        Its ``metrics()`` are those of each iteration; the model is in the directory ``path / "model"``.
+
+    Raises
+    ------
+    RequestError
+        Before anything is written, if the program cannot be imported or an option is wrong.
+    Interrupted, TimeOver
+        With everything committed, after a signal or ``max_time`` seconds.
+    """
+    target = program if isinstance(program, str) else _target(program)
+    settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
+    chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
+    budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
+    place = data.opened_at if isinstance(data, Store) else Path(data)
+    train(place, Path(path), chosen, Resources(memory_bytes=budget, **resources), ring, callback)
+    return Run(Path(path), target)
+
+
+def _target(program: type[StaticProgram]) -> str:
+    """The name by which other processes import a class; RequestError if there is none."""
+    module, name = program.__module__, program.__qualname__
+    if module == "__main__":
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        if file is None:
+            raise RequestError(
+                f"the program {name} stands in no file, so that worker processes cannot import it",
+                "Write it into a file beside the notebook, as with %%writefile programs.py, and import it.",
+            )
+        module = Path(file).stem
+    if "." in name:
+        raise RequestError(f"the program {name} is not at the top level of its module", "Move the class there.")
+    return f"{module}:{name}"

@@ -1,0 +1,234 @@
+"""Programs of one's own, trained by `ooc train program` and `ooc.fit`: on one machine, and on a ring of ranks that all
+have the whole dataset."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rings import mpiexec, on_ring
+
+from blocks import Matrix
+from blocks.errors import OocError
+from ooc import ProgramSpec, fit
+from ooc.ring.ring import Ring
+from ooc.runs.run import Run
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ENTRIES = 150_000
+
+COUNTS = '''
+import numpy as np
+from ooc import ArraySpec, Phase, StaticProgram
+
+
+class Counts(StaticProgram):
+    """Sums and numbers of the entries of rows and columns, in every way in which parts can give them."""
+
+    phases = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False),
+              Phase("blocks", "grid", writes=False))
+    reading_phases = (Phase("values", "block", writes=False),)
+    declared = True
+
+    def __init__(self, dataset, *, wrong=""):
+        super().__init__(dataset)
+        self.wrong = wrong
+        if wrong == "staged":
+            self.phases = (Phase("rows", "block", writes=False, staged=True),)
+
+    def local_state(self):
+        return super().local_state()._replace(width=int(self.wrong == "local"))
+
+    def shared_arrays(self):
+        rows, columns = self.dataset.rows + (self.wrong == "shape"), self.dataset.columns
+        per = {} if self.wrong == "undeclared" else {"per": "row"}
+        return {
+            "rows": ArraySpec((rows,), "float64", **per),
+            "columns": ArraySpec((columns, 2), "float32", per="column"),
+            "histogram": ArraySpec((10,), "int64"),
+            "first": ArraySpec((), "float64"),
+        }
+
+    def delta_arrays(self):
+        return {"histogram": ArraySpec((10,), "int32")}
+
+    def update(self, job):
+        if job.phase == "blocks":
+            return {"part": job.part, "rows": job.shared["rows"][: job.part].sum(), "text": ["block", job.part]}
+        offsets, others, values = job.entries()
+        sums = np.add.reduceat(np.append(values, 0), offsets[:-1]) * (np.diff(offsets) > 0)
+        if job.phase == "rows":
+            job.shared["rows"][job.within(self.dataset.block_bounds)] += sums
+            job.delta["histogram"][:] += np.bincount(values.astype(int)[offsets[0] : offsets[-1]] % 10, minlength=10)
+        if job.phase == "columns":
+            mine = job.shared["columns"][job.within(self.dataset.slice_bounds)]
+            mine[:, 0], mine[:, 1] = np.diff(offsets), sums
+        if self.wrong == "answer":
+            return object()
+        return float(values[offsets[0] : offsets[-1]].sum()), sums
+
+    def aggregate(self, phase, shared, deltas, answers):
+        if phase.name == "blocks":
+            assert [answer["part"] for answer in answers] == list(range(self.dataset.block_count))
+            assert all(isinstance(answer["rows"], np.float64) for answer in answers)
+            return {"blocks": float(len(answers))}
+        totals, sums = zip(*answers, strict=True)
+        shared["first"][...] = sum(totals)
+        shared["histogram"][:] += sum(delta["histogram"] for delta in deltas)
+        return {f"sum_of_{phase.name}": sum(map(np.sum, sums))}
+
+    def measure(self, sweep, shared):
+        return {"objective": sum(total for total, _ in sweep(self.reading_phases[0]))}
+
+    def export(self, sweep, shared, directory):
+        parts = np.array([total for total, _ in sweep(self.reading_phases[0])])
+        np.savez(directory / "counts.npz", parts=parts, **shared)
+'''
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, ooc_in: Callable[[Path], Ooc]) -> Path:
+    """A directory with the module `counts` and the matrix of 150,000 ratings, in parts of several blocks and slices."""
+    path, random = tmp_path_factory.mktemp("made"), np.random.default_rng(0)
+    places, values = random.permutation(500 * 600)[:ENTRIES].tolist(), (random.integers(1, 50, ENTRIES) / 3).tolist()
+    lines = [f"{place // 600}\t{place % 600}\t{value!r}\n" for place, value in zip(places, values, strict=True)]
+    (path / "matrix.tsv").write_text("".join(lines))
+    (path / "counts.py").write_text(COUNTS)
+    done = ooc_in(path)("ingest", "ratings", "matrix.tsv", "matrix")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture
+def matrix(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
+    """`counts` can be imported, and the test has a directory of its own to work in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(made))
+    monkeypatch.setenv("PYTHONPATH", str(made))
+    return Matrix(made / "matrix")
+
+
+def model_of(path: Path) -> dict[str, np.ndarray]:
+    with np.load(next((path / "model").glob("*.npz"))) as arrays:
+        return dict(arrays)
+
+
+def told(path: Path) -> list[dict[str, float]]:
+    """The lines of the metrics without what clocks and memory say."""
+    clocks = ("_s", "_bytes", "time", "checksum", "bytes_")
+    return [
+        {
+            name: value
+            for name, value in line.items()
+            if not name.endswith(clocks[:2]) and not name.startswith(clocks[2:])
+        }
+        for line in Run(path).metrics()
+    ]
+
+
+def test_ranks_that_have_the_whole_dataset_get_the_bits_of_one_machine(matrix: Matrix) -> None:
+    """Rows, columns, deltas, answers of several kinds and metrics; more ranks than some units have parts."""
+    fit("counts:Counts", matrix, "alone", iterations=3, workers=1, quiet=True)
+    on_ring(
+        3,
+        lambda ring: fit("counts:Counts", matrix, f"run-{ring.rank}", iterations=3, workers=1, quiet=True, ring=ring),
+    )
+    alone, together = model_of(Path("alone")), model_of(Path("run-0"))
+    assert alone.keys() == together.keys()
+    for name, array in alone.items():
+        assert array.tobytes() == together[name].tobytes(), name
+    assert told(Path("alone")) == told(Path("run-0"))
+    dense = np.zeros((matrix.rows, matrix.columns))
+    at = 0
+    for number in range(matrix.block_count):
+        block = matrix.block(number)
+        for row in range(block.rows.size):
+            some = slice(block.offsets[row], block.offsets[row + 1])
+            dense[at + row, block.columns[some]] = block.values[some]
+        at += block.rows.size
+    assert np.allclose(alone["rows"], 3 * dense.sum(axis=1))
+    assert np.allclose(alone["columns"].T, [(dense > 0).sum(axis=0), dense.sum(axis=0)])
+    assert alone["histogram"].sum() == 3 * ENTRIES
+    assert not (Path("run-1") / "model").exists()
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+@pytest.mark.parametrize(("name", "options"), [("kmeans:KMeans", {"clusters": 3}), ("svd:SingularValues", {"rank": 3})])
+def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, int], matrix: Matrix, ooc: Ooc) -> None:
+    """By the command, begun with one iteration and gone on with: the model of one machine."""
+    shutil.copy(EXAMPLES / f"{name.partition(':')[0]}.py", ".")  # where the command is run
+    settings = [f"--set={option}={value}" for option, value in (options | {"seed": 0}).items()]
+    train = ["train", "program", name, str(matrix.path)]
+    made = ooc(*train, "alone", *settings, "--iterations", "4", "--workers", "2")
+    assert made.returncode == 0, made.stderr
+    ranks = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc"]
+    subprocess.run(
+        [*ranks, *train, "r-{rank}", *settings, "--iterations=1", "--transport=mpi"], check=True, timeout=300
+    )
+    more = ["resume", "r-{rank}", "--program", name, "--iterations=4", "--transport=mpi"]
+    subprocess.run([*ranks, *more], check=True, timeout=300)
+    alone, together = model_of(Path("alone")), model_of(Path("r-0"))
+    assert all(alone[array].tobytes() == together[array].tobytes() for array in alone)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("staged", "the phase 'rows' of the program Counts has stages, which cannot be divided among ranks"),
+        ("local", "the program Counts keeps numbers for each of the entries, which cannot be divided among ranks"),
+        ("shape", "the array 'rows' of the program Counts is declared per row, but its shape is (501,)"),
+        ("undeclared", "after the phase 'rows' the array 'rows' of rank 1 differs from that of rank 0"),
+        ("answer", "a program on a ring answered with a value of type object, which other ranks cannot be given"),
+    ],
+)
+def test_what_cannot_run_on_a_ring_is_refused(wrong: str, says: str, matrix: Matrix) -> None:
+    """And never runs to a wrong model."""
+
+    def train(ring: Ring) -> str:
+        options = {"options": {"wrong": wrong}, "iterations": 1, "workers": 1, "quiet": True, "ring": ring}
+        try:
+            fit("counts:Counts", matrix, f"run-{ring.rank}", **options)
+        except OocError as error:
+            ring.fail(error.what)
+            return str(error.what)
+        return "trained"
+
+    found = on_ring(2, train)
+    assert any(says in what for what in found), found
+    assert "trained" not in found
+    assert not list(Path().glob("run-*/model"))
+
+
+def test_a_shard_is_refused_by_a_program_that_needs_the_whole(matrix: Matrix, ooc: Ooc) -> None:
+    assert ooc("shard", matrix.path, "shard-{rank}", "--shards", "2").returncode == 0
+
+    def train(ring: Ring) -> str:
+        with pytest.raises(OocError) as error:
+            fit("counts:Counts", f"shard-{ring.rank}", f"run-{ring.rank}", workers=1, quiet=True, ring=ring)
+        return error.value.what
+
+    for rank, what in enumerate(on_ring(2, train)):
+        assert f"shard-{rank} is a shard, and the program Counts does not train on shards" in what
+    assert not list(Path().glob("run-*"))
+
+
+def test_wrong_options_of_a_program_are_told(matrix: Matrix, ooc: Ooc) -> None:
+    for settings, says in (
+        (
+            ["--set", "wrnog=1"],
+            "the program counts:Counts: got an unexpected keyword argument 'wrnog'\nIt takes: wrong",
+        ),
+        (["--set", "wrong"], "--set 'wrong' is not NAME=VALUE"),
+    ):
+        done = ooc("train", "program", "counts:Counts", matrix.path, "run", *settings)
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert not Path("run").exists()
+    with pytest.raises(OocError, match="is not at the top level"):
+        fit(type("Local", (ProgramSpec,), {"__qualname__": "f.Local", "__module__": "counts"}), matrix, "run")  # type: ignore[arg-type]
