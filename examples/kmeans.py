@@ -8,8 +8,7 @@ import sys
 import numba
 import numpy as np
 
-from blocks import write_npz
-from ooc import ArraySpec, Phase, StaticProgram, fit
+from ooc import Field, Phase, StaticProgram, fit
 
 
 @numba.njit(nogil=True, cache=True)
@@ -37,39 +36,34 @@ def average(offsets, rows, values, clusters, sizes, centres):
 
 
 class KMeans(StaticProgram):
-    initial = (Phase("start", "slice", writes=False),)
-    phases = (Phase("assign", "block", writes=False), Phase("average", "slice", writes=False))
+    clusters: int
+    seed: int = 0
 
-    def __init__(self, dataset, *, clusters, seed):
-        super().__init__(dataset)
-        self.chosen = np.random.default_rng(seed).choice(dataset.rows, clusters, replace=False)
+    centres = Field("column", "clusters")
+    assigned = Field("row", dtype="int64", initial=-1)
+    squares = Field(shape="clusters", derived=True)
+    sizes = Field(shape="clusters", dtype="int64", derived=True)
 
-    def shared_arrays(self):
-        return {
-            "centres": ArraySpec((self.dataset.columns, self.chosen.size), "float64", per="column"),
-            "squares": ArraySpec(self.chosen.shape, "float64"),
-            "sizes": ArraySpec(self.chosen.shape, "int64"),
-            "assigned": ArraySpec((self.dataset.rows,), "int64", per="row"),
-        }
+    initial = (Phase("start", "slice"),)
+    phases = (Phase("assign", "block"), Phase("average", "slice"))
+
+    def initialize(self, shared):
+        """The first centres are some of the rows."""
+        super().initialize(shared)
+        chosen = np.random.default_rng(self.seed).choice(self.dataset.rows, self.clusters, replace=False)
+        shared["assigned"][chosen] = np.arange(self.clusters)
 
     def begin(self, phase, shared):
-        if phase in self.initial:  # the first centres are some of the rows
-            shared["assigned"][:] = -1
-            shared["assigned"][self.chosen] = np.arange(self.chosen.size)
-        shared["sizes"][:] = np.bincount(shared["assigned"] + 1, minlength=self.chosen.size + 1)[1:]
+        shared["sizes"][:] = np.bincount(shared["assigned"] + 1, minlength=self.clusters + 1)[1:]
         shared["squares"][:] = np.square(shared["centres"]).sum(axis=0)
 
     def update(self, job):
-        centres, squares, sizes, assigned = job.shared.values()
         if job.phase == "assign":
-            return assign(*job.entries(), centres, squares, assigned[job.within(self.dataset.block_bounds)])
-        return average(*job.entries(), assigned, sizes, centres[job.within(self.dataset.slice_bounds)])
+            return assign(*job.entries(), job.shared["centres"], job.shared["squares"], job.own("assigned"))
+        return average(*job.entries(), job.shared["assigned"], job.shared["sizes"], job.own("centres"))
 
     def aggregate(self, phase, shared, deltas, answers):
         return {"distance": sum(answers)} if phase.name == "assign" else {}
-
-    def export(self, sweep, shared, directory):
-        write_npz(directory / "clusters.npz", {name: shared[name] for name in ("centres", "assigned")})
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import sys
 import numba
 import numpy as np
 
-from blocks import write_npz
-from ooc import ArraySpec, Phase, StaticProgram, fit
+from ooc import Field, Phase, StaticProgram, fit
 
 
 @numba.njit(nogil=True, cache=True)
@@ -22,30 +21,25 @@ def multiply(offsets, others, values, factors, products):
             products[row] += values[entry] * factors[others[entry]]
 
 
+def normal(random, shape):
+    return random.normal(size=shape)
+
+
 class SingularValues(StaticProgram):
-    phases = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
+    rank: int
+    seed: int = 0
 
-    def __init__(self, dataset, *, rank, seed):
-        super().__init__(dataset)
-        self.rank, self.seed = rank, seed
+    left = Field("row", "rank")
+    right = Field("column", "rank", initial=normal)
+    values = Field(shape="rank")
 
-    def shared_arrays(self):
-        return {
-            "left": ArraySpec((self.dataset.rows, self.rank), "float64", per="row"),
-            "right": ArraySpec((self.dataset.columns, self.rank), "float64", per="column"),
-            "values": ArraySpec((self.rank,), "float64"),
-        }
-
-    def begin(self, phase, shared):
-        if not shared["right"].any():
-            shared["right"][:] = np.random.default_rng(self.seed).normal(size=shared["right"].shape)
+    phases = (Phase("rows", "block"), Phase("columns", "slice"))
 
     def update(self, job):
-        left, right, _ = job.shared.values()
         if job.phase == "rows":
-            multiply(*job.entries(), right, left[job.within(self.dataset.block_bounds)])
+            multiply(*job.entries(), job.shared["right"], job.own("left"))
         else:
-            multiply(*job.entries(), left, right[job.within(self.dataset.slice_bounds)])
+            multiply(*job.entries(), job.shared["left"], job.own("right"))
 
     def aggregate(self, phase, shared, deltas, answers):
         if phase.name == "columns":
@@ -55,9 +49,6 @@ class SingularValues(StaticProgram):
 
     def measure(self, sweep, shared):
         return {"explained": float(np.square(shared["values"]).sum())}
-
-    def export(self, sweep, shared, directory):
-        write_npz(directory / "svd.npz", shared)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import sys
 
-from blocks import Samples
-from ooc import ProgramSpec, Shared, StochasticProgram, create_run, make_plan, train
+from ooc import Shared, StochasticProgram, fit
 
 
 class Pegasos(StochasticProgram):
@@ -33,6 +32,5 @@ class Pegasos(StochasticProgram):
 
 
 if __name__ == "__main__":
-    samples, spec = Samples(sys.argv[1]), ProgramSpec("svm:Pegasos", {"parallelism": 4})
-    plan = make_plan(samples, spec.build(samples), workers=2, memory=1_000_000_000)
-    train(create_run(sys.argv[2], samples, spec, iterations=5, evaluate_every=1), plan)
+    data, run = sys.argv[1:]
+    fit(Pegasos, data, run, options={"parallelism": 4}, iterations=5)

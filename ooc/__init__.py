@@ -11,6 +11,7 @@ from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been 
 if TYPE_CHECKING:
     from ooc.dynamic.engine import DynamicEngine as DynamicEngine
     from ooc.engine import StaticEngine as StaticEngine
+    from ooc.fields import Field as Field
     from ooc.plan.memory_plan import make_plan as make_plan
     from ooc.program import (
         Job as Job,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ooc.training import train as train
     from ooc.workers.shared_arrays import ArraySpec as ArraySpec
     from ooc.workers.worker import ProgramSpec as ProgramSpec
+    from samplers.custom_program import ProgramRun as ProgramRun
     from samplers.custom_program import fit as fit
     from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
     from samplers.estimators.lasso import ElasticNet as ElasticNet
@@ -45,6 +47,7 @@ _MODULES = {
     "ArraySpec": "ooc.workers.shared_arrays",
     "DynamicEngine": "ooc.dynamic.engine",
     "ElasticNet": "samplers.estimators.lasso",
+    "Field": "ooc.fields",
     "Job": "ooc.program",
     "Lasso": "samplers.estimators.lasso",
     "LatentDirichletAllocation": "samplers.estimators.lda",
@@ -53,6 +56,7 @@ _MODULES = {
     "LogisticRegression": "samplers.estimators.logistic",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
+    "ProgramRun": "samplers.custom_program",
     "ProgramSpec": "ooc.workers.worker",
     "Run": "ooc.runs.run",
     "Shared": "ooc.stochastic.variable_arrays",

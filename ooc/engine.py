@@ -161,6 +161,7 @@ class StaticEngine:
             check_all_have(have)
             self._resume()
         else:
+            self.program.initialize(self.arrays)
             if not all(self._run(phase, gives_up) for phase in self.program.initial):
                 return False
             self.commit()
@@ -280,7 +281,8 @@ class StaticEngine:
         """Run a phase that writes and fold what it did into the shared arrays and the cursor; False if it gave up."""
         self.committed = False
         with self._watch.on("commit"):
-            target = self._generations.create() if phase.writes and (self.commits or checkpoint) else None
+            writes = phase.writes and self._layout.local.width > 0
+            target = self._generations.create() if writes and (self.commits or checkpoint) else None
         try:
             with self._watch.on("sampling"), self._open(phase, target) as units:
                 for answers in self._answers(phase, units):
@@ -378,6 +380,7 @@ class StaticEngine:
 
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
+            self.program.add_deltas(self.arrays, self._engine_arrays.deltas)
             sums = self.program.aggregate(phase, self.arrays, self._engine_arrays.deltas, answers)
             self._engine_arrays.clear_deltas()
             return sums

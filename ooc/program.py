@@ -9,13 +9,15 @@ with the cursor (iteration, phase) and the counters, as one generation; a progra
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from blocks.npz import write_npz
 from blocks.ratings.matrix import RowBlock
+from ooc.fields import fields_of, set_options
 from ooc.ring.packets import Passage
 from ooc.workers.shared_arrays import ArraySpec
 
@@ -65,7 +67,8 @@ class Job:
     state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
     block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
     worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration, phase, unit,
-    stage, part). passage: what travels of the slice, for this part, if anything does.
+    stage, part). passage: what travels of the slice, for this part, if anything does. rows: of this part, or columns
+    if the phase goes through slices, among all of the dataset.
     """
 
     phase: str
@@ -80,6 +83,11 @@ class Job:
     delta: Arrays
     stream: tuple[int, int, int, int, int]
     passage: Passage | None = None
+    rows: slice = field(default_factory=lambda: slice(0))
+
+    def own(self, name: str) -> np.ndarray:
+        """The elements that a shared array has for the rows, or columns, of this part: a view."""
+        return self.shared[name][self.rows]
 
     @property
     def first(self) -> int:
@@ -116,9 +124,11 @@ Sweep = Callable[[Phase], Iterator[Any]]  # runs a phase; yields its answers in 
 class StaticProgram:
     """schedule / update / aggregate / objective over a dataset: the base class of all programs of the static engine.
 
-    A subclass has `phases` and gives `shared_arrays`, `update` and `export`, and what `metrics.jsonl` is to tell by
-    `aggregate` or `objective`. Unless it says otherwise no local state is kept, no phase fills anything first, all
-    shared arrays are primary, and a unit has one stage of all its parts.
+    A subclass has `phases`, declares its arrays as attributes (`ooc.fields.Field`) and its options as annotated
+    attributes, with or without defaults, and gives `update` and what `metrics.jsonl` is to tell by `aggregate` or
+    `objective`. Or it has an `__init__` of its own and says what it has by methods: `shared_arrays`, `primary_arrays`,
+    `delta_arrays`. Unless it says otherwise no local state is kept, no phase fills anything first, all shared arrays
+    are primary, a unit has one stage of all its parts, and the model is the file arrays.npz of all primary arrays.
 
     A program is built alike in the coordinator and in the process that the workers are forked from.
     """
@@ -130,8 +140,10 @@ class StaticProgram:
     state_name = "numbers of samples"  # what plans call the local state, in the plural
     trains_on_shards = False  # on a ring each rank has a shard, and phases say what travels; else all have all data
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, **options: Any) -> None:
         self.dataset = dataset
+        if type(self).__init__ is StaticProgram.__init__:
+            set_options(self, options)
 
     def local_state(self) -> LocalState:
         """The numbers that the engine keeps for each token or entry."""
@@ -139,11 +151,12 @@ class StaticProgram:
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         """Arrays that workers read and `begin` and `aggregate` change."""
-        raise NotImplementedError
+        return {name: declared.spec(self.dataset, self) for name, declared in fields_of(type(self)).items()}
 
     def primary_arrays(self) -> Sequence[str]:
         """Those of the shared arrays that belong to a generation."""
-        return tuple(self.shared_arrays())
+        fields = fields_of(type(self))
+        return tuple(name for name in self.shared_arrays() if name not in fields or not fields[name].derived)
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         """Those of the shared arrays that may lie in a file, kept slice after slice, or block after block.
@@ -176,7 +189,8 @@ class StaticProgram:
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         """Arrays that each worker has of its own, zero when a phase or stage begins, and adds to."""
-        return {}
+        fields = fields_of(type(self))
+        return {name: spec for name, spec in StaticProgram.shared_arrays(self).items() if fields[name].summed}
 
     def own_bytes(self) -> int:
         """Memory that the program takes in the coordinator and in the process that the workers are forked from."""
@@ -204,6 +218,11 @@ class StaticProgram:
         """The parts of the stage before that a part of a stage waits for, if the phase `overlaps`."""
         raise NotImplementedError
 
+    def initialize(self, shared: Arrays) -> None:
+        """In the coordinator, once for a new run, before the phases that are `initial`: set the first values."""
+        for name, declared in fields_of(type(self)).items():
+            declared.fill(shared[name], [getattr(self, "seed", 0), *name.encode()])
+
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         """In the coordinator, once the primary state is there: derive what takes a sweep over it."""
 
@@ -225,6 +244,13 @@ class StaticProgram:
         """In a worker: do one part. The answer goes to `aggregate`, `objective` or `export`."""
         raise NotImplementedError
 
+    def add_deltas(self, shared: Arrays, deltas: Sequence[Arrays]) -> None:
+        """In the coordinator, before `aggregate`: add the deltas of fields that are `summed` to their arrays."""
+        for name, declared in fields_of(type(self)).items():
+            if declared.summed:
+                for delta in deltas:
+                    shared[name][...] += delta[name]
+
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
@@ -245,4 +271,4 @@ class StaticProgram:
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         """Write the model of the present state into an empty directory."""
-        raise NotImplementedError
+        write_npz(directory / "arrays.npz", {name: shared[name] for name in self.primary_arrays()})

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
 from blocks.memory import parse_size
@@ -19,8 +21,9 @@ from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
 from ooc.training import Callback
 from ooc.workers.worker import ProgramSpec
-from samplers.options import ProgramOptions, Resources, of_several
+from samplers.options import ProgramOptions, Resources, ResumeOptions, of_several
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.resume import go_on
 from samplers.ring_checks import check_apart, check_ranks_share
 
 
@@ -84,6 +87,58 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+class ProgramRun(Run):
+    """The run of a program of one's own, as `fit` returns it; see `ooc.Run` for what every run has.
+
+    ``run["left"]`` is an array of the model. To open a run that is there: ``ProgramRun(path, "module:Class")``.
+    """
+
+    def more(self, iterations: int, **options: Any) -> ProgramRun:
+        """Train for so many more iterations; options: `ring`, `callback`, and resources as of `fit`."""
+        return self._go_on(self.config["iterations"] + iterations, **options)
+
+    def resume(self, **options: Any) -> ProgramRun:
+        """Go on after an interruption, to the iterations that were planned; options: see `more`."""
+        return self._go_on(None, **options)
+
+    def _go_on(
+        self,
+        iterations: int | None,
+        *,
+        ring: Ring | None = None,
+        callback: Callback | None = None,
+        memory: int | str | None = None,
+        **resources: Any,
+    ) -> ProgramRun:
+        options = ResumeOptions(iterations=iterations, program=self.config["program"])
+        go_on(self.path, options, _resources(memory, resources), ring, callback)
+        return ProgramRun(self.path, self.config["program"])
+
+    def model(self) -> dict[str, np.ndarray]:
+        """The arrays of the model, by their names; RequestError if training has not come to its end."""
+        if not (found := sorted((self.path / "model").glob("*.npz"))):
+            raise RequestError(f"{self.path} has no model yet", "Train it to its end, with resume().")
+        arrays: dict[str, np.ndarray] = {}
+        for file in found:
+            with np.load(file) as content:
+                arrays |= content
+        return arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.model()[name]
+
+    def metrics_frame(self) -> Any:
+        """The metrics as a pandas DataFrame, a row for each iteration."""
+        from pandas import DataFrame
+
+        return DataFrame(self.metrics()).set_index("iteration")
+
+
+def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> Resources:
+    budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
+    return Resources(memory_bytes=budget, **resources)
+
+
 def fit(
     program: type[StaticProgram] | str,
     data: str | Path | Store,
@@ -96,7 +151,7 @@ def fit(
     ring: Ring | None = None,
     callback: Callback | None = None,
     **resources: Any,
-) -> Run:
+) -> ProgramRun:
     """Train a program of one's own in a new run directory, and return the run.
 
     Parameters
@@ -124,8 +179,8 @@ def fit(
 
     Returns
     -------
-    Run
-        Its ``metrics()`` are those of each iteration; the model is in the directory ``path / "model"``.
+    ProgramRun
+        ``run["name"]`` is an array of the model, ``run.metrics_frame()`` has what each iteration said.
 
     Raises
     ------
@@ -137,10 +192,9 @@ def fit(
     target = program if isinstance(program, str) else _target(program)
     settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
     chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
-    budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
     place = data.opened_at if isinstance(data, Store) else Path(data)
-    train(place, Path(path), chosen, Resources(memory_bytes=budget, **resources), ring, callback)
-    return Run(Path(path), target)
+    train(place, Path(path), chosen, _resources(memory, resources), ring, callback)
+    return ProgramRun(Path(path), target)
 
 
 def _target(program: type[StaticProgram]) -> str:

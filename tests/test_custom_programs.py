@@ -3,25 +3,46 @@ have the whole dataset."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rings import mpiexec, on_ring
+from rings import mpiexec, on_ring, until
 
 from blocks import Matrix
 from blocks.errors import OocError
-from ooc import ProgramSpec, fit
+from ooc import ProgramRun, ProgramSpec, fit
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ENTRIES = 150_000
+LONG_EXAMPLES = [
+    pytest.param("kmeans:KMeans", {"clusters": 3}, marks=pytest.mark.long),
+    pytest.param("svd:SingularValues", {"rank": 3}, marks=pytest.mark.long),
+]
+
+SCRIPT = """
+import sys
+
+sys.path.append({examples!r})
+
+import nmf
+
+from ooc import fit
+
+run = fit(nmf.NMF, {matrix!r}, "run", options={{"rank": 4}}, iterations=1, workers=2, memory="200MB")
+first = run["left"]
+run = run.more(2)
+print(run.metrics_frame().loss.to_list(), (first != run["left"]).any())
+"""
 
 COUNTS = '''
 import numpy as np
@@ -119,6 +140,16 @@ def model_of(path: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
+def dense_of(matrix: Matrix) -> np.ndarray:
+    """float64 (rows by place, columns by rank)."""
+    dense, at = np.zeros((matrix.rows, matrix.columns)), 0
+    for block in map(matrix.block, range(matrix.block_count)):
+        rows = np.repeat(np.arange(block.rows.size), np.diff(block.offsets))
+        dense[at + rows, block.columns] = block.values
+        at += block.rows.size
+    return dense
+
+
 def told(path: Path) -> list[dict[str, float]]:
     """The lines of the metrics without what clocks and memory say."""
     clocks = ("_s", "_bytes", "time", "checksum", "bytes_")
@@ -144,14 +175,7 @@ def test_ranks_that_have_the_whole_dataset_get_the_bits_of_one_machine(matrix: M
     for name, array in alone.items():
         assert array.tobytes() == together[name].tobytes(), name
     assert told(Path("alone")) == told(Path("run-0"))
-    dense = np.zeros((matrix.rows, matrix.columns))
-    at = 0
-    for number in range(matrix.block_count):
-        block = matrix.block(number)
-        for row in range(block.rows.size):
-            some = slice(block.offsets[row], block.offsets[row + 1])
-            dense[at + row, block.columns[some]] = block.values[some]
-        at += block.rows.size
+    dense = dense_of(matrix)
     assert np.allclose(alone["rows"], 3 * dense.sum(axis=1))
     assert np.allclose(alone["columns"].T, [(dense > 0).sum(axis=0), dense.sum(axis=0)])
     assert alone["histogram"].sum() == 3 * ENTRIES
@@ -159,7 +183,10 @@ def test_ranks_that_have_the_whole_dataset_get_the_bits_of_one_machine(matrix: M
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
-@pytest.mark.parametrize(("name", "options"), [("kmeans:KMeans", {"clusters": 3}), ("svd:SingularValues", {"rank": 3})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("nmf:NMF", {"rank": 3}), *LONG_EXAMPLES],
+)
 def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, int], matrix: Matrix, ooc: Ooc) -> None:
     """By the command, begun with one iteration and gone on with: the model of one machine."""
     shutil.copy(EXAMPLES / f"{name.partition(':')[0]}.py", ".")  # where the command is run
@@ -216,6 +243,49 @@ def test_a_shard_is_refused_by_a_program_that_needs_the_whole(matrix: Matrix, oo
     for rank, what in enumerate(on_ring(2, train)):
         assert f"shard-{rank} is a shard, and the program Counts does not train on shards" in what
     assert not list(Path().glob("run-*"))
+
+
+def test_nmf_is_that_of_scikit_learn(matrix: Matrix) -> None:
+    """Begun alike, coordinate descent takes the same steps; out of core, in a script, for longer and again."""
+    sklearn = pytest.importorskip("sklearn.decomposition")
+    dense = dense_of(matrix)
+    Path("script.py").write_text(SCRIPT.format(examples=str(EXAMPLES), matrix=str(matrix.path)))
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=True)
+    left, right = (
+        np.random.default_rng([0, *name.encode()]).random((size, 4)) for name, size in (("left", 500), ("right", 600))
+    )
+    model = sklearn.NMF(4, solver="cd", init="custom", max_iter=3, tol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = model.fit_transform(dense, W=left.copy(), H=right.T.copy())
+    found = ProgramRun(Path("run"), "nmf:NMF")
+    assert np.allclose(found["left"], expected)
+    assert np.allclose(found["right"].T, model.components_)
+    losses, changed = done.stdout.rsplit(" ", 1)
+    assert changed == "True\n"
+    expected = np.square(dense - found["left"] @ found["right"].T).sum() - np.square(dense).sum()
+    assert json.loads(losses)[-1] == pytest.approx(expected / ENTRIES)
+
+
+def test_a_killed_program_ends_with_the_same_bytes(matrix: Matrix, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed as soon as something is committed."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    train = ["train", "program", "nmf:NMF", str(matrix.path)]
+    process = subprocess.Popen([sys.executable, "-m", "ooc", *train, "run", "--iterations", "100000", "--quiet"])
+    until(
+        lambda: (
+            len((Path("run") / "metrics.jsonl").read_bytes() if (Path("run") / "metrics.jsonl").exists() else b"") > 500
+        )
+    )
+    process.kill()
+    process.wait()
+    for path in ("run", "copy"):
+        if path == "run":
+            done = max(line["iteration"] for line in Run(Path(path), "nmf:NMF").metrics()) + 10
+            assert ooc("resume", path, "--program", "nmf:NMF", "--iterations", done).returncode == 0
+        else:
+            assert ooc(*train, path, "--iterations", done).returncode == 0
+    assert (Path("run") / "model" / "arrays.npz").read_bytes() == (Path("copy") / "model" / "arrays.npz").read_bytes()
 
 
 def test_wrong_options_of_a_program_are_told(matrix: Matrix, ooc: Ooc) -> None:

@@ -169,6 +169,9 @@ def resume(**given: Any) -> None:
 
 
 def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
+    from ooc.runs.run import Run
+    from samplers.programs import model_of
+
     if as_json:
         print_json({"run": str(run), **last})
         return
@@ -184,12 +187,15 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         f"{last['memory_bytes'] / 1e6:.0f} MB",
     ]
     say(f"{run}: {', '.join(told)}")
-    if "log_likelihood_per_token" in last:
+    model = model_of(Run(run).config["program"]) if "best" not in last else "lda"
+    if model == "lda":
         say(f"Look at the topics with: ooc topics {run}")
-    elif "lambda" in last or "error" in last:
+    elif model in ("regression", "softmax"):
         if "chosen_lambda" in last:
             chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
             say(chosen.format(**last))
         say(f"Use it with: ooc predict {run} DATA OUT")
-    else:
+    elif model == "mf":
         say(f"Use it with: ooc recommend {run} --user NAME")
+    else:
+        say(f"Its model is in {run / 'model'}")

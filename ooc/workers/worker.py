@@ -191,6 +191,7 @@ class JobHandler:
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)
         self.unit = lru_cache(maxsize=4)(self._unit)
+        self._starts = lru_cache(maxsize=3)(self._first_rows)
         self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
     def __call__(self, message: Message | int) -> dict[Any, Any] | None:
@@ -240,8 +241,19 @@ class JobHandler:
                 delta=self._delta,
                 stream=(message.iteration, message.phase, message.unit, message.stage, part),
                 passage=self._passage(message, part),
+                rows=self._rows(phase.order, message.unit, bounds, part),
             )
         )
+
+    def _rows(self, order: str, unit: int, bounds: np.ndarray, part: int) -> slice:
+        """The rows, or columns, of a part among all of the dataset."""
+        starts = self._starts(order)
+        if order == "grid":  # whose parts are blocks, unless the program's schedule has others
+            return slice(starts[part], starts[part + 1]) if part + 1 < len(starts) else slice(0)
+        return slice(starts[unit] + int(bounds[part]), starts[unit] + int(bounds[part + 1]))
+
+    def _first_rows(self, order: str) -> list[int]:
+        return (self._dataset.slice_bounds if order == "slice" else self._dataset.block_bounds).tolist()
 
     def _passage(self, message: Message, part: int) -> Passage | None:
         if self._slots is None or message.slot < 0:

@@ -1,0 +1,101 @@
+"""The state and the options of a program, declared as attributes of its class.
+
+class NMF(StaticProgram):
+    rank: int = 10                              # an option
+    left = Field("row", "rank", "float32")      # an array with a vector of `rank` numbers for each row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_origin, get_type_hints
+
+import numpy as np
+from msgspec import ValidationError, convert
+
+from blocks.errors import RequestError
+from blocks.store import Store
+from ooc.workers.shared_arrays import ArraySpec
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # numbers for an array of a shape
+_RESERVED = ("initial", "phases", "reading_phases", "exported", "state_name", "trains_on_shards")
+
+
+@dataclass(frozen=True)
+class Field:
+    """An array of a program.
+
+    Parameters
+    ----------
+    per : "", "row" or "column"
+        What the array has an element for: "row" (or document) or "column" (or word) of the dataset. `Job.own` gives
+        the elements of a part. Empty for an array that all parts read and `aggregate` or `begin` changes.
+    shape : int, str or tuple of these
+        Shape of an element; a name stands for the number that an option of the program has.
+    dtype : str
+        Type of the numbers.
+    initial : number or callable
+        First value, or a function of a `numpy.random.Generator` and a shape. The generator is seeded by the option
+        ``seed``, if there is one, and the name of the field.
+    derived : bool
+        Whether `begin` makes the values anew before each phase, so that no commit needs them.
+    summed : bool
+        Integers to which `update` adds, in ``job.delta[name]``; the sums over all parts are added to the array when a
+        phase, or a stage, ends.
+    """
+
+    per: Literal["", "row", "column"] = ""
+    shape: int | str | tuple[int | str, ...] = ()
+    dtype: str = "float64"
+    initial: float | Draw = 0
+    derived: bool = False
+    summed: bool = False
+
+    def spec(self, dataset: Store, program: Any) -> ArraySpec:
+        """Shape and dtype of the whole array."""
+        sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        shape = tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
+        bounds = {"row": dataset.block_bounds, "column": dataset.slice_bounds}
+        return ArraySpec((int(bounds[self.per][-1]), *shape) if self.per else shape, self.dtype, self.per)
+
+    def fill(self, array: np.ndarray, seed: list[int]) -> None:
+        """Set an array to its first values."""
+        array[...] = self.initial(np.random.default_rng(seed), array.shape) if callable(self.initial) else self.initial
+
+
+def fields_of(program: type) -> dict[str, Field]:
+    """The fields of a class and of those that it is derived from, in the order in which they are declared."""
+    return {
+        name: value
+        for parent in reversed(program.__mro__)
+        for name, value in vars(parent).items()
+        if isinstance(value, Field)
+    }
+
+
+def options_of(program: type) -> dict[str, Any]:
+    """The types of the options that a class declares: its annotated attributes."""
+    return {
+        name: kind
+        for name, kind in get_type_hints(program).items()
+        if name not in _RESERVED and get_origin(kind) is not ClassVar and not name.startswith("_")
+    }
+
+
+def set_options(program: Any, given: Mapping[str, Any]) -> None:
+    """Set the options of a program to what is given, or leave their defaults; RequestError for what does not fit."""
+    kinds, name_of = options_of(type(program)), type(program).__name__
+    for name, value in given.items():
+        if name not in kinds:
+            raise RequestError(
+                f"the program {name_of} has no option {name!r}", f"Its options are: {', '.join(kinds) or 'none'}."
+            )
+        try:
+            setattr(program, name, convert(value, kinds[name]))
+        except ValidationError as error:
+            raise RequestError(f"the option {name!r} of the program {name_of} is {value!r}: {error}") from error
+    if missing := [name for name in kinds if not hasattr(program, name)]:
+        raise RequestError(
+            f"the program {name_of} needs the option {missing[0]!r}", f"Give it: --set {missing[0]}=VALUE"
+        )
