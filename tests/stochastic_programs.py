@@ -12,6 +12,7 @@ import numpy as np
 
 from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix
+from blocks.samples.samples import SampleBlock, Samples
 from ooc.rng import bits, stream_key
 from ooc.stochastic.degrees import Choice
 from ooc.stochastic.elements import uniform
@@ -190,7 +191,7 @@ class Naive:
                 self.values[name] = instant + sum(each.late for each in found)
 
 
-def elements_of(dataset: Matrix | Dataset) -> Iterator[dict[str, np.ndarray]]:
+def elements_of(dataset: Matrix | Dataset | Samples) -> Iterator[dict[str, np.ndarray]]:
     """What rows, or documents, have of their own, in the order in which they are stored."""
     for number in range(dataset.block_count):
         block = dataset.block(number)
@@ -198,8 +199,9 @@ def elements_of(dataset: Matrix | Dataset) -> Iterator[dict[str, np.ndarray]]:
             arrays = {"words": np.repeat(block.words, np.diff(block.word_offsets))[block.positions]}
         else:
             arrays = {"columns": block.columns, "values": block.values}
-        for first, last in pairwise(block.offsets.tolist()):
-            yield {name: array[first:last] for name, array in arrays.items()}
+        for place, (first, last) in enumerate(pairwise(block.offsets.tolist())):
+            label = {"label": block.labels[place]} if isinstance(block, SampleBlock) else {}
+            yield {name: array[first:last] for name, array in arrays.items()} | label
 
 
 def locals_of(program: StochasticProgram, element: dict[str, np.ndarray]) -> SimpleNamespace:
@@ -229,3 +231,64 @@ class Quadratic(StochasticProgram):
         for k in range(200):
             shared.w.add(k, -step * (shared.w.get(k) - 1 + 3 * (uniform(element.key, k) - 0.5)))
         shared.w.average(step)
+
+
+class Machine(StochasticProgram):
+    """A factorization machine of rank 2 by gradients of the squared error, whose rate never falls: with many workers it
+    diverges. It counts the visits of elements in three ways."""
+
+    delays = 1
+
+    def __init__(self, dataset: Samples, *, rate: float = 0.01, **options: Any) -> None:
+        self.rate = rate
+        super().__init__(dataset, **options)
+
+    def shared_variables(self) -> dict[str, Shared]:
+        columns = self.dataset.columns
+        weights = {"w": Shared((columns,), averaged=True), "v": Shared((columns, 2)), "b": Shared()}
+        return {**weights, "t": Shared(), "n": Shared(delayed=True)}
+
+    def local_variables(self) -> dict[str, Local]:
+        return {"visits": Local((1,), "int64"), "sums": Local((2,), per="work")}
+
+    def constants(self) -> dict[str, Any]:
+        return {"rate": self.rate}
+
+    def first_values(self) -> dict[str, Any]:
+        return {"v": 0.1 * np.random.default_rng(self.seed).normal(size=(self.dataset.columns, 2))}
+
+    @staticmethod
+    def process(element, weight, shared, local):
+        local.sums[:] = 0.0
+        error = shared.b.get() - element.label
+        for entry in range(element.columns.size):
+            column, x = element.columns[entry], float(element.values[entry])
+            error += x * shared.w.get(column)
+            for k in range(2):
+                error += x * shared.v.get(column, k) * local.sums[k]
+                local.sums[k] += x * shared.v.get(column, k)
+        step = shared.rate * weight * error
+        shared.b.add(-step)
+        for entry in range(element.columns.size):
+            column, x = element.columns[entry], float(element.values[entry])
+            shared.w.add(column, -step * x)
+            for k in range(2):
+                v = shared.v.get(column, k)
+                shared.v.add(column, k, -step * x * (local.sums[k] - v * x))
+        shared.w.average(weight)
+        shared.t.add(weight)
+        shared.n.add(weight)
+        shared.n.delayed_add(-weight)
+        local.visits[0] += 1
+
+    @staticmethod
+    def loss(element, shared, local):
+        local.sums[:] = 0.0
+        error = shared.b.get() - element.label
+        for entry in range(element.columns.size):
+            column, x = element.columns[entry], float(element.values[entry])
+            error += x * shared.w.get(column)
+            for k in range(2):
+                error += x * shared.v.get(column, k) * local.sums[k]
+                local.sums[k] += x * shared.v.get(column, k)
+        return error * error

@@ -119,7 +119,7 @@ def test_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout)
     assert last["held_out_error"] < 0.3
-    assert last["parallelism"] in (1, 3, 4)
+    assert last["parallelism"] in (1, 2, 4)
     assert {"held_out_loss", "objective", "computing_s", "waiting_s", "communicating_s"} <= last.keys()
     model = np.load(tmp_path / "run" / "model" / "softmax.npz")
     assert model["labels"].tolist() == [0, 2, 5]

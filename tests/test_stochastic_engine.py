@@ -18,8 +18,7 @@ from test_factorization import planted, written
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.plan.memory_plan import make_plan
-from ooc.stochastic.degrees import Choice, choose, group_sizes
-from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, cut, pass_stages, trial_stages
+from ooc.stochastic.tasks import Combine, Gather, Process, cut, pass_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 
@@ -130,49 +129,6 @@ def test_a_run_that_is_killed_goes_on_as_if_it_was_not(matrix, tmp_path, monkeyp
     assert told[0] == told[1]
 
 
-def test_a_trial_chooses_the_smallest_held_out_loss_and_changes_nothing_else(matrix):
-    with InProcess(matrix, spec(parallelism="auto", most_parallelism=7)) as chain:
-        kept = {name: chain.shared[name].copy() for name in chain.program.primary_arrays()}
-        chain._run(chain.program.trial)
-        tried = {int(degree): loss for degree, loss in chain.shared["tried"] if degree}
-        assert sorted(tried) == [1, 2, 4]
-        assert chain.shared["choice"].tolist() == [min(tried, key=tried.__getitem__), 1, 1, 0]
-        for name, value in kept.items():
-            if name not in ("choice", "tried"):
-                assert np.array_equal(chain.shared[name], value), name
-        told = chain.objective()
-        assert {f"held_out_loss_of_{degree}" for degree in tried} <= told.keys()
-        assert told["parallelism"] == chain.shared["choice"][0]
-
-
-@pytest.mark.parametrize(
-    ("before", "most", "sizes"),
-    [
-        (1, 1, [1]),
-        (1, 2, [1]),
-        (1, 3, [1, 2]),
-        (1, 7, [1, 2, 4]),
-        (4, 7, [7]),
-        (1, 16, [1, 4, 11]),
-        (1, 64, [1, 4, 16, 43]),
-        (4, 64, [4, 16, 44]),
-        (16, 64, [16, 48]),
-        (43, 64, [64]),
-    ],
-)
-def test_groups_are_those_of_the_paper(before, most, sizes):
-    """Appendix B: m_1 is what was chosen, then four times as many (on small machines twice), the last has the rest."""
-    assert group_sizes(before, most) == sizes
-
-
-def test_trials_become_rare_once_they_choose_the_same():
-    first = choose(Choice(), [1, 4], [2.0, 1.0])
-    assert first == Choice(4, 1, 1, 0)
-    second = choose(first._replace(passes=1), [4, 11], [1.0, float("nan")])
-    assert second == Choice(4, 2, 11, 1)
-    assert choose(second._replace(passes=11), [4, 11], [1.0, 1.0]) == Choice(11, 1, 12, 11)
-
-
 @pytest.mark.parametrize(("elements", "rounds", "degree", "slots"), [(90, 1, 7, 3), (91, 4, 5, 5), (10, 2, 5, 2)])
 def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots):
     bounds = cut(0, elements, rounds)
@@ -193,15 +149,6 @@ def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots)
     assert len(gathered) == rounds * -(-degree // slots) * 3
     assert sum(task.workers for task in gathered if not task.share) == rounds * degree
     assert [sum(getattr(task, end) for task in gathered) for end in ("begins", "ends")] == [rounds * 3] * 2
-
-
-def test_no_group_sees_the_data_of_another_or_that_of_the_test():
-    stages = trial_stages(100, [1, 2, 4], 2, 1, 3)
-    trained = [number for stage in stages for x in stage if isinstance(x, Process) for number in range(x.first, x.last)]
-    assert trained == list(range(50))
-    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, HeldOut)])]
-    assert tests == tests[:1] * 3
-    assert [number for x in tests[-1] for number in range(x.first, x.last)] == list(range(50, 100))
 
 
 def test_local_variables_lie_in_a_file_where_memory_is_short(matrix):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +15,10 @@ from ooc import user_functions
 from ooc.program import Arrays, Job
 from ooc.rng import stream_key
 from ooc.stochastic import element_loops
-from ooc.stochastic.degrees import Choice
+from ooc.stochastic.degrees import Choice, total
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
-from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process
-from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, unchanged_variable, variable_of
+from ooc.stochastic.tasks import Combine, Gather, HeldOut, Keep, Process, Restore, RestoreLocal
+from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, spare, unchanged_variable, variable_of
 from ooc.stochastic.variables import (
     FULL,
     KEPT,
@@ -49,6 +48,13 @@ class Stretch(NamedTuple):
     kept: tuple[np.ndarray, ...]
 
 
+class Done(NamedTuple):
+    """What a task answers. finite: whether the variables that it has set are."""
+
+    seconds: float
+    finite: bool = True
+
+
 class ElementJobs:
     """Does the jobs of one program, in one process."""
 
@@ -75,24 +81,31 @@ class ElementJobs:
         )
 
     def do(self, job: Job) -> Any:
-        """Do a job; returns the seconds that it took, or what a function gives."""
-        program = self._program
+        """Do a job; returns `Done`, or what a function gives."""
+        program, arrays = self._program, job.shared
         if job.phase in program.functions:
             return self._values(job)
         trial = job.phase == program.trial.name
-        choice = Choice(*job.shared["choice"].tolist())
+        choice = Choice(*arrays["choice"].tolist())
         task = program.stages_of(job.phase, choice)[job.stage][job.part]
-        began = time.perf_counter()
+        began, finite = time.perf_counter(), True
         if isinstance(task, HeldOut):
-            self._test(task, job.shared, choice.passes)
+            self._test(task, arrays, choice.passes, trial=trial)
         elif isinstance(task, Gather):
-            self._gather(task, job.shared)
+            self._gather(task, arrays)
         elif isinstance(task, Combine):
-            self._combine(task, job.shared, trial=trial)
+            finite = self._combine(task, arrays, trial=trial)
+        elif isinstance(task, Keep | Restore):
+            self._copy(task, arrays)
+        elif isinstance(task, RestoreLocal):
+            self._copy_local(task, arrays, back=True)
         else:
-            with self._put_back(task, job.shared) if trial else nullcontext():
-                self.process(task, job.shared, choice.passes, trial=trial)
-        return time.perf_counter() - began
+            if trial or program.may_undo(task.degree):
+                self._copy_local(task, arrays)
+            self.process(task, arrays, choice.passes, trial=trial)
+            if trial:
+                self._copy_local(task, arrays, back=True)
+        return Done(time.perf_counter() - began, finite)
 
     def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
         """Be a worker. passes: how often the elements were processed before."""
@@ -125,16 +138,47 @@ class ElementJobs:
                 before = 0.0 if task.begins else arrays[f"{name}.weighed"]
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
-    def _combine(self, task: Combine, arrays: Arrays, *, trial: bool) -> None:
+    def _combine(self, task: Combine, arrays: Arrays, *, trial: bool) -> bool:
+        """Combine a share; returns whether it is finite. Raises Diverged if it is not, and that cannot be undone."""
+        finite = True
         for name in self._program.declared:
-            into = arrays[f"{name}.candidate" if trial else name]
+            into = arrays[spare(name) if trial else name]
             rows = share_of(len(into), task)
             self._set(name, arrays, rows, task, into, trial=trial)
-            if not math.isfinite(float(into[slice(*rows)].sum())) and not trial:
+            if trial or is_finite(into[slice(*rows)]):
+                continue
+            finite = False
+            if not self._program.may_undo(task.degree):
                 raise Diverged(
                     f"`{name}` is not finite any more: the steps of {type(self._program).__name__} became too long",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )
+        return finite
+
+    def _copy(self, task: Keep | Restore, arrays: Arrays) -> None:
+        """Keep, or restore, a share of the shared variables."""
+        for name in self._program.committed:
+            now, before = arrays[name], arrays[spare(name)]
+            rows = slice(*share_of(len(now), task))
+            if isinstance(task, Keep):
+                before[rows] = now[rows]
+            else:
+                now[rows] = before[rows]
+
+    def _copy_local(self, task: Process | RestoreLocal, arrays: Arrays, *, back: bool = False) -> None:
+        """Keep what some elements have, or restore it."""
+        program = self._program
+        if not program.restored:
+            return
+        bounds = {"element": (task.first, task.last), "entry": (program.entry(task.first), program.entry(task.last))}
+        per = {f"local.{name}": local.per for name, local in program.locals.items()}
+        for name in program.restored:
+            mine = slice(*bounds[per.get(name, "element")])
+            now, before = arrays[name][mine], arrays[spare(name)][mine]
+            if back:
+                now[:] = before
+            else:
+                before[:] = now
 
     def _set(
         self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, into: np.ndarray, *, trial: bool
@@ -163,16 +207,16 @@ class ElementJobs:
         """How often what was added with a delay counts besides."""
         return 0 if self._accumulates else degree - 1
 
-    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
-        shared = self._unchanged({name: arrays[f"{name}.candidate"] for name in self._program.declared})
+    def _test(self, task: HeldOut, arrays: Arrays, passes: int, *, trial: bool) -> None:
+        shared = self._unchanged({name: arrays[spare(name) if trial else name] for name in self._program.declared})
         stretches = self._stretches(task.first, task.last, arrays, passes)
-        loss = math.fsum(math.fsum(self._map("loss", shared, stretch)) for stretch in stretches)
+        loss = total(total(self._map("loss", shared, stretch)) for stretch in stretches)
         arrays["tests"][:, task.place] = loss, task.last - task.first
 
     def _values(self, job: Job) -> np.ndarray:
         shared = self._unchanged({name: job.shared[name] for name in self._program.declared})
         first = int(self._program.first_elements[job.unit])
-        passes = int(job.shared["choice"][-1])
+        passes = Choice(*job.shared["choice"].tolist()).passes
         stretches = self._stretches(first + job.first, first + job.last, job.shared, passes)
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
@@ -230,18 +274,6 @@ class ElementJobs:
             return np.empty(0, np.int64), np.empty((0, 0, 3), np.int64), np.empty((0, 0))
         return tuple(arrays[f"delayed.{name}"] for name in ("count", "places", "deltas"))
 
-    @contextmanager
-    def _put_back(self, task: Process, arrays: Arrays) -> Iterator[None]:
-        """What elements have is as it was afterwards: a trial changes nothing."""
-        program = self._program
-        bounds = {"element": (task.first, task.last), "entry": (program.entry(task.first), program.entry(task.last))}
-        per = {f"local.{name}": local.per for name, local in program.locals.items()}
-        mine = [arrays[name][slice(*bounds[per.get(name, "element")])] for name in program.local_specs()]
-        before = [array.copy() for array in mine]
-        yield
-        for array, old in zip(mine, before, strict=True):
-            array[:] = old
-
     def _report(self, element: int, queue: Queue) -> None:
         """Raise what the mistake is that `process` made."""
         which, number, row, column = queue.mistake.tolist()
@@ -294,7 +326,13 @@ def is_alone(degree: int, trial: bool) -> bool:
     return degree == 1 and not trial
 
 
-def share_of(rows: int, task: Gather | Combine) -> tuple[int, int]:
+def is_finite(numbers: np.ndarray) -> bool:
+    """Whether all of some numbers are, by their sum."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(float(numbers.sum(dtype=np.float64)))
+
+
+def share_of(rows: int, task: Gather | Combine | Keep | Restore) -> tuple[int, int]:
     """The first of the rows that a task is about, and the one after the last."""
     return rows * task.share // task.shares, rows * (task.share + 1) // task.shares
 

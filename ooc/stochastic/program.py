@@ -18,21 +18,32 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.npz import write_npz
-from ooc import user_functions
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
-from ooc.stochastic.degrees import Choice, choose, group_sizes
-from ooc.stochastic.elements import KINDS, elements_before, elements_of_whole, entry_bounds
-from ooc.stochastic.tasks import Combine, Gather, HeldOut, Process, Stage, cut, pass_stages, trial_stages
-from ooc.stochastic.variable_arrays import Shared, check_variable, committed_specs, slot_specs
+from ooc.stochastic.checks import check_declared, check_sizes
+from ooc.stochastic.degrees import MADE, TO_MAKE, TO_UNDO, Choice, choose, fewer, group_sizes, is_worse, total, undone
+from ooc.stochastic.elements import elements_before, elements_of_whole, entry_bounds
+from ooc.stochastic.tasks import (
+    Combine,
+    Gather,
+    HeldOut,
+    Keep,
+    Process,
+    Stage,
+    check_stage,
+    cut,
+    pass_stages,
+    trial_stages,
+    undo_stages,
+)
+from ooc.stochastic.variable_arrays import Shared, committed_specs, slot_specs, spare
 from ooc.stochastic.variables import Gathered, unpacked
 from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
-STRATEGIES = ("reweight", "average", "accumulate")
 MOST_PARALLELISM = 16  # that is tried, if nothing else is said
 _SLOTS_BYTES = 1 << 28  # of the workers of a batch, about
 _SHARE_BYTES, _MOST_SHARES = 1 << 23, 16  # of the variables, that one job combines
-_TESTS = 16  # jobs that test a group
+_TESTS = 16  # jobs that find the loss of some elements
 _GROUPS = 8  # of a trial, at most
 TIMES = ("computing_s", "waiting_s", "communicating_s")
 
@@ -41,12 +52,14 @@ class Local(NamedTuple):
     """A variable of each element: an array, of one number if nothing is said of its shape.
 
     per: "element"; "entry" for such an array, or number, of each entry of the element, or token, the first dimension;
-    or "work", an array that is there for use within `process` and is not kept.
+    or "work", an array that is there for use within `process` and is not kept. derived: whether `process` takes nothing
+    from it, so that it need not be restored where a pass is undone.
     """
 
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
     per: Literal["element", "entry", "work"] = "element"
+    derived: bool = False
 
     def spec(self, count: int) -> ArraySpec:
         """Of so many elements, or entries; of a work array the first dimension is left out."""
@@ -57,12 +70,13 @@ class Local(NamedTuple):
 class StochasticProgram(StaticProgram):
     """A program but for what is its own: `shared_variables`, `process`, and whatever else it needs.
 
-    parallelism: workers, or "auto" for as many as a trial of up to `most_parallelism` chooses, see
-    `ooc.stochastic.degrees`; that takes `loss`. sync_per_pass: rounds of a pass. strategy: "reweight"; or, to compare
-    with, "average" and "accumulate": elements have weight 1 then, and what workers have changed is averaged, or added
-    up. on_ring: the dataset is a shard, and all shards are trained on together."""
+    parallelism: workers, or "auto" for as many as trials of up to `most_parallelism` choose, and fewer where a pass
+    makes the loss worse, see `ooc.stochastic.degrees`; that takes `loss`. sync_per_pass: rounds of a pass. strategy:
+    "reweight"; or, to compare with, "average" and "accumulate": elements have weight 1 then, and what workers have
+    changed is averaged, or added up. on_ring: the dataset is a shard, and all shards are trained on together."""
 
     start = Phase("start", "grid", writes=False)
+    check = Phase("check", "grid", writes=False, staged=True)
     trial = Phase("trial", "grid", writes=False, staged=True)
     passes = Phase("process", "grid", writes=False, staged=True)
     maps: Sequence[str] = ()  # functions of (element, shared, local) that give a number, besides `loss`
@@ -86,23 +100,24 @@ class StochasticProgram(StaticProgram):
         self.trains_on_shards = on_ring
         self.machine: int = dataset.shard if on_ring else 0
         self.machines: int = dataset.shards if on_ring else 1
-        self.adaptive = parallelism == AUTO
-        self.first_degree = self.machines if self.adaptive else int(parallelism)
-        self.most = max(most_parallelism, self.machines) if self.adaptive else self.first_degree
+        self.first_degree = self.machines if parallelism == AUTO else int(parallelism)
+        self.most = max(most_parallelism, self.machines) if parallelism == AUTO else self.first_degree
+        self.adaptive = self.most > self.first_degree
         self.functions = [*(["loss"] if hasattr(self, "loss") else []), *self.maps]
         self.declared, self.locals = self.shared_variables(), self.local_variables()
-        self._check()
+        check_declared(self)
         self.first_elements, self.first_entries = dataset.block_bounds, entry_bounds(dataset)
         self.elements = int(self.first_elements[-1])
         self.everywhere = elements_of_whole(dataset) if on_ring else self.elements
         self.before = elements_before(dataset) if on_ring else 0
-        self._check_sizes()
-        self.initial = (self.start,)
-        self.phases = (self.trial, self.passes) if self.adaptive else (self.passes,)
+        check_sizes(self)
+        self.initial = (self.start, self.check) if self.adaptive else (self.start,)
+        self.phases = (self.trial, *self._attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
         self._choice = Choice(self.first_degree)  # by which the phase at hand goes, in the coordinator
         self._stage = 0  # of it, the next that ends
         self._losses: list[float] = []  # of groups, in a trial
+        self._finite = True  # whether all variables are, after a pass
 
     # What a program of one's own says
 
@@ -129,36 +144,6 @@ class StochasticProgram(StaticProgram):
         It is compiled by numba. Functions that it calls are compiled ones, too, and stand in the same file.
         """
         raise NotImplementedError
-
-    # Checks
-
-    def _check(self) -> None:
-        if self.first_degree < 1 or self.most < 1:
-            raise RequestError("--parallelism: at least 1 is needed")
-        if self.rounds < 1:
-            raise RequestError(f"--sync-per-pass {self.rounds}: at least 1 is needed")
-        if self.strategy not in STRATEGIES:
-            raise RequestError(f"--strategy {self.strategy!r} is not known", f"Choose one of: {', '.join(STRATEGIES)}.")
-        if type(self.dataset) not in KINDS:
-            raise RequestError(f"{self.dataset.path} holds a {self.dataset.kind}, which has no elements to process")
-        for name, declared in self.declared.items():
-            check_variable(name, declared)
-        user_functions.check(self)
-
-    def _check_sizes(self) -> None:
-        if self.adaptive and "loss" not in self.functions:
-            raise RequestError("--parallelism auto is for programs that have a loss", "Say how many workers there are.")
-        if self.first_degree % self.machines:
-            raise RequestError(
-                f"--parallelism {self.first_degree}: {self.machines} machines cannot have as many workers each",
-                f"Give a multiple of {self.machines}.",
-            )
-        if self.rounds * (self.most // self.machines) > self.elements:
-            raise RequestError(
-                f"{self.most // self.machines} workers and {self.rounds} synchronisations a pass are too many for "
-                f"{self.elements} {self.dataset.counted}",
-                "Give a smaller --parallelism.",
-            )
 
     # Arrays
 
@@ -190,24 +175,36 @@ class StochasticProgram(StaticProgram):
         specs = {"choice": ArraySpec((len(Choice._fields),), "int64"), "times": ArraySpec((len(TIMES),), "float64")}
         for name, declared in self.declared.items():
             specs |= committed_specs(name, declared) | slot_specs(name, declared, self.slots)
-            if self.adaptive:
-                specs[f"{name}.candidate"] = specs[name]
+        specs |= self.local_specs()
         if self.adaptive:
+            specs |= {spare(name): specs[name] for name in (*self.committed, *self.restored)}
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
-            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the group at hand
-        return specs | self.local_specs()
+            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the stage at hand
+            specs["checked"] = ArraySpec((2, _TESTS), "float64")  # losses of the sample at first, and after the pass
+        return specs
+
+    @cached_property
+    def committed(self) -> list[str]:
+        """The arrays of the shared variables that a generation has."""
+        return [name for each, declared in self.declared.items() for name in committed_specs(each, declared)]
+
+    @cached_property
+    def restored(self) -> list[str]:
+        """The arrays of elements and entries that are restored after a trial, and where a pass is undone."""
+        derived = {f"local.{name}" for name, local in self.locals.items() if local.derived}
+        return [name for name in self.local_specs() if name not in derived]
 
     def primary_arrays(self) -> Sequence[str]:
-        names = [name for each, declared in self.declared.items() for name in committed_specs(each, declared)]
-        return ("choice", *(["tried"] if self.adaptive else []), *names, *self.local_specs())
+        return ("choice", *(["tried", "checked"] if self.adaptive else []), *self.committed, *self.local_specs())
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         """What elements have, round by round."""
-        bounds = [self.elements * number // self.rounds for number in range(self.rounds + 1)]
+        bounds = cut(0, self.elements, self.rounds)
         sizes = {"element": np.diff(bounds), "entry": np.diff([self.entry(element) for element in bounds])}
         per = {f"local.{name}": local.per for name, local in self.locals.items()}
         specs = self.local_specs()
-        return {name: sizes[per.get(name, "element")] * math.prod(spec.shape[1:]) for name, spec in specs.items()}
+        pieces = {name: sizes[per.get(name, "element")] * math.prod(spec.shape[1:]) for name, spec in specs.items()}
+        return pieces | ({spare(name): pieces[name] for name in self.restored} if self.adaptive else {})
 
     def entry(self, element: int) -> int:
         """The number of the first entry of an element, among all."""
@@ -218,10 +215,9 @@ class StochasticProgram(StaticProgram):
         return int(self.first_entries[block] + offsets[element - self.first_elements[block]])
 
     def scratch_bytes(self) -> int:
-        """Work arrays, what is put back after a trial, and the words of two blocks of documents."""
+        """Work arrays, and the words of two blocks of documents."""
         work = sum(local.spec(0).bytes for local in self.locals.values() if local.per == "work")
-        kept = sum(spec.bytes for spec in self.local_specs().values()) if self.adaptive else 0
-        return work + kept // 2 + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
+        return work + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """What workers have, added up, goes round, and then what it comes to; after each round."""
@@ -251,19 +247,37 @@ class StochasticProgram(StaticProgram):
                 unpacked(self.declared[name].shape, shared[name])[...] = values
         if phase is self.phases[0]:
             shared["times"][:] = 0
-        if phase in self.phases:
-            self._choice = Choice(*shared["choice"].tolist())
-            self._stage, self._losses = 0, []
+            shared["choice"][-1] = TO_MAKE
+        self._choice = Choice(*shared["choice"].tolist())
+        self._stage, self._losses, self._finite = 0, [], True
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
     def rounds_of(self, phase: str, choice: Choice) -> list[list[Stage]]:
         """The stages of a phase, round by round."""
-        if phase == self.passes.name:
-            return pass_stages(self._runs(choice.degree), choice.degree, self.slots, self.shares)
-        if choice.passes < choice.next_trial:
+        if phase == self.check.name:
+            return [[check_stage(self.elements, _TESTS)]]
+        if phase == self.trial.name:
+            among = self._groups(choice.degree), self.slots, self.shares, _TESTS, self.machines
+            is_due = choice.passes >= choice.next_trial
+            return [trial_stages(self.elements, self.rounds, *among)] if is_due else []
+        rounds = pass_stages(self._runs(choice.degree), choice.degree, self.slots, self.shares)
+        if not self.adaptive:
+            return rounds
+        if choice.status == MADE:
             return []
-        among = self._groups(choice.degree), self.slots, self.shares, _TESTS, self.machines
-        return [trial_stages(self.elements // self.rounds, *among)]
+        first: list[list[Stage]] = [[[Keep(share, self.shares) for share in range(self.shares)]]]
+        if choice.status == TO_UNDO:
+            bounds = cut(0, self.elements, self.rounds) if self.restored else []
+            first = undo_stages(bounds, _TESTS, self.shares)
+        return [*first, *rounds, [check_stage(self.elements, _TESTS)]]
+
+    def _attempts(self) -> Iterator[Phase]:
+        """A pass by as many workers as there may be, and those that may have to follow, by fewer each time."""
+        yield self.passes
+        degree = self.most // self.machines
+        while degree > 1:
+            degree = fewer(degree, self.most // self.machines)
+            yield self.passes
 
     def _runs(self, degree: int) -> list[list[int]]:
         """Where the runs of elements of the workers that are here begin and end, round by round.
@@ -285,12 +299,12 @@ class StochasticProgram(StaticProgram):
         return [stage for stages in self.rounds_of(phase, choice) for stage in stages]
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        if phase not in self.phases:
+        if not phase.staged:
             return [range(0 if phase is self.start else parts)]
         return [range(len(stage)) for stage in self.stages_of(phase.name, self._choice)]
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
-        rounds = self.rounds_of(phase.name, self._choice) if phase in self.phases else []
+        rounds = self.rounds_of(phase.name, self._choice) if phase.staged else []
         return stage + 1 in np.cumsum([len(stages) for stages in rounds])
 
     def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
@@ -307,18 +321,19 @@ class StochasticProgram(StaticProgram):
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
-        if phase not in self.phases:
+        if not phase.staged:
             return {}
         stages = self.stages_of(phase.name, self._choice)
         first = stages[self._stage][0]
         self._stage += 1
+        seconds = [done.seconds for done in answers]
+        self._finite = self._finite and all(done.finite for done in answers)
         if isinstance(first, Process):
-            shared["times"][:2] += np.mean(answers), np.max(answers) - np.mean(answers)
+            shared["times"][:2] += np.mean(seconds), np.max(seconds) - np.mean(seconds)
         elif isinstance(first, HeldOut):
-            losses, elements = shared["tests"]
-            self._losses.append(math.fsum(losses) / elements.sum())
+            self._losses.append(total(shared["tests"][0]) / shared["tests"][1].sum())
         else:
-            shared["times"][2] += max(answers)
+            shared["times"][2] += max(seconds)
         if isinstance(first, Combine) and phase is self.passes:
             for name in (name for name, declared in self.declared.items() if declared.averaged):
                 shared[f"{name}.weights"] += shared[f"{name}.weighed"]
@@ -328,17 +343,31 @@ class StochasticProgram(StaticProgram):
 
     def _ended(self, phase: Phase, shared: Arrays) -> None:
         """All stages of a phase are done."""
-        if phase is self.passes:
-            shared["choice"][:] = self._choice._replace(passes=self._choice.passes + 1)
-            return
-        groups = self._groups(self._choice.degree)
-        shared["tried"][:] = 0
-        shared["tried"][: len(groups)] = np.column_stack((groups, self._losses))
-        shared["choice"][:] = choose(self._choice, groups, self._losses)
+        choice = self._choice
+        if phase is self.check:
+            shared["checked"][:] = shared["tests"][0]
+        elif phase is self.trial:
+            groups = self._groups(choice.degree)
+            shared["tried"][:] = 0
+            shared["tried"][: len(groups)] = np.column_stack((groups, self._losses))
+            shared["choice"][:] = choose(choice, groups, self._losses)
+        elif self.may_undo(choice.degree) and (not self._finite or is_worse(*shared["checked"], *shared["tests"])):
+            degree = fewer(choice.degree // self.machines, self.most // self.machines) * self.machines
+            shared["choice"][:] = undone(choice, degree)
+        else:
+            shared["choice"][:] = choice._replace(passes=choice.passes + 1, status=MADE)
+            if self.adaptive:
+                shared["checked"][1] = shared["tests"][0]
+
+    def may_undo(self, degree: int) -> bool:
+        """Whether a pass of so many workers is undone if it makes the loss worse: not if there cannot be fewer."""
+        return self.adaptive and degree > self.machines
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        tried = shared["tried"].tolist() if self.adaptive else []
-        told = {f"held_out_loss_of_{int(degree)}": loss for degree, loss in tried if degree}
+        told: dict[str, float] = {}
+        if self.adaptive:
+            told = {f"held_out_loss_of_{int(degree)}": loss for degree, loss in shared["tried"].tolist() if degree}
+            told["undone_passes"] = Choice(*shared["choice"].tolist()).undone
         times = dict(zip(TIMES, shared["times"].tolist(), strict=True))
         means = {name: total / self.everywhere for name, total in sums.items()}
         return {**means, "parallelism": int(shared["choice"][0]), **told, **times}
@@ -346,7 +375,7 @@ class StochasticProgram(StaticProgram):
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         if "loss" not in self.functions:
             return {}
-        return {"objective": math.fsum(math.fsum(losses) for losses in self.values("loss", sweep))}
+        return {"objective": total(map(total, self.values("loss", sweep)))}
 
     def values(self, name: str, sweep: Sweep) -> Iterator[np.ndarray]:
         """What a function, `loss` or one of `maps`, gives for all elements, part by part: float64."""

@@ -47,10 +47,31 @@ class Combine(NamedTuple):
     workers: int = 0
 
 
-class HeldOut(NamedTuple):
-    """The losses of the elements from `first` to `last` (exclusive), by what a group has come to.
+class Keep(NamedTuple):
+    """Copy a share, number `share` of `shares`, of all shared variables, so that a pass can be undone."""
 
-    place: of the test among those of the group.
+    share: int
+    shares: int
+
+
+class Restore(NamedTuple):
+    """Set a share of all shared variables to what they were before the pass."""
+
+    share: int
+    shares: int
+
+
+class RestoreLocal(NamedTuple):
+    """Set what the elements from `first` to `last` (exclusive) have to what it was before the pass."""
+
+    first: int
+    last: int
+
+
+class HeldOut(NamedTuple):
+    """The losses of the elements from `first` to `last` (exclusive); in a trial by what a group has come to.
+
+    place: of the test among those of the stage.
     """
 
     place: int
@@ -58,7 +79,7 @@ class HeldOut(NamedTuple):
     last: int
 
 
-Task = Process | Gather | Combine | HeldOut
+Task = Process | Gather | Combine | Keep | Restore | RestoreLocal | HeldOut
 Stage = Sequence[Task]
 
 
@@ -88,18 +109,38 @@ def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares
     return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
 
 
+def sample_size(elements: int) -> int:
+    """How many of some elements tell whether a pass did any good: a sixteenth, but not too few."""
+    return max(elements // 16, min(elements, 256))
+
+
+def check_stage(elements: int, tests: int) -> Stage:
+    """The losses of a fixed sample of the elements, spread evenly over all."""
+    runs = enumerate(pairwise(cut(0, elements, tests)))
+    size = sample_size(elements)
+    return [HeldOut(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
+
+
 def trial_stages(
-    elements: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
+    elements: int, rounds: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
 ) -> list[Stage]:
-    """The stages of a trial over some elements: each group trains on a part of the first half, each worker of them on
-    as much as the others; then the second half tests it. Each of some machines has as many workers of each group."""
-    half, begin = elements // 2, 0
-    bounds = cut(0, half, sum(groups) // machines)
+    """The stages of a trial, as long as a round: each group trains on a part of the elements, each worker of them on as
+    much as the others; then elements at the end, which none trained on, test it. Each of some machines has as many
+    workers of each group."""
+    held_out = elements - min(sample_size(elements), elements // 2)
+    begin, bounds = 0, cut(0, min(elements // rounds, held_out), sum(groups) // machines)
     stages: list[Stage] = []
     for size in groups:
         end = begin + size // machines
         stages += synchronised(bounds[begin : end + 1], size, slots, shares)
-        places = enumerate(pairwise(cut(half, elements, tests)))
+        places = enumerate(pairwise(cut(held_out, elements, tests)))
         stages.append([HeldOut(place, first, last) for place, (first, last) in places])
         begin = end
     return stages
+
+
+def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:
+    """The stages that undo a pass, one of the pieces between bounds of what elements have after the other."""
+    pairs = [pairwise(cut(first, last, pieces)) for first, last in pairwise(bounds)]
+    local: list[list[Stage]] = [[[RestoreLocal(*pair) for pair in piece]] for piece in pairs]
+    return [*local, [[Restore(share, shares) for share in range(shares)]]]

@@ -45,6 +45,11 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
     return specs
 
 
+def spare(name: str) -> str:
+    """The array that has what another one was before a pass; in a trial what a group has come to."""
+    return f"{name}.spare"
+
+
 def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
     """What some workers have of a variable, each in a slot, and what all have, gathered."""
     rows, width = storage(declared.shape)

@@ -72,7 +72,7 @@ class SplashFactorization(StochasticProgram):
 
     def local_variables(self) -> dict[str, Local]:
         return {
-            "user": Local((self.width,), "float32"),  # found by `squared_error` alone
+            "user": Local((self.width,), "float32", derived=True),  # by `squared_error`
             "gram": Local((self.rank, self.rank), per="work"),
             "best": Local((self.rank,), per="work"),
             "row": Local((self.rank,), "float32", per="work"),

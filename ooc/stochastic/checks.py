@@ -1,0 +1,48 @@
+"""What is refused of a stochastic program and its options, before anything is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocks.errors import RequestError
+from ooc import user_functions
+from ooc.stochastic.elements import KINDS
+from ooc.stochastic.variable_arrays import check_variable
+
+if TYPE_CHECKING:
+    from ooc.stochastic.program import StochasticProgram
+
+STRATEGIES = ("reweight", "average", "accumulate")
+
+
+def check_declared(program: StochasticProgram) -> None:
+    """Raise RequestError unless the options, variables and functions of a program can be."""
+    if program.first_degree < 1 or program.most < 1:
+        raise RequestError("--parallelism: at least 1 is needed")
+    if program.rounds < 1:
+        raise RequestError(f"--sync-per-pass {program.rounds}: at least 1 is needed")
+    if program.strategy not in STRATEGIES:
+        raise RequestError(f"--strategy {program.strategy!r} is not known", f"Choose one of: {', '.join(STRATEGIES)}.")
+    if type(program.dataset) not in KINDS:
+        dataset = program.dataset
+        raise RequestError(f"{dataset.path} holds a {dataset.kind}, which has no elements to process")
+    for name, declared in program.declared.items():
+        check_variable(name, declared)
+    user_functions.check(program)
+
+
+def check_sizes(program: StochasticProgram) -> None:
+    """Raise RequestError unless there are elements enough for the workers, and machines have as many of these each."""
+    if program.adaptive and "loss" not in program.functions:
+        raise RequestError("--parallelism auto is for programs that have a loss", "Say how many workers there are.")
+    if program.first_degree % program.machines:
+        raise RequestError(
+            f"--parallelism {program.first_degree}: {program.machines} machines cannot have as many workers each",
+            f"Give a multiple of {program.machines}.",
+        )
+    if program.rounds * (program.most // program.machines) > program.elements:
+        raise RequestError(
+            f"{program.most // program.machines} workers and {program.rounds} synchronisations a pass are too many for "
+            f"{program.elements} {program.dataset.counted}",
+            "Give a smaller --parallelism.",
+        )
