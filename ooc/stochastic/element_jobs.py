@@ -89,23 +89,38 @@ class ElementJobs:
         choice = Choice(*arrays["choice"].tolist())
         task = program.stages_of(job.phase, choice)[job.stage][job.part]
         began, finite = time.perf_counter(), True
-        if isinstance(task, HeldOut):
-            self._test(task, arrays, choice.passes, trial=trial)
-        elif isinstance(task, Gather):
-            self._gather(task, arrays)
-        elif isinstance(task, Combine):
-            finite = self._combine(task, arrays, trial=trial)
-        elif isinstance(task, Keep | Restore):
+        if isinstance(task, Keep | Restore):
             self._copy(task, arrays)
         elif isinstance(task, RestoreLocal):
             self._copy_local(task, arrays, back=True)
+        elif trial:
+            self._try(task, arrays, choice.passes)
+        elif isinstance(task, HeldOut):
+            self._test(task, arrays, choice.passes)
+        elif isinstance(task, Gather):
+            self._gather(task, arrays)
+        elif isinstance(task, Combine):
+            finite = self._combine(task, arrays)
         else:
-            if trial or program.may_undo(task.degree):
+            if program.may_undo(task.degree):
                 self._copy_local(task, arrays)
-            self.process(task, arrays, choice.passes, trial=trial)
-            if trial:
-                self._copy_local(task, arrays, back=True)
+            self.process(task, arrays, choice.passes)
         return Done(time.perf_counter() - began, finite)
+
+    def _try(self, task: Process | Gather | Combine | HeldOut, arrays: Arrays, passes: int) -> None:
+        """Do a task of a trial: on copies of the variables, and what elements have is as it was afterwards."""
+        tried = {**arrays, **{name: arrays[spare(name)] for name in self._program.declared}}
+        if isinstance(task, HeldOut):
+            self._test(task, tried, passes)
+        elif isinstance(task, Gather):
+            self._gather(task, tried)
+        elif isinstance(task, Combine):
+            for name in self._program.declared:
+                self._set(name, tried, share_of(len(tried[name]), task), task, trial=True)
+        else:
+            self._copy_local(task, arrays)
+            self.process(task, tried, passes, trial=True)
+            self._copy_local(task, arrays, back=True)
 
     def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
         """Be a worker. passes: how often the elements were processed before."""
@@ -138,14 +153,13 @@ class ElementJobs:
                 before = 0.0 if task.begins else arrays[f"{name}.weighed"]
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
-    def _combine(self, task: Combine, arrays: Arrays, *, trial: bool) -> bool:
+    def _combine(self, task: Combine, arrays: Arrays) -> bool:
         """Combine a share; returns whether it is finite. Raises Diverged if it is not, and that cannot be undone."""
         finite = True
         for name in self._program.declared:
-            into = arrays[spare(name) if trial else name]
-            rows = share_of(len(into), task)
-            self._set(name, arrays, rows, task, into, trial=trial)
-            if trial or is_finite(into[slice(*rows)]):
+            rows = share_of(len(arrays[name]), task)
+            self._set(name, arrays, rows, task)
+            if is_finite(arrays[name][slice(*rows)]):
                 continue
             finite = False
             if not self._program.may_undo(task.degree):
@@ -180,22 +194,21 @@ class ElementJobs:
             else:
                 before[:] = now
 
-    def _set(
-        self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, into: np.ndarray, *, trial: bool
-    ) -> None:
+    def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
         """Set some rows of a variable to what all have come to; and of its mean, if it has one, but in a trial."""
-        none = np.empty((0, into.shape[1]))
+        base = arrays[name]
+        none = np.empty((0, base.shape[1]))
         mean = none if trial else arrays.get(f"{name}.mean", none)
-        how = task.degree, self._accumulates, into, mean
+        how = task.degree, self._accumulates, base, mean
         if not task.workers:
-            combine(gathered_of(name, arrays), arrays[name], rows, *how)
+            combine(gathered_of(name, arrays), base, rows, *how)
             return
         alone = is_alone(task.degree, trial)
         slots = slots_of(name, arrays, task.workers, in_place=alone)
         if alone and not mean.size and slots.states[0, SCALE] == slots.states[0, KEPT] == 1.0:
             return  # it is there
         row = Gathered(*(np.zeros((min(len(array), 1), array.shape[1])) for array in gathered_of(name, arrays)))
-        gather_and_combine(slots, rows, self._late_times(task.degree), row, arrays[name], *how)
+        gather_and_combine(slots, rows, self._late_times(task.degree), row, base, *how)
         if task.share == 0:
             arrays[f"{name}.weighed"][:] = slots.states[:, WEIGHTS].sum()
 
@@ -207,8 +220,8 @@ class ElementJobs:
         """How often what was added with a delay counts besides."""
         return 0 if self._accumulates else degree - 1
 
-    def _test(self, task: HeldOut, arrays: Arrays, passes: int, *, trial: bool) -> None:
-        shared = self._unchanged({name: arrays[spare(name) if trial else name] for name in self._program.declared})
+    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
+        shared = self._unchanged({name: arrays[name] for name in self._program.declared})
         stretches = self._stretches(task.first, task.last, arrays, passes)
         loss = total(total(self._map("loss", shared, stretch)) for stretch in stretches)
         arrays["tests"][:, task.place] = loss, task.last - task.first
@@ -313,7 +326,7 @@ class ElementJobs:
         for name in program.declared:
             gather(slots_of(name, arrays, 0), (0, 0), 0, gathered_of(name, arrays))
             for workers in (0, 1):
-                self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers), arrays[name], trial=False)
+                self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers))
 
     def _local(self, kept: Arrays) -> Any:
         """`local`, of all elements of a block, given what is kept of them."""

@@ -26,11 +26,11 @@ from ooc.stochastic.tasks import (
     Combine,
     Gather,
     HeldOut,
-    Keep,
     Process,
     Stage,
     check_stage,
     cut,
+    keep_stages,
     pass_stages,
     trial_stages,
     undo_stages,
@@ -259,13 +259,13 @@ class StochasticProgram(StaticProgram):
         if phase == self.trial.name:
             among = self._groups(choice.degree), self.slots, self.shares, _TESTS, self.machines
             is_due = choice.passes >= choice.next_trial
-            return [trial_stages(self.elements, self.rounds, *among)] if is_due else []
+            return trial_stages(self.elements, self.rounds, *among) if is_due else []
         rounds = pass_stages(self._runs(choice.degree), choice.degree, self.slots, self.shares)
         if not self.adaptive:
             return rounds
         if choice.status == MADE:
             return []
-        first: list[list[Stage]] = [[[Keep(share, self.shares) for share in range(self.shares)]]]
+        first = [keep_stages(self.shares)]
         if choice.status == TO_UNDO:
             bounds = cut(0, self.elements, self.rounds) if self.restored else []
             first = undo_stages(bounds, _TESTS, self.shares)

@@ -48,7 +48,8 @@ class Combine(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Copy a share, number `share` of `shares`, of all shared variables, so that a pass can be undone."""
+    """Copy a share, number `share` of `shares`, of all shared variables: so that a pass can be undone, or for a group
+    of a trial, which changes the copy."""
 
     share: int
     shares: int
@@ -123,20 +124,30 @@ def check_stage(elements: int, tests: int) -> Stage:
 
 def trial_stages(
     elements: int, rounds: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
-) -> list[Stage]:
-    """The stages of a trial, as long as a round: each group trains on a part of the elements, each worker of them on as
-    much as the others; then elements at the end, which none trained on, test it. Each of some machines has as many
-    workers of each group."""
+) -> list[list[Stage]]:
+    """The stages of a trial, of each round of each group; all together process about as much as a pass does.
+
+    Each group trains on a part of the elements of each round, each worker of them on as much as the others; then
+    elements at the end, which none trained on, test it. Each of some machines has as many workers of each group.
+    """
     held_out = elements - min(sample_size(elements), elements // 2)
-    begin, bounds = 0, cut(0, min(elements // rounds, held_out), sum(groups) // machines)
-    stages: list[Stage] = []
+    pieces = [(min(first, held_out), min(last, held_out)) for first, last in pairwise(cut(0, elements, rounds))]
+    test: Stage = [HeldOut(place, *run) for place, run in enumerate(pairwise(cut(held_out, elements, tests)))]
+    begin, stages = 0, []
     for size in groups:
         end = begin + size // machines
-        stages += synchronised(bounds[begin : end + 1], size, slots, shares)
-        places = enumerate(pairwise(cut(held_out, elements, tests)))
-        stages.append([HeldOut(place, first, last) for place, (first, last) in places])
+        stages.append(keep_stages(shares))
+        for piece in pieces:
+            bounds = cut(*piece, sum(groups) // machines)[begin : end + 1]
+            stages.append(list(synchronised(bounds, size, slots, shares)))
+        stages.append([test])
         begin = end
     return stages
+
+
+def keep_stages(shares: int) -> list[Stage]:
+    """The stages that keep the shared variables."""
+    return [[Keep(share, shares) for share in range(shares)]]
 
 
 def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:

@@ -46,7 +46,7 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
 
 
 def spare(name: str) -> str:
-    """The array that has what another one was before a pass; in a trial what a group has come to."""
+    """The array that has what another one was before a pass; in a trial what a group comes to."""
     return f"{name}.spare"
 
 
