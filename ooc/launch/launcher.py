@@ -28,7 +28,8 @@ from ooc.ring.credentials import issue
 
 START = 120.0  # seconds for all ranks to say who they are
 GRACE = 10.0  # seconds for the others to end, once one has failed
-_END = 3.0  # seconds until those are gone that were told to end at once
+_END = 3.0  # seconds until those are gone that were told to end at once, or were killed
+_LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited for all to be done
 _BEAT = 2.0  # seconds between signs of life
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
@@ -78,7 +79,7 @@ class Launcher:
         self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank, and by how much its clock is ahead
         self._reports: dict[int, Report] = {}
         self._failed: list[tuple[Remote, Report | None]] = []  # in the order in which they did; None: without a word
-        self._joined = self._signalled = self._stopping = self._ended = False
+        self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
         self._remotes: list[Remote] = []
@@ -141,6 +142,8 @@ class Launcher:
                 self._reports[remote.rank] = report = Report(**told["ended"])
                 if report.code:
                     self._fail(remote, report)
+                else:
+                    self._until = min(self._until, time.monotonic() + _LEAVE)
             elif remote.rank == 0:
                 stream = sys.stderr if "bar" in told else sys.stdout
                 stream.write(told["bar" if "bar" in told else "out"])
@@ -159,15 +162,24 @@ class Launcher:
 
     def _press(self) -> None:
         """Time is over, for ranks to begin or to end."""
-        if not self._stopping and not self._ended:
-            missing = next(remote for remote in self._remotes if remote.rank not in self._hellos)
-            self._fail(missing, Report(1, f"has not begun for {START:.0f} s"))
+        if not self._stopping and not self._ended and (late := self._late()):
+            self._fail(*late)
         elif not self._ended:
             self._end()
-        else:
+        elif not self._killed:
             groups = {rank: (int(hello.group), int(hello.guard)) for rank, (hello, _) in self._hellos.items()}
             end_all([*self._present], groups)
-            self._until = float("inf")
+            self._killed, self._until = True, time.monotonic() + _END
+        else:
+            for remote in self._present:
+                stderr.warn(f"{remote.name}: its ssh cannot be ended, so it may go on there")
+            self._present.clear()
+
+    def _late(self) -> tuple[Remote, Report] | None:
+        """The first rank that has not begun, or has not ended though others have."""
+        what = f"has not ended {_LEAVE:.0f} s after others have" if self._joined else f"has not begun for {START:.0f} s"
+        told = {*self._reports} if self._joined else {*self._hellos}
+        return next(((each, Report(1, what)) for each in self._remotes if each.rank not in told), None)
 
     def _fail(self, remote: Remote, report: Report | None) -> None:
         """A rank has failed: all stop, and are given a while to say more. If it was asked to stop, so were all."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,7 +23,9 @@ from ooc.launch.hosts import Host
 _CONNECT = 10  # seconds for ssh to reach a host
 _MISSED = 3  # signs of life of a host that ssh may miss
 _KILLING = 5.0  # seconds for a second ssh to kill what does not end
+_LAST_WORDS = 1.0  # seconds to read what an ssh that has ended has said
 _LOST = 255  # exit code of ssh itself
+_SIGNALS = {each.value: each.name for each in signal.Signals}
 
 
 class Ssh(NamedTuple):
@@ -70,27 +73,35 @@ class Remote:
             )
         except FileNotFoundError:
             raise WorkFailed("there is no ssh on this machine", "Install OpenSSH's client.") from None
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._hear, self._log)]
-        for thread in self._threads:
+        os.set_blocking(self._input, False)  # an ssh that does not listen must not keep the launcher waiting
+        readers = [threading.Thread(target=read, daemon=True) for read in (self._hear, self._log)]
+        for thread in readers:
             thread.start()
+        threading.Thread(target=self._wait, args=[readers], daemon=True).start()
 
     @property
     def name(self) -> str:
         return f"rank {self.rank} ({self.host.name})"
 
-    def send(self, line: bytes) -> None:
-        """Give the rank a line, if it is still there."""
+    @property
+    def _input(self) -> int:
         assert self._process.stdin
+        return self._process.stdin.fileno()
+
+    def send(self, line: bytes) -> None:
+        """Give the rank a line, if it is still there and has not left thousands of lines unread."""
         with contextlib.suppress(OSError):
-            os.write(self._process.stdin.fileno(), line)
+            os.write(self._input, line)
 
     def ending(self, begun: bool) -> str:
         """How it ended without having said so itself. begun: it had said who it is."""
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
             return f"{'was cut off or killed' if begun else 'could not be reached'}{words}"
-        if code > 128:
-            return f"was killed by {signal.Signals(code - 128).name}"
+        if code - 128 in _SIGNALS:
+            return f"was killed by {_SIGNALS[code - 128]}"
+        if -code in _SIGNALS:
+            return f"was cut off: its ssh was killed by {_SIGNALS[-code]}"
         return f"ended with exit code {code}{words}"
 
     def kill(self, group: int, guard: int) -> None:
@@ -101,11 +112,14 @@ class Remote:
                 subprocess.run(
                     self._ssh.command(self.host, remote),
                     stdin=subprocess.DEVNULL,
-                    capture_output=True,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
                     timeout=_KILLING,
                     check=False,
                 )
-        self._process.kill()
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with what it has called, if it is a script
 
     def _hear(self) -> None:
         assert self._process.stdout
@@ -118,9 +132,6 @@ class Remote:
                 self._events.put((self, "log", _printable(line)))
                 continue
             self._events.put((self, "told", message))
-        self.code = self._process.wait()
-        self._threads[1].join(1.0)  # its last words; what ssh leaves in the background may keep it for ever
-        self._events.put((self, "gone", None))
 
     def _log(self) -> None:
         assert self._process.stderr
@@ -128,6 +139,13 @@ class Remote:
             if text := _printable(line):
                 self.last_words = text
                 self._events.put((self, "log", text))
+
+    def _wait(self, readers: Sequence[threading.Thread]) -> None:
+        """Tell of its end, after all that it has said; what ssh leaves in the background may keep its output open."""
+        self.code = self._process.wait()
+        for thread in readers:
+            thread.join(_LAST_WORDS)
+        self._events.put((self, "gone", None))
 
 
 def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) -> None:
@@ -137,8 +155,9 @@ def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) ->
     ]
     for thread in threads:
         thread.start()
+    until = time.monotonic() + 2 * _KILLING
     for thread in threads:
-        thread.join()
+        thread.join(max(until - time.monotonic(), 0.0))
 
 
 def _printable(line: bytes) -> str:

@@ -1,0 +1,75 @@
+"""What a launch does when the ssh of a rank ends early, does not end, or leaves something behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launches import nobody_left
+
+SLOW_THREADS = """
+import threading, time
+start = threading.Thread.start
+def late(thread):
+    time.sleep(0.5)
+    start(thread)
+threading.Thread.start = late
+"""
+
+
+class Launched:
+    """`ooc launch` where `ssh` is a shell script. script: its lines. late: every thread starts half a second late."""
+
+    def __init__(self, place: Path, script: str, ranks: int = 1, *, late: bool = False) -> None:
+        (place / "bin").mkdir()
+        (place / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+        (place / "bin" / "ssh").chmod(0o755)
+        (place / "hosts.txt").write_text("nowhere.invalid\n" * ranks)
+        if late:
+            (place / "sitecustomize.py").write_text(SLOW_THREADS)
+        environment = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(place)}
+        words = [sys.executable, "-m", "ooc", "launch", "--hosts", "hosts.txt", "--", "resume", "run"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(words, cwd=place, env=environment, **pipes)  # type: ignore[call-overload]
+
+    def end(self, within: float = 30.0) -> str:
+        """What it says on standard error, with an exit code that is none of success."""
+        try:
+            message = self.process.communicate(timeout=within)[1]
+        finally:
+            self.process.kill()
+        assert self.process.returncode not in (0, -signal.SIGKILL)
+        assert "Traceback" not in message, message
+        return str(message)
+
+
+def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
+    message = Launched(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
+    assert "could not be reached: no such host" in message
+
+
+def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
+    """As a script does that is killed while what it called goes on."""
+    with nobody_left(tmp_path):
+        message = Launched(tmp_path, "sleep 4 & echo gone >&2; exit 255").end()
+    assert "could not be reached: gone" in message
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
+    """At once if it comes twice."""
+    with nobody_left(tmp_path):
+        launched = Launched(
+            tmp_path, "trap '' TERM INT HUP; echo ready >&2; cat > /dev/null; while :; do sleep 1; done"
+        )
+        while "ready" not in launched.process.stderr.readline():
+            assert launched.process.poll() is None
+        launched.process.send_signal(signum)
+        time.sleep(0.3)
+        launched.process.send_signal(signum)
+        assert "ended at once" in launched.end()
