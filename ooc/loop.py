@@ -24,18 +24,19 @@ from blocks.workers import let_all_go_on
 from ooc.ring.ring import Ring, reason_of
 from ooc.runs import metrics_file
 from ooc.runs.run import Run
+from ooc.slurm import JobTime
 from ooc.state.generations import Cursor
 
 CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
 CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
-MAX_TIME = "--max-time"  # a reason to stop
+MAX_TIME, JOB_END = "--max-time", "the end of the job"  # reasons to stop
 
 
 @dataclass
 class Stop:
     """Why a training should stop after the step at hand: a signal, or no time left.
 
-    max_time: seconds from now on; None if there is no limit.
+    max_time: seconds from now on, a JobTime if a scheduler sets the limit; None if there is none.
     """
 
     max_time: InitVar[float | None] = None
@@ -44,6 +45,7 @@ class Stop:
 
     def __post_init__(self, max_time: float | None) -> None:
         self.deadline = time.monotonic() + max_time if max_time else math.inf
+        self._limit = JOB_END if isinstance(max_time, JobTime) else MAX_TIME
 
     def is_overdue(self, seconds: float) -> bool:
         """Whether there has been a reason for so long."""
@@ -52,7 +54,7 @@ class Stop:
     def reason(self) -> str | None:
         if self.signals:
             return signal.Signals(self.signals[0]).name
-        return MAX_TIME if time.monotonic() > self.deadline else None
+        return self._limit if time.monotonic() > self.deadline else None
 
 
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
@@ -60,7 +62,7 @@ def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Rin
 
     ring: of its machines the first has what `--json` tells.
     """
-    kind = TimeOver if reason == MAX_TIME else Interrupted
+    kind = TimeOver if reason in (MAX_TIME, JOB_END) else Interrupted
     facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
     return kind(f"stopped by {reason} {told}", remedy, None if ring and ring.rank else facts)
 

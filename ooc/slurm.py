@@ -16,9 +16,14 @@ from blocks.errors import RequestError
 _SHARE = 0.1  # of the time that is left a training leaves to finish a phase, to commit and to stop,
 _LEAST, _MOST = 60.0, 600.0  # but so many seconds
 _DISKS = ("SLURM_TMPDIR", "TMPDIR")
+_TASKS = "SLURM_STEP_NUM_TASKS"
 
 
-def time_to_train() -> float | None:
+class JobTime(float):
+    """Seconds that a job leaves a training: a limit of the scheduler, where `--max-time` is one of the user."""
+
+
+def time_to_train() -> JobTime | None:
     """Seconds that a training may take so that it can stop in time; None if nothing says when the job ends."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
     if not end.isdecimal():
@@ -29,17 +34,22 @@ def time_to_train() -> float | None:
         raise RequestError(
             f"the job ends in {max(left, 0):.0f} s, and {reserve:.0f} s are needed to save a training", "Ask for more."
         )
-    return left - reserve
+    return JobTime(left - reserve)
 
 
 def check_ranks(ranks: int) -> None:
     """Raise RequestError if a scheduler has started more ranks than know of each other."""
-    started = os.environ.get("SLURM_STEP_NUM_TASKS", "")
+    started = os.environ.get(_TASKS, "")
     if ranks == 1 and started.isdecimal() and int(started) > 1:
         raise RequestError(
             f"srun has started {started} tasks, but each takes itself for the only one",
             "Say which interface the MPI library has to srun, as in: srun --mpi=pmix, or start with mpirun.",
         )
+
+
+def starter(ranks: int) -> str:
+    """The command that starts so many ranks as these were."""
+    return f"{'srun' if _TASKS in os.environ else 'mpirun'} -n {ranks}"
 
 
 def node_directory() -> Path:

@@ -18,7 +18,7 @@ from rings import until
 from blocks import RequestError, WorkFailed
 from ooc.launch.hosts import Host, read_hosts
 from ooc.launch.launcher import Report, cause
-from ooc.launch.roll_call import Hello, check, own_version
+from ooc.launch.roll_call import Hello, check, own_packages, own_version
 
 # Files of hosts
 
@@ -111,7 +111,14 @@ def test_staleness_is_for_rings(ooc):
 
 
 def hello(**told: Any) -> Hello:
-    usual = {"version": own_version(), "python": "3", "hostname": "h", "group": 1, "guard": 2, "address": "10.0.0.1"}
+    usual = {
+        "version": own_version(),
+        "packages": own_packages(),
+        "hostname": "h",
+        "group": 1,
+        "guard": 2,
+        "address": "10.0.0.1",
+    }
     usual |= {"port": 5, "free": 10, "needed": 5, "clock": 0.0, "data": "data", "shard": None}
     return Hello(**(usual | told))
 
@@ -136,6 +143,9 @@ def test_who_fits_together():
 def test_who_does_not():
     first, second = hello(shard=shard(0)), hello(shard=shard(1))
     assert "rank 1 (host1) has ooc 0.0.1" in refusal(first, second._replace(version="0.0.1"))
+    other = {**first.packages, "numba": "0.1"}
+    here = first.packages["numba"]
+    assert f"rank 1 (host1) has numba 0.1, rank 0 (host0) has {here}" in refusal(first, second._replace(packages=other))
     assert "rank 1 (host1): the run needs" in refusal(first, second._replace(needed=11))
     assert "host1): data and" in refusal(first, hello(shard=shard(1, "b")))
     assert "are both shard 0" in refusal(first, hello(shard=shard(0)))

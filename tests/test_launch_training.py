@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from corpora import model_bytes, names_of_words, random_documents
 from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
 from rings import mpiexec
@@ -171,6 +174,48 @@ def test_ranks_that_mpi_starts(place, model):
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (
+            ["train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS, "--beta", 0.5],
+            "--beta is not given at rank 0 (HOST), but 0.5",
+        ),
+        (["resume", "unlike-{rank}"], "command is train lda at rank 0 (HOST), but resume"),
+    ],
+)
+def test_ranks_that_mpi_starts_by_unlike_commands(place, second, said):
+    """What differs is named, by all of them."""
+    pytest.importorskip("mpi4py")
+    first = ["train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS, "--workers", 2]
+    commands = [
+        ["-n", "1", sys.executable, "-m", "ooc", *map(str, words), "--transport", "mpi"] for words in (first, second)
+    ]
+    command = [str(mpiexec()), *commands[0], ":", *commands[1]]
+    refused = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
+    assert refused.returncode != 0
+    assert refused.stderr.count(said.replace("HOST", socket.gethostname())) == 2, refused.stderr
+    assert not (place / "unlike-0").exists()
+
+
+def test_mpich_by_the_name_that_debian_gives_it_is_explained(tmp_path, monkeypatch):
+    """Any library by that name does, as it is only looked for."""
+    pytest.importorskip("mpi4py")
+    (tmp_path / "libmpich.so.12").write_bytes(Path(xxhash._xxhash.__file__).read_bytes())
+    command = [sys.executable, "-m", "ooc", "resume", "run", "--transport", "mpi"]
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere")
+    for path, said in (
+        ("", "and an MPI library"),
+        (str(tmp_path), f"ln -s {tmp_path}/libmpich.so.12 ~/mpi/libmpi.so.12"),
+    ):
+        monkeypatch.setenv("LD_LIBRARY_PATH", path)
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2
+        assert "MPI cannot be used: cannot load MPI library" in refused.stderr
+        assert said in refused.stderr
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 @pytest.mark.long
 def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
     """Its slices are on the disk of the node, which the next job has elsewhere."""
@@ -185,9 +230,11 @@ def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 90)))  # saving is given 60 s of them
     long = ("train", "lda", "shard-{rank}", "job-{rank}", *OPTIONS, "--iterations", 9**6)
     stopped = job("disk-0", *long, "--scratch", "node")
-    assert stopped.returncode == 130, stopped.stderr
+    assert stopped.returncode == 75, stopped.stderr
     assert "training stops after" in stopped.stderr
+    assert "stopped by the end of the job at iteration" in stopped.stderr
     assert "everything is saved" in stopped.stderr
+    assert "Go on with: mpirun -n 2 ooc resume job-{rank} --transport mpi" in stopped.stderr
     assert not (place / "job-0" / "slices").exists()
     monkeypatch.delenv("SLURM_JOB_END_TIME")
     more = len(Run(place / "job-0").metrics()) + 5
@@ -218,12 +265,29 @@ def test_each_rank_ingests_files_of_its_own(place):
     assert not list(place.glob("*lost-*"))
 
 
-def test_who_cannot_be_reached_is_named(place):
-    (place / "bad.txt").write_text("one\none dir=/nowhere\n")
-    command = [sys.executable, "-m", "ooc", "launch", "--ssh-config", "config", "--hosts", "bad.txt"]
-    refused = subprocess.run(
-        [*command, "--", "resume", "run-{rank}"], cwd=place, capture_output=True, text=True, check=False, timeout=120
+def launch(place: Path, hosts: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """What becomes of a launch on other hosts than those of the module."""
+    (place / "other.txt").write_text(hosts)
+    command = [sys.executable, "-m", "ooc", "launch", "--ssh-config", "config", "--hosts", "other.txt", "--"]
+    return subprocess.run(
+        [*command, *map(str, words)], cwd=place, capture_output=True, text=True, check=False, timeout=120
     )
+
+
+def test_who_cannot_be_reached_is_named(place):
+    refused = launch(place, "one\none dir=/nowhere\n", "resume", "run-{rank}")
     assert refused.returncode == 1
     assert "rank 1 (one) ended with exit code" in refused.stderr
     assert "/nowhere" in refused.stderr
+
+
+def test_a_rank_with_another_version_of_a_package_is_named(place, tmp_path):
+    (tmp_path / "numba-0.1.dist-info").mkdir()
+    (tmp_path / "numba-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numba\nVersion: 0.1\n")
+    (tmp_path / "python").write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    words = ("train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS)
+    refused = launch(place, f"one\none python={tmp_path}/python\n", *words)
+    assert refused.returncode == 2, refused.stderr
+    assert f"rank 1 (one) has numba 0.1, rank 0 (one) has {version('numba')}" in refused.stderr
+    assert not (place / "unlike-0").exists()

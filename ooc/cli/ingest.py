@@ -228,7 +228,7 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
     if shards and request.append:
         raise RequestError("--append and --shards exclude each other", "Append to a dataset, then `ooc shard` it.")
     before = identity_or_none(Path(request.out)) if request.append else None
-    with session(None) as here:
+    with session() as here:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
     batch = made.get("appended", [made])[-1]

@@ -12,6 +12,7 @@ import typer
 
 from blocks import stderr
 from blocks.errors import RequestError
+from ooc.cli.session import quoted_run
 
 
 def launch(
@@ -55,7 +56,7 @@ def launch(
         Request(
             hosts=places,
             arguments=[*chosen.name.split(), *(["--log-format=json"] if stderr.is_json() else []), *chosen.rest],
-            resume="" if chosen.ingests else _resume(context.params, str(chosen.makes)),
+            resume="" if chosen.ingests else _resume(context.params, chosen.makes),
             insecure=insecure,
             patience=patience,
             ssh_config=ssh_config,
@@ -65,9 +66,9 @@ def launch(
     )
 
 
-def _resume(options: dict[str, Any], run: str) -> str:
+def _resume(options: dict[str, Any], run: Path) -> str:
     """The command that goes on with a run."""
     words = ["ooc", "launch", "--hosts", str(options["hosts"])]
     words += ["--ssh-config", str(options["ssh_config"])] if options["ssh_config"] else []
     words += ["--insecure"] if options["insecure"] else []
-    return f"{shlex.join([*words, '--', 'resume'])} {shlex.quote(run) if ' ' in run else run}"
+    return f"{shlex.join([*words, '--', 'resume'])} {quoted_run(run)}"

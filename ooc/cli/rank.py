@@ -98,7 +98,7 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
 
 def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
-    from ooc.launch.roll_call import Hello, own_python, own_version
+    from ooc.launch.roll_call import Hello, own_packages, own_version
     from ooc.runs.run import Run
 
     data: Path | None = None
@@ -113,7 +113,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
     return Hello(
         version=own_version(),
-        python=own_python(),
+        packages=own_packages(),
         hostname=socket.gethostname(),
         group=os.getpid(),
         guard=os.getppid(),

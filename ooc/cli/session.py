@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
@@ -15,7 +17,7 @@ from blocks.errors import Interrupted, OocError, RequestError
 from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
-from samplers.options import Resources, check_machines, described, of_several
+from samplers.options import Options, Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
@@ -83,6 +85,12 @@ def placed(path: Path, rank: int) -> Path:
     return Path(str(path).replace(RANK, str(rank)))
 
 
+def quoted_run(run: Path) -> str:
+    """A run as a shell takes it; {rank} needs no quotes."""
+    plain = str(run).replace(RANK, "")
+    return str(run) if shlex.quote(plain) == plain else shlex.quote(str(run))
+
+
 @contextmanager
 def launched(session: Session) -> Iterator[None]:
     """Commands that are called meanwhile are part of a launch."""
@@ -93,32 +101,56 @@ def launched(session: Session) -> Iterator[None]:
         _launched.pop()
 
 
+def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, str]:
+    """The options that all ranks of a ring have to be given alike, by their names: all but paths.
+
+    kind: of the options. given: the parameters of the command.
+    """
+    options = [each for each in described(kind).values() if Path not in (each.type, *get_args(each.type))]
+    values = {f"--{each.name}": given.get(each.field, each.default) for each in options}
+    return {name: "not given" if value is None else str(value) for name, value in values.items()}
+
+
 @contextmanager
-def session(transport: str | None) -> Iterator[Session]:
-    """What a command runs on, until it is done. transport: its option."""
+def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
+    """What a command runs on, until it is done.
+
+    given: its parameters, with `transport` and `run` of one that MPI may start. asked: by name, what all ranks are to
+    be asked for alike.
+    """
+    transport = given.get("transport")
     if _launched:
         yield _launched[-1]
-        return
-    if transport is None:
+    elif transport is None:
         yield Session()
-        return
-    if transport != "mpi":
+    elif transport == "mpi":
+        with _started_by_mpi(given["run"], asked) as here:
+            yield here
+    else:
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
+
+
+@contextmanager
+def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
     from ooc import slurm
+    from ooc.launch.roll_call import check_start
     from ooc.ring import mpi
 
     ring = mpi.join()
     try:
         slurm.check_ranks(ring.ranks)
+        check_start(ring, asked)
         here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
         if here.time and here.is_first:
             stderr.note(f"the job's time is limited: training stops after {here.time:,.0f} s")
         yield here
         ring.barrier()
-    except Interrupted:  # as all ranks have agreed
-        raise
     except BaseException as error:
-        ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)
+        if isinstance(error, OocError) and of_several(ring):
+            again = f"{slurm.starter(ring.ranks)} ooc resume {quoted_run(run)} --transport mpi"
+            error.remedy = error.remedy.replace(f"ooc resume {placed(run, ring.rank)}", again)
+        if not isinstance(error, Interrupted):  # which all ranks have agreed on
+            ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)
         raise
     finally:
         ring.close()

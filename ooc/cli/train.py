@@ -10,7 +10,7 @@ import typer
 
 from ooc.cli.console import JSON, print_json, say
 from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
-from ooc.cli.session import TRANSPORT, session
+from ooc.cli.session import TRANSPORT, same_everywhere, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Options, ProgramOptions, Resources, ResumeOptions
@@ -55,7 +55,7 @@ def train_lda(**given: Any) -> None:
     """
     from samplers.lda.training import train
 
-    _train(train, LdaOptions, given)
+    _train("lda", train, LdaOptions, given)
 
 
 @trains("mf", FactorizationOptions, "A matrix made by `ooc ingest ratings`.")
@@ -66,7 +66,7 @@ def train_mf(**given: Any) -> None:
     """
     from samplers.factorization.training import train
 
-    _train(train, FactorizationOptions, given)
+    _train("mf", train, FactorizationOptions, given)
 
 
 @trains("softmax", SoftmaxOptions, "Samples made by `ooc ingest svmlight --by-rows`.")
@@ -79,7 +79,7 @@ def train_softmax(**given: Any) -> None:
     """
     from samplers.regression.softmax.training import train
 
-    _train(train, SoftmaxOptions, given)
+    _train("softmax", train, SoftmaxOptions, given)
 
 
 _DESIGN = "A design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`."
@@ -96,7 +96,7 @@ def train_lasso(**given: Any) -> None:
     """
     from samplers.regression.training import train
 
-    _train(train, RegressionOptions, given | {"loss": "squared"})
+    _train("lasso", train, RegressionOptions, given | {"loss": "squared"})
 
 
 @trains("logistic", RegressionOptions, _DESIGN)
@@ -110,7 +110,7 @@ def train_logistic(**given: Any) -> None:
     """
     from samplers.regression.training import train
 
-    _train(train, RegressionOptions, given | {"loss": "logistic"})
+    _train("logistic", train, RegressionOptions, given | {"loss": "logistic"})
 
 
 PROGRAM = parameter("program", Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your program.")])
@@ -130,11 +130,11 @@ def train_program(**given: Any) -> None:
     from samplers.custom_program import find_beside, train
 
     find_beside()
-    _train(train, ProgramOptions, given)
+    _train("program", train, ProgramOptions, given)
 
 
-def _train(train: Train, kind: type[Options], given: dict[str, Any]) -> None:
-    with session(given["transport"]) as here:
+def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any]) -> None:
+    with session(given, {"command": f"train {command}", **same_everywhere(kind, given)}) as here:
         chosen, resources = read(kind, given, here.place), here.resources(given)
         last = train(here.place(given["data"]), here.place(given["run"]), chosen, resources, here.ring)
     if here.is_first:
@@ -161,7 +161,7 @@ def resume(**given: Any) -> None:
 
     if given["program"]:
         find_beside()
-    with session(given["transport"]) as here:
+    with session(given, {"command": "resume", **same_everywhere(ResumeOptions, given)}) as here:
         run = here.place(given["run"])
         last = go_on(run, read(ResumeOptions, given, here.place), here.resources(given), here.ring)
     if here.is_first:

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import ipaddress
 import platform
+import socket
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
 from blocks.errors import RequestError, WorkFailed
 from blocks.shards.whole import check_together
+from ooc.ring.relay import gather_values
+
+if TYPE_CHECKING:
+    from ooc.ring.ring import Ring
 
 _CLOCKS = 5.0  # seconds by which clocks may differ without a warning
 _MOST_CLOCKS = 1800.0  # seconds by which they may differ: certificates are valid from an hour ago on
 
 
 class Hello(NamedTuple):
-    """What a rank says of itself. data: its dataset, if the command takes one. shard: what its manifest says of that.
+    """What a rank says of itself.
+
+    packages: see `own_packages`. data: its dataset, if the command takes one. shard: what its manifest says of that.
 
     address, port: where it listens. group, guard: the processes to kill if they do not end. free, needed: bytes of the
     disk that the run is on. clock: seconds since 1970.
     """
 
     version: str
-    python: str
+    packages: dict[str, str]
     hostname: str
     group: int
     guard: int
@@ -49,8 +56,10 @@ def own_version() -> str:
     return f"{version('ooc')} ({digest.hexdigest()})"
 
 
-def own_python() -> str:
-    return platform.python_version()
+def own_packages() -> dict[str, str]:
+    """The versions of Python and of the packages that compute: others may round otherwise."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"Python": python, **{name: version(name) for name in ("numpy", "numba", "llvmlite")}}
 
 
 def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
@@ -70,11 +79,48 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
                 f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, but {hello.free / 1e6:,.0f} MB are free",
                 "Make room, or use another directory.",
             )
+    check_packages(names, [hello.packages for hello in hellos])
     if any(hello.shard for hello in hellos):  # else all have the whole; commands that need shards refuse that
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
     _check_addresses(hellos, names)
     return _check_clocks(names, clocks)
+
+
+def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> None:
+    """Raise RequestError unless all ranks have the same versions. names: rank and host of each, for the user."""
+    if found := _different(packages):
+        package, rank = found
+        raise RequestError(
+            f"{names[rank]} has {package} {packages[rank][package]}, {names[0]} has {packages[0][package]}",
+            "Install the same versions at all ranks: others round otherwise, and ranks decide by the same numbers.",
+        )
+
+
+def check_start(ring: Ring, asked: dict[str, str]) -> None:
+    """Raise RequestError, at all ranks, unless they have the same command and versions: for those MPI has started.
+
+    asked: what this one was asked for, by name; a name that not all ranks have stands for another command.
+    """
+    told = gather_values(ring, [socket.gethostname(), {"ooc": own_version()} | own_packages(), asked])
+    hosts, packages, commands = zip(*told, strict=True)
+    names = [f"rank {rank} ({host})" for rank, host in enumerate(hosts)]
+    check_packages(names, packages)
+    if found := _different(commands):
+        option, rank = found
+        raise RequestError(
+            f"{option} is {commands[0][option]} at {names[0]}, but {commands[rank][option]} at {names[rank]}",
+            "Start all ranks by the same command; only paths, --workers, --memory and --max-time may differ.",
+        )
+
+
+def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
+    """The first name under which a rank tells something else than rank 0, and that rank."""
+    for rank, theirs in enumerate(told):
+        for name, value in told[0].items():
+            if theirs.get(name) != value:
+                return name, rank
+    return None
 
 
 def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) -> None:

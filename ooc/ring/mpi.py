@@ -8,6 +8,7 @@ tells them, and when it exits, it ends after a moment those that have not ended 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import math
 import struct
 import sys
@@ -16,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +29,7 @@ from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Rin
 ALIVE, FAILED, LEAVING = range(3)  # tags of what the communicator of signs of life carries
 _SLICE = struct.Struct("<QQ")  # number, bytes
 _HOST_BYTES = 256
+_DEBIAN = "libmpich.so.12"  # what Debian and Ubuntu call MPICH's library
 _YIELDS = 100  # looks at what is about to come before this sleeps at all
 _SOON = 5e-5  # seconds between looks after that
 _LATER = 1e-3  # seconds between looks at what may take long
@@ -42,10 +45,8 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
     """
     try:
         from mpi4py import MPI
-    except ImportError as error:
-        raise RequestError(
-            f"MPI cannot be used: {error}", "Install it with: python -m pip install 'ooc[mpi]', and an MPI library."
-        ) from None
+    except (ImportError, RuntimeError) as error:
+        raise RequestError(f"MPI cannot be used: {str(error).splitlines()[0]}", _what_to_install()) from None
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RequestError(
             f"this MPI library cannot be called by several threads: {MPI.Get_library_version().splitlines()[0]}",
@@ -53,6 +54,20 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
         )
     communicator = communicator or MPI.COMM_WORLD
     return LocalRing() if communicator.size == 1 else MpiRing(MPI, communicator, patience)
+
+
+def _what_to_install() -> str:
+    """What helps where mpi4py is not there, or finds no MPI library."""
+    try:
+        ctypes.CDLL(_DEBIAN)
+    except OSError:
+        return "Install it with: python -m pip install 'ooc[mpi]', and an MPI library: MPICH, Intel MPI or Open MPI."
+    maps = Path("/proc/self/maps").read_text()
+    library = next((word for word in maps.split() if word.startswith("/") and "/libmpich.so" in word), _DEBIAN)
+    return (
+        f"MPICH is here as {library}, where mpi4py looks for libmpi.so.12. Give it that name:"
+        f" mkdir -p ~/mpi; ln -s {library} ~/mpi/libmpi.so.12; export LD_LIBRARY_PATH=~/mpi"
+    )
 
 
 class MpiRing(Collectives):
