@@ -49,7 +49,7 @@ def train(
     check_limits(spec, resources)
     if ring:
         is_replicated(dataset, spec.build(dataset), ring.ranks)
-        check_ranks_share(ring, dataset, {"program": spec.target, **spec.options})
+        check_ranks_share(ring, dataset, spec)
         check_apart(ring, path)
     plan = plan_training(dataset, spec, resources)
     check_dataset(dataset)

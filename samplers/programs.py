@@ -38,6 +38,7 @@ _PLACES_ON_RING = {  # of programs that walk the grid in another order where sev
     "mf-implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
     "mf-splash": "samplers.factorization.splash:RingSplash",
 }
+_REPLICATED = ("lda-splash", "mf-ccd", "mf-als", "mf-implicit", "mf-splash", "regression", "softmax")
 _RING_NAMES = {f"ring-{name}": name for name in _PLACES_ON_RING}  # what earlier versions called them on a ring
 _CLASSES = frozenset([*_PLACES.values(), *_PLACES_ON_RING.values()])  # what still earlier versions named
 
@@ -65,6 +66,18 @@ def model_of(named: str) -> str:
     if module != __name__:
         name = next((each for places in (_PLACES, _PLACES_ON_RING) for each, at in places.items() if at == named), "")
     return name.removeprefix("ring-").split("-")[0]
+
+
+def computes_alike(named: str, options: dict[str, Any]) -> bool:
+    """Whether each rank of a ring computes for itself what all have to have alike, bit for bit.
+
+    named, options: of a `ProgramSpec`.
+    """
+    named, options = current(named, options)
+    if named not in TARGETS:  # a user's, whose ranks have the same arrays, or the same sums
+        return True
+    places = [places[name] for places in (_PLACES, _PLACES_ON_RING) for name in _REPLICATED if name in places]
+    return bool(options.get("optimize_every")) or named in (*map(target, _REPLICATED), *places)
 
 
 def find(named: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -21,7 +21,7 @@ from ooc.training import Callback, Observer
 from samplers.options import Resources, ResumeOptions, by_keywords, of_several
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.programs import model_of
-from samplers.ring_checks import check_same
+from samplers.ring_checks import check_processors, check_same
 
 
 def go_on(
@@ -61,6 +61,7 @@ def go_on(
         run.set_iterations(options.iterations)
     if ring:
         check_same(ring, run)
+        check_processors(ring, run.spec)
     return train_planned(run, plan, _observer(run, model, plan, first=first), resources, ring, callback)
 
 

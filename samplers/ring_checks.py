@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from llvmlite.binding import get_host_cpu_name
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from blocks.errors import RequestError
 from blocks.kinds import open_any
@@ -17,6 +17,8 @@ from ooc.launch.roll_call import check_order
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
+from ooc.workers.worker import ProgramSpec
+from samplers.programs import computes_alike
 
 
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
@@ -61,15 +63,27 @@ def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None
     return None
 
 
-def check_processors(ring: Ring) -> None:
+def check_processors(ring: Ring, spec: ProgramSpec) -> None:
     """Raise RequestError, at all ranks, unless what all of them compute alike comes to the same bits at each."""
-    kinds = gather_values(ring, f"{platform.machine()} {numba.config.CPU_NAME or get_host_cpu_name()}")  # type: ignore[attr-defined]
-    for rank, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            raise RequestError(
-                f"the processor of rank {rank} is a {kind}, that of rank 0 a {kinds[0]}",
-                "All ranks take the same decisions by the same numbers; use machines of one kind.",
-            )
+    if not computes_alike(spec.target, spec.options):
+        return
+    told = gather_values(ring, [platform.node(), _processor()])
+    (first_host, first), *_ = told
+    for rank, (host, (kind, features)) in enumerate(told):
+        names = f"the processor of rank {rank} ({host})", f"that of rank 0 ({first_host})"
+        remedy = "All ranks take the same decisions by the same numbers; use machines of one kind."
+        if kind != first[0]:
+            raise RequestError(f"{names[0]} is a {kind}, {names[1]} a {first[0]}", remedy)
+        if unlike := sorted({*features} ^ {*first[1]}):
+            raise RequestError(f"{names[0]} and {names[1]} differ in: {', '.join(unlike)}", remedy)
+
+
+def _processor() -> tuple[str, list[str]]:
+    """The kind of the processor and its instruction sets, as kernels are compiled for them."""
+    config: Any = numba.config
+    features = config.CPU_FEATURES or get_host_cpu_features().flatten()
+    kind = f"{platform.machine()} {config.CPU_NAME or get_host_cpu_name()}"
+    return kind, [name[1:] for name in features.split(",") if name.startswith("+")]
 
 
 def check_shards(ring: Ring, dataset: Store) -> None:
@@ -78,15 +92,16 @@ def check_shards(ring: Ring, dataset: Store) -> None:
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
 
 
-def check_ranks_share(ring: Ring, dataset: Store, options: dict[str, Any]) -> None:
+def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
     """Raise RequestError, at all ranks, unless they can train a program of one's own together: on the shards of one
     dataset, each that of its number, or each on the whole of it, with the same options."""
+    options = {"program": spec.target, **spec.options}
     if any(gather_values(ring, dataset.shards > 1)):
         check_shards(ring, dataset)
         check_alike(ring, options)
     else:
         check_alike(ring, {"dataset": dataset.identity, **options})
-    check_processors(ring)
+    check_processors(ring, spec)
 
 
 def check_apart(ring: Ring, path: Path) -> None:

@@ -281,13 +281,19 @@ def test_who_cannot_be_reached_is_named(place):
     assert "/nowhere" in refused.stderr
 
 
-def test_a_rank_with_another_version_of_a_package_is_named(place, tmp_path):
+def test_a_rank_that_may_round_otherwise_is_named(place, tmp_path):
+    """It has another version of a package, or of the processor, where ranks fit priors alike."""
+    words = ("train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS)
     (tmp_path / "numba-0.1.dist-info").mkdir()
     (tmp_path / "numba-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numba\nVersion: 0.1\n")
-    (tmp_path / "python").write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    (tmp_path / "python").chmod(0o755)
-    words = ("train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS)
-    refused = launch(place, f"one\none python={tmp_path}/python\n", *words)
+    for name, variable in {"package": f"PYTHONPATH={tmp_path}", "processor": "NUMBA_CPU_NAME=generic"}.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\n{variable} exec {sys.executable} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    refused = launch(place, f"one\none python={tmp_path}/package\n", *words)
     assert refused.returncode == 2, refused.stderr
     assert f"rank 1 (one) has numba 0.1, rank 0 (one) has {version('numba')}" in refused.stderr
+    refused = launch(place, f"one\none python={tmp_path}/processor\n", *words, "--optimize-every", 5, "--burn-in", 5)
+    assert refused.returncode == 2, refused.stderr
+    assert f"the processor of rank 1 ({socket.gethostname()}) is a " in refused.stderr
+    assert " generic, that of rank 0 (" in refused.stderr
     assert not (place / "unlike-0").exists()

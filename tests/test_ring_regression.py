@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import leftovers, model_bytes
+from llvmlite.binding.targets import FeatureMap
 from rings import on_ring
 from test_regression_training import COLUMNS, PATH, ROWS, dense_models, made, model_of  # noqa: F401  (a fixture)
 
@@ -176,9 +177,18 @@ def test_what_does_not_fit_together_is_refused(shards, tmp_path, monkeypatch):
 
     with pytest.raises(REFUSED, match="were given different weights"):
         on_ring(RANKS, with_own_weights)
-    monkeypatch.setattr(ring_checks, "get_host_cpu_name", iter(("zen", "zen", "i486")).__next__)
-    with pytest.raises(REFUSED, match="the processor of rank"):
-        train_all(tmp_path / "processors", shards["lasso"], "lasso")
+    unlike = {
+        "is a .* i486, that of rank 0": ("get_host_cpu_name", ("zen", "zen", "i486")),
+        r"differ in: avx\n": (
+            "get_host_cpu_features",
+            [FeatureMap(avx=True, sse=True)] * 2 + [FeatureMap(avx=False, sse=True)],
+        ),
+    }
+    for said, (asked, answers) in unlike.items():
+        monkeypatch.setattr(ring_checks, asked, iter(answers).__next__)
+        with pytest.raises(REFUSED, match=f"the processor of rank .*{said}"):
+            train_all(tmp_path / "processors", shards["lasso"], "lasso")
+        monkeypatch.undo()
     assert not [folder for name in ("order", "missing", "processors") for folder in (tmp_path / name).glob("run-*")]
 
 

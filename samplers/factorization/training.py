@@ -23,7 +23,7 @@ from samplers.factorization.rows import BIASES
 from samplers.factorization.units import size_of, unit_of
 from samplers.options import Resources, by_keywords, check_machines, of_several, takers
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
-from samplers.ring_checks import check_apart, check_shards
+from samplers.ring_checks import check_apart, check_processors, check_shards
 
 DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
@@ -54,6 +54,7 @@ def train(
     settings: dict[str, Any] = {"held_out": _held_out(options.held_out, matrix) if options.held_out else None}
     if ring:
         check_shards(ring, matrix)
+        check_processors(ring, spec)
         check_apart(ring, path)
         settings |= {"staleness": 0, "on_node": resources.on_node}  # nothing is stale
     spec = _in_unit(spec, matrix, implicit=options.implicit)

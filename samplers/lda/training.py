@@ -27,7 +27,7 @@ from samplers.lda.programs import TAKES, auto_sampler, sampler_spec
 from samplers.options import Resources, ResumeOptions, by_keywords, check_machines, of_several, takers
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.resume import go_on
-from samplers.ring_checks import check_apart, check_shards
+from samplers.ring_checks import check_apart, check_processors, check_shards
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -76,6 +76,7 @@ def train(
     check_limits(spec, resources)
     if ring:
         check_shards(ring, dataset)
+        check_processors(ring, spec)
         check_apart(ring, path)
     average = 1 if options.average is None else options.average
     check_average(average, options.iterations, options.evaluate_every, dataset)

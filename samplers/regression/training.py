@@ -75,7 +75,7 @@ def train(
     check_limits(spec, resources)
     if ring:
         check_shards(ring, design)
-        check_processors(ring)
+        check_processors(ring, spec)
         check_alike(ring, _shared(given))
         check_apart(ring, path)
     program = program_of(spec, design)
@@ -127,7 +127,7 @@ def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) 
     check_limits(run.spec, resources)
     if ring:
         check_same(ring, run, _shared(run.config["options"]))
-        check_processors(ring)
+        check_processors(ring, run.spec)
     design = run.dataset(shard_or_whole if ring else Design)
     program = program_of(run.spec, design)
     plan = plan_path(program, resources.workers, resources.memory_bytes, rule_of_run(run, design))

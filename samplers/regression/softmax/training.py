@@ -25,7 +25,7 @@ from samplers.preparation import check_dataset, check_limits, plan_training, tra
 from samplers.programs import target
 from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.program import Softmax
-from samplers.ring_checks import check_apart, check_shards
+from samplers.ring_checks import check_apart, check_processors, check_shards
 
 
 def train(
@@ -53,9 +53,11 @@ def train(
         given["most_parallelism"] = options.most_parallelism
     if ring:
         given["on_ring"] = True
-        check_shards(ring, samples)
-        check_apart(ring, path)
     spec = ProgramSpec(target("softmax"), given)
+    if ring:
+        check_shards(ring, samples)
+        check_processors(ring, spec)
+        check_apart(ring, path)
     check_limits(spec, resources)
     first = ring is None or ring.rank == 0
     held_out = _held_out(options.held_out, samples) if options.held_out and first else None
