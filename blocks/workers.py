@@ -240,6 +240,18 @@ def let_all_go_on() -> None:
         workers.go_on()
 
 
+def standing_still() -> list[int]:
+    """The processes of workers that somebody has stopped (SIGSTOP)."""
+    import psutil  # which takes a while, and is seldom needed
+
+    found = []
+    for pid in [pid for workers in list(_live) for pid in workers.pids]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                found.append(pid)
+    return found
+
+
 def start_ahead(target: str) -> None:
     """Start the interpreter of the first Workers that inherit nothing, and have it call "module:function" already.
 

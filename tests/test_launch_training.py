@@ -117,6 +117,19 @@ def test_a_killed_rank_is_named(place, model):
     assert model_bytes(place / "killed-0") == model
 
 
+def test_workers_that_somebody_has_stopped_are_named(place):
+    with nobody_left(place):
+        launch = Launch(place, "--patience", 2, "--", "train", "lda", "shard-{rank}", "still-{rank}", *OPTIONS)
+        launch.until_trained(place / "still-0")
+        for process in rank_in(place).children(recursive=True):
+            process.suspend()
+        done = launch.done()
+    assert done.returncode == 1
+    assert "(127.0.0.1) stopped: its worker process " in done.stderr, done.stderr
+    assert "has stood still (SIGSTOP) for 2 s" in done.stderr
+    assert "-- resume still-{rank}" in done.stderr
+
+
 @pytest.mark.long
 def test_a_killed_rank_goes_on_to_the_same_average(place):
     """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""

@@ -17,12 +17,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES, WAITING_FRAMES
-from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Silence
+from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, Stopped
 
 _HEADER = struct.Struct("<IB")
 ALIVE, FAILED, LEAVING, SUM = range(4)
-_MOST_BYTES = {ALIVE: 0, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES}
+_SENT = struct.Struct("<Q")  # of a sign of life: bytes of slices that have been sent
+_MOST_BYTES = {ALIVE: _SENT.size, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES}
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _GLANCE = 0.02  # seconds until this is looked at again
 _GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear it
@@ -94,7 +96,7 @@ class Channel:
 class Control:
     """Speaks with both neighbours in a thread of its own, from its making until `close`.
 
-    broken: called once, in any thread, when the ring has failed. allowance: see `Silence`.
+    broken: called once, in any thread, when the ring has failed. flow: of slices. allowance: see `Silence`.
     """
 
     def __init__(
@@ -104,12 +106,13 @@ class Control:
         following: Channel,
         failure: Failure,
         broken: Callable[[], None],
+        flow: Flow,
         patience: float,
         allowance: float,
     ) -> None:
         self._rank, self._previous, self._next = rank, previous, following
-        self._failure, self._broken = failure, broken
-        self._patience = patience
+        self._failure, self._broken, self._flow = failure, broken, flow
+        self._patience, self._stopped = patience, Stopped(patience)
         self._silence = Silence([previous.rank, following.rank], patience, allowance)
         self._sums: deque[bytes] = deque()
         self._changed = threading.Condition()
@@ -157,11 +160,13 @@ class Control:
         self._failure.check()
         raise AssertionError("a failure that is recorded is raised")
 
-    def explain(self, channel: Channel) -> NoReturn:
+    def explain(self, channel: Channel, error: OSError) -> NoReturn:
         """Raise why a neighbour's connection of slices has ended, which its control connection will tell."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
-        self.blame(channel.rank, LEFT if channel.left else "closed its connection of slices")
+        self.blame(
+            channel.rank, LEFT if channel.left else f"closed its connection of slices: {error.strerror or error}"
+        )
 
     def flush(self) -> None:
         """Wait until the neighbours have been told everything, or do not listen."""
@@ -181,19 +186,27 @@ class Control:
 
     def _run(self) -> None:
         try:
-            then = alive_until = time.monotonic()
+            then = alive_until = looked = time.monotonic()
             while not self._finished():
                 if (now := time.monotonic()) >= alive_until:
-                    alive_until = now + self._patience / 4
+                    self._look_after_workers(min(now - looked, self._patience / 2))
+                    alive_until, looked = now + self._patience / 4, now
                     for channel in self._channels:
-                        channel.put(ALIVE)
+                        channel.put(ALIVE, _SENT.pack(self._flow.sent))
                 self._listen(alive_until - now if self._leaving_until is None else _GLANCE)
                 then, before = time.monotonic(), then
                 for rank in self._silence.pass_time(then - before):
                     self.fail(rank, f"has been silent for {self._patience:g} s")
+                if self._flow.is_cut(then - before):
+                    self.fail(self._previous.rank, f"has sent slices that do not arrive for {self._patience:g} s")
         except Exception as error:  # without this thread others would wait for ever
             self.fail(self._rank, f"stopped: {error!r} in its control of the ring")
             raise
+
+    def _look_after_workers(self, seconds: float) -> None:
+        if why := self._stopped.pass_time(seconds):
+            self.fail(self._rank, why)
+            let_all_go_on()  # so that who waits for them hears of it
 
     def _finished(self) -> bool:
         """Whether this rank leaves and both neighbours have heard of it."""
@@ -231,7 +244,11 @@ class Control:
         self._notify()
 
     def _deal_with(self, channel: Channel, kind: int, payload: bytes) -> None:
-        if kind == FAILED:
+        if kind == ALIVE and channel is self._previous:
+            if len(payload) != _SENT.size:
+                raise Senseless
+            self._flow.announce(*_SENT.unpack(payload))
+        elif kind == FAILED:
             try:
                 self.fail(*self._failure.unpacked(payload))
             except ValueError:

@@ -28,6 +28,7 @@ CROWD = 32  # connections that may stand at the door
 MANNERS = 4.0  # seconds for them to prove who they are
 _RETRY = 0.1  # seconds until a rank that was not there is looked for again
 _GLANCE = 0.1  # seconds until the door notices that it is to close
+_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds of silence, between probes; how many
 _NONCE = 32
 _HELLO = struct.Struct(f"<8sIIB{_NONCE}s")  # version, rank, ranks, purpose, nonce
 _VERSION = b"ooc-rng1"
@@ -258,7 +259,15 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
 
 
 def _ready(connection: socket.socket) -> socket.socket:
-    """For use. Buffers are left to the system, which lets those of fast connections grow to megabytes."""
+    """For use. Buffers are left to the system, which lets those of fast connections grow to megabytes.
+
+    A firewall does not forget a connection that is probed, and who has gone is noticed though nobody sends. But no
+    TCP_USER_TIMEOUT: it ends a connection, too, whose other end has not received for so long, as a slow rank does.
+    """
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if hasattr(socket, option):  # not everywhere all of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return connection

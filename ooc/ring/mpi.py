@@ -23,8 +23,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES, Collectives
-from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, too_long
+from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, Stopped, too_long
 
 ALIVE, FAILED, LEAVING = range(3)  # tags of what the communicator of signs of life carries
 _SLICE = struct.Struct("<QQ")  # number, bytes
@@ -165,7 +166,7 @@ class Watch:
         self._left: dict[int, float] = {}  # when neighbours have taken leave
         self._mpi, self._communicator, self._failure = MPI, communicator, failure
         self._neighbours = sorted(set(neighbours))
-        self._patience, self._silence = patience, Silence(self._neighbours, patience)
+        self._patience, self._silence, self._stopped = patience, Silence(self._neighbours, patience), Stopped(patience)
         self._said: list[Any] = []  # requests of what may not have been sent
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -216,10 +217,13 @@ class Watch:
             raise
 
     def _keep_watch(self) -> None:
-        alive_until = then = time.monotonic()
+        alive_until = then = looked = time.monotonic()
         while not self._closed.wait(_GLANCE):
             if (now := time.monotonic()) >= alive_until:
-                alive_until = now + self._patience / 4
+                if why := self._stopped.pass_time(min(now - looked, self._patience / 2)):
+                    self.fail(self._communicator.rank, why)
+                    let_all_go_on()  # so that who waits for them hears of it
+                alive_until, looked = now + self._patience / 4, now
                 self._all_sent()
                 for rank in self._neighbours:
                     self._say(ALIVE, rank)

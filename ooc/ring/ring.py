@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from blocks import workers
 from blocks.errors import WorkFailed
 
 PATIENCE = 8.0  # seconds without a sign of life of a rank
@@ -140,6 +141,51 @@ class Silence:
         for rank in self._seconds:
             self._seconds[rank] += min(seconds, self._patience / 4)
         return [rank for rank, silent in self._seconds.items() if silent > self._patience]
+
+
+class Flow:
+    """Whether slices arrive that the previous rank has sent: their connection can be cut while the other one is not.
+
+    sent: bytes that this rank has begun to send. arrived: bytes of the previous rank that have come. is_awaited:
+    whether a thread waits for more of them.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.sent = self.arrived = 0
+        self.is_awaited = False
+        self._patience = patience
+        self._announced = self._before = 0
+        self._seconds = 0.0
+
+    def announce(self, sent: int) -> None:
+        """The previous rank has told how many bytes it has begun to send."""
+        self._announced = sent
+
+    def is_cut(self, seconds: float) -> bool:
+        """Whether nothing has come for too long of what was sent, so many seconds after the last look."""
+        if self.arrived != self._before or not self.is_awaited or self.arrived >= self._announced:
+            self._before, self._seconds = self.arrived, 0.0
+        else:
+            self._seconds += min(seconds, self._patience / 4)
+        return self._seconds > self._patience
+
+
+class Stopped:
+    """Seconds for which somebody has had a worker process of this rank stand still (SIGSTOP)."""
+
+    def __init__(self, patience: float) -> None:
+        self._seconds: dict[int, float] = {}
+        self._patience = patience
+
+    def pass_time(self, seconds: float) -> str:
+        """What is the matter, if a worker has stood still for too long, so many seconds after the last look."""
+        self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.standing_still()}
+        pid = next((pid for pid, still in self._seconds.items() if still > self._patience), None)
+        return (
+            ""
+            if pid is None
+            else f"stopped: its worker process {pid} has stood still (SIGSTOP) for {self._patience:g} s"
+        )
 
 
 class LocalRing:

@@ -15,7 +15,7 @@ from ooc.ring.collectives import Collectives
 from ooc.ring.control import Channel, Control
 from ooc.ring.credentials import Credentials
 from ooc.ring.meeting import CONTROL, SLICES, Address, Links, Manners, hang_up, meet
-from ooc.ring.ring import LEFT, PATIENCE, Failure, LocalRing, Ring, too_long
+from ooc.ring.ring import LEFT, PATIENCE, Failure, Flow, LocalRing, Ring, too_long
 
 DEADLINE = 60.0  # seconds
 _SLICE = struct.Struct("<QQQ")  # number, bytes, checksum: 0 where encryption sees to it
@@ -69,17 +69,21 @@ class TcpRing(Collectives):
         self._in, self._out = links.previous[SLICES], links.next[SLICES]
         self._previous = Channel(links.previous[CONTROL], self.previous)
         self._next = Channel(links.next[CONTROL], self.next)
-        self._control = Control(self.rank, self._previous, self._next, failure, self._hang_up, patience, allowance)
+        self._flow = Flow(patience)
+        self._control = Control(
+            self.rank, self._previous, self._next, failure, self._hang_up, self._flow, patience, allowance
+        )
 
     def send(self, number: int, data: memoryview) -> None:
         """See `ring.Ring`."""
         self._failure.check()
         checksum = xxhash.xxh3_64_intdigest(data) if self._checked else 0
+        self._flow.sent += _SLICE.size + len(data)
         try:
             self._out.sendall(_SLICE.pack(number, len(data), checksum))
             self._out.sendall(data)
-        except OSError:
-            self._control.explain(self._next)
+        except OSError as error:
+            self._control.explain(self._next, error)
         self.bytes_sent += len(data)
 
     def receive(self, into: memoryview) -> tuple[int, int]:
@@ -96,16 +100,20 @@ class TcpRing(Collectives):
         return number, length
 
     def _fill(self, view: memoryview) -> None:
+        self._flow.is_awaited = True
         try:
             while view:
                 got = self._in.recv_into(view)
                 if got == 0:
-                    raise ConnectionError
+                    raise ConnectionError("the other end is closed")
+                self._flow.arrived += got
                 view = view[got:]
         except ssl.SSLError as error:
             self._blame(self.previous, f"sent what cannot be decrypted: {error.reason}")
-        except OSError:
-            self._control.explain(self._previous)
+        except OSError as error:
+            self._control.explain(self._previous, error)
+        finally:
+            self._flow.is_awaited = False
 
     def fail(self, reason: str) -> None:
         """See `ring.Ring`."""
