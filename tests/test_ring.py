@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rings import Fleet, Threads, mpiexec
 
-from ooc.ring import collectives
+from blocks import WorkFailed
+from ooc.ring import collectives, relay
 from ooc.ring.ring import Failure, LocalRing, RingFailed, Silence
 
 PATIENCE = 1.5  # seconds, of ranks whose neighbours are stopped
@@ -112,6 +113,31 @@ def test_a_million_numbers_and_arrays_of_any_shape(transport):
         assert all(
             np.array_equal(found, np.full((3, 5), 6.0)) for found in do(rings.reduce, [np.full((3, 5), 2.0)] * 3)
         )
+
+
+def test_sums_of_more_chunks_than_are_on_their_way_at_a_time():
+    ranks = 6
+    size = (collectives.window(ranks) + 3) * collectives.CHUNK // 8 + 1
+    with Threads(insecure=True).ring(ranks) as do:
+        assert all((found == 15).all() for found in do(rings.reduce, [np.full(size, rank) for rank in range(ranks)]))
+
+
+def test_a_message_without_end_is_a_failure(monkeypatch):
+    """Memory is not filled with what a rank sends."""
+    monkeypatch.setattr(relay, "_MOST_UNCHECKED", 2 << 20)
+    monkeypatch.setattr(relay, "available", lambda: 10 << 20)
+
+    def collect(ring) -> str:
+        if ring.rank == 1:
+            return rings.until_told(ring.send, relay._MORE, memoryview(bytes(1 << 20)))
+        with pytest.raises(WorkFailed) as failed:
+            list(relay.collect(ring, [], [0, 1]))
+        ring.fail(failed.value.what)
+        return failed.value.what
+
+    found = rings.on_ring(2, collect)
+    assert found[0] == "a message of another rank has 6 MB and no end"
+    assert found[1].endswith(f"stopped: {found[0]}")
 
 
 @pytest.mark.parametrize("kind", rings.UNFIT)

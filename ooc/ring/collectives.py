@@ -16,13 +16,22 @@ import numpy as np
 from blocks.errors import WorkFailed
 
 CHUNK = 1 << 17  # bytes of a frame without its header
-WINDOW = 8  # chunks on their way
+_LEAST_WINDOW = 8  # chunks on their way
 MOST_REDUCED = 1 << 34  # bytes of an array
 MOST_GATHERED = 1 << 20  # bytes of a rank
 # Number of the collective call, bytes of the whole array, its dtype, whether the chunk is summed up.
 _HEADER = struct.Struct("<QQc?")
 FRAME_BYTES = _HEADER.size + CHUNK
-WAITING_FRAMES = 4 * WINDOW  # more are never there: a window of partial sums and one of results, of two calls
+
+
+def window(ranks: int) -> int:
+    """Chunks on their way at a time: as many as it takes to keep all ranks busy, once round the ring and once more."""
+    return max(_LEAST_WINDOW, 2 * ranks)
+
+
+def waiting_frames(ranks: int) -> int:
+    """Frames that wait at a rank at most: a window of partial sums and one of results, of two calls."""
+    return 4 * window(ranks)
 
 
 class Collectives(ABC):
@@ -34,7 +43,7 @@ class Collectives(ABC):
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self.previous, self.next = (rank - 1) % ranks, (rank + 1) % ranks
-        self._calls = 0
+        self._calls, self._window = 0, window(ranks)
         self.bytes_summed = 0
 
     @abstractmethod
@@ -57,7 +66,7 @@ class Collectives(ABC):
         chunks = [flat[at : at + step] for at in range(0, flat.size, step)]
         begun = ended = 0
         while ended < len(chunks):
-            while self.rank == 0 and begun < min(len(chunks), ended + WINDOW):
+            while self.rank == 0 and begun < min(len(chunks), ended + self._window):
                 self._pass_chunk(flat, chunks[begun], False)
                 begun += 1
             summed, values = self._next_chunk(flat)
@@ -106,9 +115,9 @@ class Collectives(ABC):
         whole = np.concatenate(words)
         self.all_reduce(whole)
         ends = np.cumsum([piece.nbytes for piece in words])
-        return [
-            whole.tobytes()[end - piece.nbytes :][:size] for piece, end, size in zip(words, ends, sizes, strict=True)
-        ]
+        gathered = whole.view(np.uint8)
+        begins = [end - piece.nbytes for piece, end in zip(words, ends, strict=True)]
+        return [gathered[begin : begin + size].tobytes() for begin, size in zip(begins, sizes, strict=True)]
 
     def barrier(self) -> None:
         """See `ring.Ring`: a sum that nobody needs."""

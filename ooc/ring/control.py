@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from blocks.workers import let_all_go_on
-from ooc.ring.collectives import FRAME_BYTES, WAITING_FRAMES
+from ooc.ring.collectives import FRAME_BYTES
 from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, Stopped
 
 _HEADER = struct.Struct("<IB")
@@ -96,7 +96,8 @@ class Channel:
 class Control:
     """Speaks with both neighbours in a thread of its own, from its making until `close`.
 
-    broken: called once, in any thread, when the ring has failed. flow: of slices. allowance: see `Silence`.
+    broken: called once, in any thread, when the ring has failed. waiting_frames: parts of sums that may wait
+    here. flow: of slices. allowance: see `Silence`.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Control:
         following: Channel,
         failure: Failure,
         broken: Callable[[], None],
+        waiting_frames: int,
         flow: Flow,
         patience: float,
         allowance: float,
@@ -115,6 +117,7 @@ class Control:
         self._patience, self._stopped = patience, Stopped(patience)
         self._silence = Silence([previous.rank, following.rank], patience, allowance)
         self._sums: deque[bytes] = deque()
+        self._waiting_frames = waiting_frames
         self._changed = threading.Condition()
         self._leaving_until: float | None = None
         self._alarm, self._alarmed = socket.socketpair()
@@ -257,7 +260,7 @@ class Control:
             channel.left = True
             self._silence.leave(channel.rank)
         elif kind == SUM:
-            if channel is not self._previous or len(self._sums) == WAITING_FRAMES:
+            if channel is not self._previous or len(self._sums) == self._waiting_frames:
                 raise Senseless
             self._sums.append(payload)
 

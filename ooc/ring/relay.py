@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from blocks.errors import WorkFailed
+from blocks.memory import available
 from ooc.ring.ring import Ring
 
 _COUNT = struct.Struct("<q")  # of arrays
 _HEADER = struct.Struct("<cq")  # of each: the character of its type, how many numbers it has
 _PIECE = 1 << 20  # bytes
+_MOST_UNCHECKED = 1 << 26  # bytes of a message for which there is room anywhere
 _MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
 
 
@@ -81,6 +84,11 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
             ring.send(kind, room[:size])
         if listens and kind != _DONE:
             message += room[:size]
+            if len(message) > _MOST_UNCHECKED and len(message) > available() // 2:
+                raise WorkFailed(
+                    f"a message of another rank has {len(message) / 1e6:,.0f} MB and no end",
+                    "No more than a half of the memory that is free is kept for one.",
+                )
             if kind == _LAST:
                 yield bytes(message)
                 message.clear()

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import xxhash
 
-from ooc.ring.collectives import Collectives
+from ooc.ring.collectives import Collectives, waiting_frames
 from ooc.ring.control import Channel, Control
 from ooc.ring.credentials import Credentials
 from ooc.ring.meeting import CONTROL, SLICES, Address, Links, Manners, hang_up, meet
@@ -71,7 +71,15 @@ class TcpRing(Collectives):
         self._next = Channel(links.next[CONTROL], self.next)
         self._flow = Flow(patience)
         self._control = Control(
-            self.rank, self._previous, self._next, failure, self._hang_up, self._flow, patience, allowance
+            self.rank,
+            self._previous,
+            self._next,
+            failure,
+            self._hang_up,
+            waiting_frames(self.ranks),
+            self._flow,
+            patience,
+            allowance,
         )
 
     def send(self, number: int, data: memoryview) -> None:

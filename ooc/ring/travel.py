@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
+from blocks.errors import WorkFailed
 from ooc.ring.itinerary import Stop
 from ooc.ring.packets import SLOTS, Slots
 from ooc.ring.ring import Ring
@@ -130,7 +131,9 @@ class TravellingPass:
             if (slot := self._passing.get()) is None:
                 return
             number, size = self._ring.receive(self._slots.arrived(slot))
-            assert number == slice_, (number, slice_)
+            if number != slice_:
+                previous = (self._ring.rank - 1) % self._ring.ranks
+                raise WorkFailed(f"rank {previous} sent slice {number} where slice {slice_} was due")
             self._arrive(slot, slice_, size)
 
     def _arrive(self, slot: int, slice_: int, size: int) -> None:
