@@ -27,10 +27,10 @@ class Option:
 
     help: one line for the command line; an option without it is for Python alone.
     name, flags: on the command line, where it is not that of the field; all of them where there are several.
-    metavar: what stands for a value in help. least, most: smallest and largest value; the command line checks them,
-    too. choices: the words that are possible, as "a|b"; one in capitals stands for any. called: what a wrong word is
-    not; empty: the engine says what there is. read: makes the value of the text of the command line, given that and the
-    option's name in messages.
+    metavar: placeholder for the value in help. group: heading of the option in help; empty: the `group` of its class.
+    least, most: smallest and largest value, which the command line checks, too. choices: the possible words, as "a|b";
+    one in capitals stands for any. called: what a wrong word is not, in messages; empty: the engine checks it.
+    read: turns the text of the command line into a value, given the text and the option's name for messages.
     takes: samplers or methods that have it, none for all.
     alone: what to do on several machines, which cannot use it, unless its value is the default or in `harmless`.
     together: what to do on one machine, if it is for several.
@@ -42,6 +42,7 @@ class Option:
     name: str = ""
     flags: tuple[str, ...] = ()
     metavar: str | None = None
+    group: str = ""
     least: float | None = None
     most: float | None = None
     choices: str = ""
@@ -114,18 +115,28 @@ class Options:
             if value is None:
                 continue
             if option.least is not None and value < option.least:
-                raise RequestError(f"--{each.name} {value}: at least {option.least} is needed")
+                raise RequestError(f"--{each.name} must be at least {option.least}, got {value}")
             if option.most is not None and value > option.most:
-                raise RequestError(f"--{each.name} {value}: at most {option.most} is possible")
+                raise RequestError(f"--{each.name} must be at most {option.most}, got {value}")
             if option.words and option.called and value not in option.words:
                 known = f"Choose one of: {', '.join(option.words)}."
-                raise RequestError(f"--{each.name} {value!r} is not {option.called}", known)
+                raise RequestError(f"--{each.name}: {value!r} is not {option.called}", known)
 
 
-Seed = Annotated[int, Option("The same seed gives the same model, bit for bit.", least=0, parameter="random_state")]
+MODEL, TRAINING, EVALUATION, ADVANCED = "Model", "Training", "Evaluation", "Advanced training"  # headings of help
+INPUT, WORDS, LAYOUT = "Input", "Words and vocabulary", "Layout of the dataset"
+RESOURCES, OUTPUT, GENERAL = "Resources", "Output", "General options"
+
+SEED_HELP = "Random seed; the same seed gives the same model, bit for bit (scikit-learn's random_state)."
+Seed = Annotated[int, Option(SEED_HELP, least=0, group=TRAINING, parameter="random_state")]
 SyncPerPass = Annotated[
     int | None,
-    Option("With splash: how often in a pass workers are combined [default: 1].", least=1, takes=("splash",)),
+    Option(
+        "Number of times in a pass that splash combines its parallel learners [default: 1].",
+        least=1,
+        group=ADVANCED,
+        takes=("splash",),
+    ),
 ]
 
 
@@ -140,14 +151,20 @@ def size_of(text: str, option: str) -> int:
 class Resources(Options):
     """What a training may take and where it works: the model does not depend on it."""
 
+    group = RESOURCES
+
     workers: Annotated[
         int | None,
-        Option("Worker processes [default: all cores, or what the CPU quota allows].", least=1, parameter="n_jobs"),
+        Option(
+            "Number of worker processes (scikit-learn's n_jobs) [default: all cores, or the CPU quota].",
+            least=1,
+            parameter="n_jobs",
+        ),
     ] = None
     memory_bytes: Annotated[
         int | None,
         Option(
-            "Memory of all processes, as 2GB [default: four fifths of what is free].",
+            "Memory limit of all processes together, such as 2GB [default: four fifths of the free memory].",
             name="memory",
             metavar="SIZE",
             read=size_of,
@@ -157,7 +174,7 @@ class Resources(Options):
     max_time: Annotated[
         float | None,
         Option(
-            "Stop after this long; resume goes on.",
+            "Stop after this many seconds with everything saved; `ooc resume` continues.",
             metavar="SECONDS",
             without={"estimator": "its run is gone after fit; a callback can end the training"},
         ),
@@ -165,20 +182,24 @@ class Resources(Options):
     scratch: Annotated[
         Path | None,
         Option(
-            "A directory on a faster disk, for the state of the run [default: in the run].",
+            "Directory on a faster disk for the state of the training [default: inside RUN].",
             without={"estimator": "its run is where tempfile has its directories"},
         ),
     ] = None
     on_node: Annotated[
         bool,
         Option(
-            together="Name a directory.", without={"command": "is --scratch node", "estimator": "is on one machine"}
+            together="Give --scratch the path of a directory.",
+            without={"command": "is --scratch node", "estimator": "is on one machine"},
         ),
     ] = False
     overwrite: Annotated[
-        bool, Option("Replace what is there.", without={"estimator": "its run is a new one, or warm_start's"})
+        bool,
+        Option(
+            "Replace an existing run.", group=OUTPUT, without={"estimator": "its run is a new one, or warm_start's"}
+        ),
     ] = False
-    quiet: Annotated[bool, Option("Print nothing but what is asked for, warnings and errors.", parameter="verbose")] = (
+    quiet: Annotated[bool, Option("Print only results, warnings and errors.", group=GENERAL, parameter="verbose")] = (
         False
     )
 
@@ -187,15 +208,17 @@ class Resources(Options):
 class ResumeOptions(Options):
     """How a run of any model goes on."""
 
-    iterations: Annotated[int | None, Option("Train to this many in all [default: as planned].")] = None
+    iterations: Annotated[int | None, Option("Total number of iterations to train to [default: as planned].")] = None
     program: Annotated[
         str | None,
-        Option("Your own program, if the run is one of it: its code is imported.", metavar="MODULE:CLASS"),
+        Option("Class of your own program, if the run needs one; its module is imported.", metavar="MODULE:CLASS"),
     ] = None
-    data: Annotated[
-        Path | None, Option("Where the dataset of the run is now, if it was moved alone; the run notes it.")
+    data: Annotated[Path | None, Option("New path of the run's dataset, if the dataset was moved without the run.")] = (
+        None
+    )
+    held_out: Annotated[
+        Path | None, Option("New path of the run's held-out dataset, if it was moved without the run.")
     ] = None
-    held_out: Annotated[Path | None, Option("Likewise what it evaluates on.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +253,7 @@ def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -
         if several and option.alone and value not in (each.default, *option.harmless):
             raise RequestError(f"--{each.name} {value} cannot be used on several machines", option.alone)
         if not several and option.together and value is not None:
-            raise RequestError(f"--{each.name} is for several machines", option.together)
+            raise RequestError(f"--{each.name} can only be used on several machines", option.together)
 
 
 def of_several(ring: Ring | None) -> Ring | None:

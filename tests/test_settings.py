@@ -117,7 +117,7 @@ def test_what_is_shown_says_what_holds_without_a_value(ooc: Ooc) -> None:
     assert lines[0] == "[train.lda]"
     told = {line.rpartition("  # ")[0].strip(): line.rpartition("  # ")[2] for line in lines[1:]}
     assert told["seed = 3"] == "command line"
-    assert told["# workers ="] == "default: all cores, or what the CPU quota allows"
+    assert told["# workers ="] == "default: all cores, or the CPU quota"
     assert told["# topics ="] == "not given"
 
 

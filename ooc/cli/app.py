@@ -43,7 +43,7 @@ from ooc.cli.variables import variable, warn_of_unknown
 app = typer.Typer(
     name="ooc",
     cls=Commands,
-    help="Train models on data larger than memory.",
+    help="Train topic models, matrix factorizations and sparse regressions on data larger than memory.",
     epilog="""\b
 Examples:
   ooc ingest jsonl texts.jsonl corpus
@@ -165,10 +165,11 @@ def _print_version(asked: bool) -> None:
 def _global(
     context: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar=variable("debug"), show_envvar=False, help="Show tracebacks of failures.")
+        bool,
+        typer.Option("--debug", envvar=variable("debug"), show_envvar=False, help="Show the traceback of an error."),
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603  (it must outlive the command, whose failure it explains)

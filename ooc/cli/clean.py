@@ -12,13 +12,13 @@ from ooc.cli.console import Json, print_json, say
 
 
 def clean(
-    path: Annotated[Path, typer.Argument(help="A dataset, a run, or a directory that holds some.")],
+    path: Annotated[Path, typer.Argument(help="Directory of a dataset or a run, or one that contains several.")],
     state: Annotated[
-        bool, typer.Option("--state", help="Delete the state of finished runs, too; they cannot be trained further.")
+        bool, typer.Option("--state", help="Also delete the state of finished runs; they cannot be resumed then.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Delete what killed commands left. What is in use is not touched.
+    """Delete temporary files of killed commands.
 
     Example: ooc clean .
     """

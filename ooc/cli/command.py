@@ -24,7 +24,9 @@ from typer.main import get_command
 
 from blocks.errors import Interrupted, OocError, RequestError
 from ooc.cli import console
+from ooc.cli.help import in_order, usage_of, write_commands, write_options
 from ooc.cli.variables import variable
+from samplers.options import GENERAL, OUTPUT
 
 _NOT_NOTED = ("overwrite", "resume", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
@@ -47,6 +49,14 @@ class Command(TyperCommand):
             if param.name not in names
         ]
         _set_variables(self)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write options under headings."""
+        write_options(self, ctx, formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line."""
+        return usage_of(super().collect_usage_pieces(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -159,10 +169,15 @@ def _is_stream(out: Path) -> bool:
 
 
 class Commands(TyperGroup):
-    """Groups of commands come first: data and models are what all else is about."""
+    """All commands, in sections by subject."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(self.commands, key=lambda name: not hasattr(self.commands[name], "commands"))
+        """Return the names of the commands in the order of help."""
+        return in_order(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by sections."""
+        write_commands(self.commands, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands:  # one that is hidden is not what was meant
@@ -170,7 +185,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-CONFIG = "Options in a file, as lines topics = 100, or in a table for each command; those given here count before them."
+CONFIG = "Read options from a TOML file, such as topics = 100; options of the command line take precedence."
 
 
 @cache
@@ -244,7 +259,10 @@ def _read_config(ctx: typer.Context, param: typer.CallbackParam, value: Path | N
 
 def _quiet(
     quiet: Annotated[
-        bool, typer.Option("--quiet", help=console.QUIET, callback=console.be_quiet, expose_value=False)
+        bool,
+        typer.Option(
+            "--quiet", help=console.QUIET, callback=console.be_quiet, expose_value=False, rich_help_panel=GENERAL
+        ),
     ] = False,
 ) -> None: ...
 
@@ -258,6 +276,7 @@ def _config(
             callback=_read_config,
             is_eager=True,
             expose_value=False,
+            rich_help_panel=GENERAL,
         ),
     ] = None,
 ) -> None: ...
@@ -265,14 +284,24 @@ def _config(
 
 def _resume(
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run if it is there, begun with the same options.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the run if RUN exists and was started with the same options; else start it.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None: ...
 
 
 def _skip_existing(
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Do nothing if OUT is there: it appears when it is complete.")
+        bool,
+        typer.Option(
+            "--skip-existing",
+            help="Do nothing if OUT exists; it only exists when it is complete.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None: ...
 
@@ -282,9 +311,10 @@ def _log_format(
         str | None,
         console.one_of(
             "text|json",
-            "Form of messages and progress on standard error [default: text].",
+            "Format of messages and progress on standard error [default: text].",
             callback=console.use_log_format,
             expose_value=False,
+            rich_help_panel=GENERAL,
         ),
     ] = None,
 ) -> None: ...
@@ -292,10 +322,15 @@ def _log_format(
 
 def _training(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show live how it goes, in place of plan and progress bar.")
+        bool,
+        typer.Option("--watch", help="Show a live view of the training.", rich_help_panel=OUTPUT),
     ] = False,
     metrics_file: Annotated[
         Path | None,
-        typer.Option(help="Keep the newest metrics in this file, for the textfile collector of node_exporter."),
+        typer.Option(
+            metavar="PATH",
+            help="Write the newest metrics to this file for Prometheus (textfile collector of node_exporter).",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
 ) -> None: ...

@@ -77,13 +77,13 @@ _COMMANDS = {
 
 def compile_(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help=f"Of {', '.join(_COMMANDS)} [default: all].")
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help=f"Models: {', '.join(_COMMANDS)} [default: all].")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compile the kernels of models now, so that no command has to later.
+    """Compile kernels in advance, so that no command has to.
 
-    They are kept in $OOC_CACHE_DIR, or in ~/.cache/ooc. All models take 10 to 15 minutes, and some tens of MB.
+    Kernels are cached in $OOC_CACHE_DIR, or in ~/.cache/ooc. All models take 10 to 15 minutes and some tens of MB.
 
     Examples: ooc compile
 

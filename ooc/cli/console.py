@@ -13,12 +13,21 @@ import typer
 
 from blocks import stderr
 from blocks.errors import OocError, out_of_memory
+from samplers.options import GENERAL, OUTPUT, RESOURCES
 
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Worker processes [default: all cores, or what the CPU quota allows].")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Number of worker processes [default: all cores, or the CPU quota].",
+        rich_help_panel=RESOURCES,
+    ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the output if it exists.", rich_help_panel=OUTPUT)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=GENERAL)]
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
@@ -32,7 +41,7 @@ def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=names, help=help, autocompletion=complete, **more)
 
 
-QUIET = "Print nothing but what is asked for, warnings and errors."
+QUIET = "Print only results, warnings and errors."
 quiet = False  # set by `--quiet`: progress, summaries and notes are not printed
 _told_on_error = False  # set where standard output is what the command makes
 

@@ -11,15 +11,15 @@ from ooc.cli.console import Json, Overwrite, print_json, say
 
 
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs to compare.")],
-    out: Annotated[Path, typer.Option("--output", "-o", help="A file to be made: .png, .svg or .pdf.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Directories of the runs to compare.")],
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="File to write: .png, .svg or .pdf.")],
     value: Annotated[
-        str | None, typer.Option(help="What of the metrics to draw [default: the objective, or likelihood].")
+        str | None, typer.Option(metavar="NAME", help="Metric to draw [default: the objective or log-likelihood].")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Draw the objective against data, and data against time.
+    """Plot learning curves of runs over data and over time.
 
     Example: ooc curves run other-run -o curves.png
     """

@@ -19,14 +19,12 @@ _MARK = "ooc-demo"  # the file that says that a directory is ours to replace
 
 
 def demo(
-    out: Annotated[Path, typer.Argument(help="A directory to be made, for the dataset and the run.")] = Path(
-        "demo-run"
-    ),
-    memory: Annotated[str, typer.Option(help="Memory of all processes of each step.")] = "512MB",
+    out: Annotated[Path, typer.Argument(help="Directory for the dataset and the run of the demo.")] = Path("demo-run"),
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory limit of each step, such as 512MB.")] = "512MB",
 ) -> None:
-    """Find the topics of the Python sources on this machine.
+    """Train a topic model of the Python sources on this machine.
 
-    It shows the commands as it goes: ingest, train, topics, infer.
+    Runs and shows four commands: ingest, train, topics, infer.
 
     Example: ooc demo
     """

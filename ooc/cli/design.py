@@ -13,12 +13,16 @@ from ooc.cli.console import JSON, note, print_json, progress_bar, say
 from ooc.cli.options import options, parameter, takes
 
 INPUTS = parameter(
-    "inputs", Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst; - is standard input.")]
+    "inputs",
+    Annotated[
+        list[str], typer.Argument(help="Input files, plain or compressed (.gz, .xz, .zst); - is standard input.")
+    ],
 )
 INPUT = parameter(
-    "input", Annotated[str, typer.Argument(help="The file, plain or .gz, .xz, .zst; - is standard input.")]
+    "input",
+    Annotated[str, typer.Argument(help="Input file, plain or compressed (.gz, .xz, .zst); - is standard input.")],
 )
-OUT = parameter("out", Annotated[str, typer.Argument(help="The design matrix: a directory to be made.")])
+OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 
 
 @takes(
@@ -28,10 +32,10 @@ OUT = parameter("out", Annotated[str, typer.Argument(help="The design matrix: a 
     JSON,
 )
 def svmlight(**given: Any) -> None:
-    """A design matrix of svmlight (LIBSVM) files.
+    """Ingest svmlight (LIBSVM) files as a design matrix.
 
-    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels are kept as y; `qid:1`
-    after one is passed over. By rows it is a set of labelled samples.
+    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels become y; a `qid:1`
+    after a label is ignored. With --by-rows it makes a set of labelled samples for `ooc train softmax`.
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
@@ -63,7 +67,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
 
 @takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions), JSON)
 def mtx(**given: Any) -> None:
-    """A design matrix of a MatrixMarket file, sparse or dense.
+    """Ingest a MatrixMarket file as a design matrix.
 
     Example: ooc ingest mtx x.mtx.gz design --target y.npy
     """
@@ -72,14 +76,17 @@ def mtx(**given: Any) -> None:
 
 @takes(
     parameter(
-        "input", Annotated[str, typer.Argument(help="A file of scipy.sparse.save_npz, or with a dense array X.")]
+        "input",
+        Annotated[str, typer.Argument(help="File of scipy.sparse.save_npz, or of numpy.savez with a dense array X.")],
     ),
     OUT,
     options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
     JSON,
 )
 def npz(**given: Any) -> None:
-    """A design matrix of an .npz file. An array y in it holds the labels, unless --target is given.
+    """Ingest an .npz file as a design matrix.
+
+    An array y in the file is the target, unless --target is given.
 
     Example: ooc ingest npz leukemia.npz leukemia
     """
@@ -87,18 +94,20 @@ def npz(**given: Any) -> None:
 
 
 @takes(
-    parameter("input", Annotated[str, typer.Argument(help="The .bed file; .bim and .fam stand beside it.")]),
+    parameter(
+        "input", Annotated[str, typer.Argument(help="The .bed file; its .bim and .fam files must be beside it.")]
+    ),
     OUT,
     options(groups.TargetOptions, groups.GenotypesOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
     JSON,
 )
 def plink(**given: Any) -> None:
-    """A design matrix of PLINK genotypes.
+    """Ingest PLINK genotypes as a design matrix.
 
-    It holds how often individuals have allele A1 of each variant. A genotype that is missing counts as the mean of its
-    variant. y is the phenotype of the .fam file, unless --target is given. Covariates, a text file as plink --covar
-    takes it, are joined by the names of individuals and become the last columns; NA and -9 are missing. Needs
-    bed-reader: pip install "ooc[plink]"
+    An entry is the number of A1 alleles of an individual at a variant; a missing genotype becomes the mean of its
+    variant. y is the phenotype of the .fam file, unless --target is given. Covariates, in a text file as for plink
+    --covar, are joined by FID and IID and become the last columns; NA and -9 are missing. Needs bed-reader: pip install
+    "ooc[plink]"
 
     Example: ooc ingest plink mice.bed mice --target bmi.txt
     """

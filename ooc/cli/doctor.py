@@ -13,13 +13,14 @@ from ooc.cli.console import Json, print_json
 
 def doctor(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Whose disk is tried, with 512 MB written and 256 MB read.")
+        Path,
+        typer.Argument(metavar="DIR", help="Directory whose disk is measured: 512 MB are written and 256 MB read."),
     ] = Path(),
     json: Json = False,
 ) -> None:
-    """Say what this machine has, and what would be faster.
+    """Examine this machine and advise how to train faster.
 
-    Versions, cores, memory and its limits, huge pages, speed of the disk.
+    Shows versions, cores, memory and its limits, huge pages and the speed of the disk.
 
     Examples: ooc doctor
 

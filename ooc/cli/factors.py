@@ -16,24 +16,30 @@ from ooc.cli.console import Json, print_json
 if TYPE_CHECKING:
     from samplers.factorization.recommendation import Choice
 
-FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run of `ooc train mf`.")]
-Top = Annotated[int, typer.Option(min=1, help="Items for each.")]
+FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
+Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each.")]
 
 
 def recommend(
     run: FactorRun,
-    user: Annotated[list[str] | None, typer.Option(help="A user; can be given several times [default: all].")] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="User to recommend items to; can be repeated [default: all]."),
+    ] = None,
     top: Top = 10,
     exclude_seen: Annotated[
-        bool, typer.Option("--exclude-seen", help="Leave out what the user rated already.")
+        bool, typer.Option("--exclude-seen", help="Leave out items that the user has rated.")
     ] = False,
     ratings: Annotated[
         Path | None,
-        typer.Option(help="Ratings of users who came after the training, ingested with --items-from its ratings."),
+        typer.Option(
+            metavar="PATH",
+            help="Ratings of users who came after the training, ingested with --items-from.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Recommend items to users, as lines: user, item, prediction.
+    """Recommend items to users: lines of user, item, prediction.
 
     Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
     """
@@ -57,13 +63,14 @@ def recommend(
 
 def similar_items(
     run: FactorRun,
-    item: Annotated[list[str] | None, typer.Option(help="An item; can be given several times [default: all].")] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Item to compare with all others; can be repeated [default: all]."),
+    ] = None,
     top: Top = 10,
     json: Json = False,
 ) -> None:
-    """Find the items most like others, by their factors.
-
-    Lines: item, similar item, cosine of their factors.
+    """Find similar items: lines of item, similar item, cosine.
 
     Example: ooc similar-items run --item 'Toy Story' --top 5
     """

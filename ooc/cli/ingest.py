@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from blocks.ratings.matrix import Matrix
 
 app = typer.Typer(
-    help="Make a dataset of text, bags of words, ratings or numbers, or a synthetic one.",
+    help="Convert text, ratings or numbers into a dataset.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 INPUTS = parameter(
     "inputs",
-    Annotated[list[str], typer.Argument(help="Input files, plain or .gz, .xz, .zst, .zip; - is standard input.")],
+    Annotated[
+        list[str], typer.Argument(help="Input files, plain or compressed (.gz, .xz, .zst, .zip); - is standard input.")
+    ],
 )
-OUT = parameter("out", Annotated[str, typer.Argument(help="The dataset: a directory to be made.")])
+OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 _CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions)
 _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, *_CORPUS)
 
@@ -47,9 +49,9 @@ _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, 
     JSON,
 )
 def ingest_uci(**given: Any) -> None:
-    """Bags of words: lines of document, word and count.
+    """Ingest bags of words: lines of document, word and count.
 
-    Below a header of three lines, as in the collections of UCI. LDA-C files, a document a line, are read, too.
+    The format of the UCI collections, with a header of three lines; LDA-C files, one document per line, are read, too.
 
     Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
     """
@@ -61,14 +63,14 @@ def ingest_uci(**given: Any) -> None:
 @takes(
     parameter(
         "inputs",
-        Annotated[list[str], typer.Argument(help="Text files, and directories of them; - is standard input.")],
+        Annotated[list[str], typer.Argument(help="Text files, or directories of text files; - is standard input.")],
     ),
     OUT,
     options(groups.TextFilesOptions, groups.EncodedOptions, *_TEXT),
     JSON,
 )
 def ingest_text(**given: Any) -> None:
-    """Text files: each file is a document, or with --lines each line.
+    """Ingest text files: a document per file, or per line.
 
     Example: ooc ingest text papers/ corpus --glob '*.txt' --min-df 5
     """
@@ -79,7 +81,9 @@ def ingest_text(**given: Any) -> None:
 @on_ring
 @takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), JSON)
 def ingest_jsonl(**given: Any) -> None:
-    """JSON Lines: each line is an object that holds a document; or a file is an array of such objects.
+    """Ingest JSON Lines: each line is an object with a document.
+
+    A file can also be one JSON array of such objects.
 
     Example: ooc ingest jsonl papers.jsonl.gz corpus --text-field abstract --max-vocab 100000
     """
@@ -94,9 +98,10 @@ _TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions,
 @on_ring
 @takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), JSON)
 def ingest_csv(**given: Any) -> None:
-    """CSV or TSV with a header row, or Parquet or Arrow: each row is a document.
+    """Ingest CSV, TSV, Parquet or Arrow: each row is a document.
 
-    With --target, a design matrix of columns of numbers. A directory stands for the Parquet and Arrow files in it.
+    With --target it makes a design matrix of columns of numbers. For a directory all Parquet and Arrow files in it are
+    read.
 
     Examples: ooc ingest csv reviews.csv corpus --text-column review
 
@@ -132,12 +137,12 @@ app.command("plink")(design.plink)
     JSON,
 )
 def ingest_ratings(**given: Any) -> None:
-    """Ratings of items by users.
+    """Ingest ratings of items by users.
 
-    MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. A header names the columns, or
-    --user-column, --item-column and --rating-column do.
+    Reads MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. Columns are found by the names
+    in the header, or given by --user-column, --item-column and --rating-column.
 
-    Of several ratings of an item by a user the last counts; lines without a rating are ratings of 1.
+    If a user rated an item several times, the last rating counts. A line without a rating is a rating of 1.
 
     Example: ooc ingest ratings ml-20m/ratings.csv ratings
     """
@@ -181,7 +186,7 @@ def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> Non
 @app.command("synthetic")
 @takes(OUT, options(groups.DrawnOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions), JSON)
 def ingest_synthetic(**given: Any) -> None:
-    """Documents drawn from LDA itself, with topics that are known.
+    """Generate documents from an LDA model with known topics.
 
     Example: ooc ingest synthetic corpus --documents 1000000 --vocabulary 100000 --topics 1000
     """

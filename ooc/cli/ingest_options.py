@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from samplers.options import Option, Options, Resources, described, size_of
+from samplers.options import INPUT, LAYOUT, OUTPUT, RESOURCES, WORDS, Option, Options, Resources, described, size_of
 
+_SEED = "Random seed for the order of {} in the dataset."
 _STOP_WORDS = (
     "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of these"
 )
@@ -15,85 +16,112 @@ _WORDS = "LANGUAGE|FILE|english|none"
 class EncodedOptions:
     """Text files."""
 
+    group = INPUT
+
     encoding: Annotated[
         str | None,
-        Option("Encoding of the inputs, as latin-1 or cp1252 [default: utf-8, or what a byte order mark says]."),
+        Option("Encoding of the inputs, such as latin-1 or cp1252 [default: utf-8, or that of the byte order mark]."),
     ] = None
 
 
 class BagsOptions:
     """`ooc ingest uci`."""
 
-    vocab: Annotated[str | None, Option("Line i is word i.", metavar="FILE")] = None
+    group = INPUT
+
+    vocab: Annotated[str | None, Option("Vocabulary file: line i is the word with number i.", metavar="FILE")] = None
 
 
 class TextFilesOptions:
     """`ooc ingest text`."""
 
-    lines: Annotated[bool, Option("Each line is a document, rather than each file.")] = False
-    glob: Annotated[str, Option("Files to take from directories.")] = "*"
+    group = INPUT
+
+    lines: Annotated[bool, Option("Make a document of each line, rather than of each file.")] = False
+    glob: Annotated[str, Option("Pattern of the files to read from directories, such as '*.txt'.")] = "*"
 
 
 class JsonLinesOptions:
     """`ooc ingest jsonl`."""
 
+    group = INPUT
+
     text_field: Annotated[
-        str, Option("Holds the text, or a list of tokens, taken as they are; as body.text in objects.")
+        str, Option("Field with the text, or with a list of tokens; body.text is a field of a nested object.")
     ] = "text"
-    name_field: Annotated[str | None, Option("Holds the document's name [default: id, if any].")] = None
+    name_field: Annotated[str | None, Option("Field with the name of the document [default: id, if there is one].")] = (
+        None
+    )
 
 
 class NumberColumnsOptions:
     """`ooc ingest csv` with numbers."""
 
-    target: Annotated[str | None, Option("Holds y: make a design matrix.", metavar="COLUMN")] = None
-    drop: Annotated[Sequence[str], Option("Not to be in the design matrix.", metavar="COLUMN")] = ()
+    group = INPUT
+
+    target: Annotated[
+        str | None,
+        Option("Column with the target y; makes a design matrix of numbers instead of a corpus.", metavar="COLUMN"),
+    ] = None
+    drop: Annotated[
+        Sequence[str], Option("Column to leave out of the design matrix; can be repeated.", metavar="COLUMN")
+    ] = ()
 
 
 class TextColumnsOptions:
     """`ooc ingest csv` with text."""
 
-    text_column: Annotated[str | None, Option("Holds the text [default: text].")] = None
-    name_column: Annotated[str | None, Option("Holds the document's name.")] = None
+    group = INPUT
+
+    text_column: Annotated[str | None, Option("Column with the text [default: text].", metavar="COLUMN")] = None
+    name_column: Annotated[str | None, Option("Column with the name of the document.", metavar="COLUMN")] = None
 
 
 class TableOptions:
     """How a table is written."""
 
+    group = INPUT
+
     delimiter: Annotated[
-        str | None, Option("Character between columns, or its name, as tab [default: tab for .tsv, else comma].")
+        str | None, Option("Character between columns, or its name, such as tab [default: tab for .tsv, else comma].")
     ] = None
     quote: Annotated[
         str | None,
-        Option('Character that encloses fields, or none for no quoting [default: "].', metavar="CHARACTER|none"),
+        Option(
+            'Character around quoted fields; none if quotes have no meaning [default: "].', metavar="CHARACTER|none"
+        ),
     ] = None
-    no_header: Annotated[bool, Option("Columns have no names, but numbers from 1.")] = False
-    decimal: Annotated[str | None, Option("Mark before the fraction of a number [default: .].", choices=".|,")] = None
+    no_header: Annotated[bool, Option("Read the first row as data; columns then have numbers from 1.")] = False
+    decimal: Annotated[str | None, Option("Decimal mark of numbers [default: .].", choices=".|,")] = None
 
 
 class QueryOptions:
     """Databases."""
 
-    query: Annotated[str | None, Option("Rows to take from a SQLite database.", metavar="SQL")] = None
+    group = INPUT
+
+    query: Annotated[str | None, Option("Query that selects the rows of a SQLite database.", metavar="SQL")] = None
 
 
 class TokensOptions:
     """How text becomes words."""
 
+    group = WORDS
+
     token_pattern: Annotated[str | None, Option(r"Regular expression of a token [default: (?u)\b\w\w+\b].")] = None
-    lower: Annotated[bool | None, Option("Turn text to lower case [default: lower].")] = None
+    lower: Annotated[bool | None, Option("Convert text to lower case [default: lower].")] = None
     stop_words: Annotated[str | None, Option(f"{_STOP_WORDS} [default: english].", choices=_WORDS)] = None
     segment: Annotated[
-        str | None, Option("Find words in text that has no spaces between them.", choices="chinese|japanese|thai")
+        str | None, Option("Segment text that has no spaces between words.", choices="chinese|japanese|thai")
     ] = None
     ngrams: Annotated[
         int | None,
-        Option("Up to this many words in a row, without stop words, become words too [default: 1].", least=1),
+        Option("Add n-grams of up to N words, without stop words, as words of their own [default: 1].", least=1),
     ] = None
     min_npmi: Annotated[
         float | None,
         Option(
-            "Drop n-grams whose normalised pointwise mutual information is less.",
+            "Drop n-grams whose normalised pointwise mutual information (NPMI) is below this value.",
             metavar="VALUE",
             least=-1.0,
             most=1.0,
@@ -104,48 +132,75 @@ class TokensOptions:
 class StopWordsOptions:
     """Words that are words already."""
 
+    group = WORDS
+
     stop_words: Annotated[str | None, Option(f"{_STOP_WORDS} [default: none].", choices=_WORDS)] = None
 
 
 class VocabularyOptions:
     """Which words are kept."""
 
+    group = WORDS
+
     min_df: Annotated[
         str | None,
-        Option("Words in fewer documents are dropped: a number, or a fraction as 0.01.", metavar="N|SHARE"),
+        Option(
+            "Drop words in fewer documents: a number such as 5, or a share of all documents such as 0.01.",
+            metavar="N|SHARE",
+        ),
     ] = None
     max_df: Annotated[
         str | None,
-        Option("Words in more documents are dropped: a number, or a fraction as 0.5.", metavar="N|SHARE"),
+        Option(
+            "Drop words in more documents: a number such as 500, or a share of all documents such as 0.5.",
+            metavar="N|SHARE",
+        ),
     ] = None
-    max_vocab: Annotated[int | None, Option("Keep this many words, the most frequent.", least=1)] = None
+    max_vocab: Annotated[
+        int | None, Option("Keep only the N most frequent words (scikit-learn's max_features).", least=1)
+    ] = None
 
 
 class RecordsOptions:
     """Records of which some cannot be read."""
 
-    on_error: Annotated[str, Option("What to do at a record that cannot be read.", choices="fail|skip")] = "fail"
+    group = INPUT
+
+    on_error: Annotated[
+        str, Option("Stop at a record that cannot be read (fail), or leave it out (skip).", choices="fail|skip")
+    ] = "fail"
 
 
 class CorpusOptions:
     """What the documents are added to."""
 
-    vocab_from: Annotated[str | None, Option("Use the vocabulary of this dataset.", metavar="DATASET")] = None
-    append: Annotated[bool, Option("Add the documents to OUT, keeping its vocabulary; make it if it is not there.")] = (
+    group = OUTPUT
+
+    vocab_from: Annotated[
+        str | None,
+        Option("Use the vocabulary of this dataset; other words are dropped.", metavar="DATASET", group=WORDS),
+    ] = None
+    append: Annotated[
+        bool, Option("Append the documents to OUT and keep its vocabulary; create OUT if it does not exist.")
+    ] = False
+    skip_known: Annotated[bool, Option("With --append: skip input files and named documents that OUT already has.")] = (
         False
     )
-    skip_known: Annotated[bool, Option("Of an append: pass over input files and named documents that OUT has.")] = False
-    seed: Annotated[int, Option("Shuffles the documents and deals the words.", least=0)] = 0
+    seed: Annotated[int, Option(_SEED.format("documents and words"), least=0, group=LAYOUT)] = 0
 
 
 class BlocksOptions:
     """Blocks of a corpus."""
 
-    block_tokens: Annotated[int | None, Option("Tokens of a block.", least=1)] = None
+    group = LAYOUT
+
+    block_tokens: Annotated[int | None, Option("Number of tokens in a block [default: 1048576].", least=1)] = None
 
 
 class ShardsOptions:
     """Datasets that can be made in shards."""
+
+    group = LAYOUT
 
     shards: Annotated[
         int | None,
@@ -157,30 +212,35 @@ class ShardsOptions:
 class MakingOptions(Options):
     """What every dataset is made with."""
 
+    group = RESOURCES
+
     workers: Annotated[int | None, described(Resources)["workers"].option] = None
     memory_bytes: Annotated[
         int | None,
         Option(
-            "Memory of all processes, as 2GB [default: a quarter of what is free].",
+            "Memory limit of all processes together, such as 2GB [default: a quarter of the free memory].",
             name="memory",
             metavar="SIZE",
             read=size_of,
         ),
     ] = None
-    overwrite: Annotated[bool, Option("Replace what is there.")] = False
+    overwrite: Annotated[bool, Option("Replace OUT if it exists.", group=OUTPUT)] = False
 
 
 class RatingsOptions:
     """`ooc ingest ratings`, first."""
 
+    group = INPUT
+
     names_from: Annotated[
-        str | None, Option("Keep the users and items of this one; leave out others.", metavar="MATRIX")
+        str | None, Option("Keep only the users and items of this dataset of ratings.", metavar="MATRIX")
     ] = None
     items_from: Annotated[
-        str | None, Option("Keep the items of this one, for users who came later.", metavar="MATRIX")
+        str | None,
+        Option("Keep only the items of this dataset of ratings; for users who came later.", metavar="MATRIX"),
     ] = None
-    lowest: Annotated[float | None, Option("The least rating there may be.")] = None
-    highest: Annotated[float | None, Option("The largest.")] = None
+    lowest: Annotated[float | None, Option("Smallest valid rating; a lower one is an error.")] = None
+    highest: Annotated[float | None, Option("Largest valid rating; a higher one is an error.")] = None
     user_column: Annotated[
         str | None, Option("User column: name, or number from 1 [default: by name, or 1].", metavar="COLUMN")
     ] = None
@@ -192,7 +252,8 @@ class RatingsOptions:
         Option("Rating column: name, number, or none if all are 1 [default: by name, or 3].", metavar="COLUMN"),
     ] = None
     delimiter: Annotated[
-        str | None, Option("Character between fields, its name, as semicolon, or :: [default: found from line 1].")
+        str | None,
+        Option("Character between fields, its name, such as semicolon, or :: [default: detected from line 1]."),
     ] = None
     quote: Annotated[str | None, described(TableOptions)["quote"].option] = None
     decimal: Annotated[str | None, described(TableOptions)["decimal"].option] = None
@@ -201,55 +262,77 @@ class RatingsOptions:
 class RatingsSeedOptions:
     """`ooc ingest ratings`, last."""
 
-    seed: Annotated[int, Option("Shuffles the users and deals the items.", least=0)] = 0
+    group = LAYOUT
+
+    seed: Annotated[int, Option(_SEED.format("users and items"), least=0)] = 0
 
 
 class DrawnOptions:
     """`ooc ingest synthetic`."""
 
-    documents: Annotated[int, Option("Documents to draw.")]
-    vocabulary: Annotated[int, Option("Words there are.")]
-    topics: Annotated[int, Option("Topics the documents are drawn from.")]
-    length: Annotated[float, Option("Mean tokens of a document.")] = 100.0
-    alpha: Annotated[float, Option("Prior of a topic in a document.")] = 0.1
-    concentration: Annotated[float, Option("The smaller, the fewer words a topic has.")] = 200.0
-    zipf: Annotated[float, Option("Exponent of the power law of words.")] = 1.1
-    seed: Annotated[int, Option("Of everything that is drawn.", least=0)] = 0
+    documents: Annotated[int, Option("Number of documents to draw.")]
+    vocabulary: Annotated[int, Option("Number of words in the vocabulary.")]
+    topics: Annotated[int, Option("Number of topics that the documents are drawn from.")]
+    length: Annotated[float, Option("Mean number of tokens in a document.")] = 100.0
+    alpha: Annotated[float, Option("Prior of topics in a document.")] = 0.1
+    concentration: Annotated[
+        float, Option("Concentration of the prior of words in a topic; a smaller value gives topics with fewer words.")
+    ] = 200.0
+    zipf: Annotated[float, Option("Exponent of the power law of word frequencies.")] = 1.1
+    seed: Annotated[int, Option("Random seed of everything that is drawn.", least=0)] = 0
     topics_seed: Annotated[
         int | None,
-        Option("Seed of the topics; give that of another dataset to draw more documents of its topics.", least=0),
+        Option(
+            "Random seed of the topics alone; give that of another dataset to draw more documents from its topics "
+            "[default: --seed].",
+            least=0,
+        ),
     ] = None
 
 
 class ColumnsOptions:
     """Columns of another design."""
 
+    group = INPUT
+
     columns_from: Annotated[
-        str | None, Option("Have the columns of this one, to predict by what was trained on it.", metavar="DESIGN")
+        str | None,
+        Option("Use the columns of this dataset, to predict with a model trained on it.", metavar="DATASET"),
     ] = None
 
 
 class SvmlightOptions:
     """`ooc ingest svmlight`."""
 
-    zero_based: Annotated[bool, Option("Indices count from 0, not from 1.")] = False
-    by_rows: Annotated[bool, Option("Samples one after the other, shuffled, for `ooc train softmax`.")] = False
-    seed: Annotated[int | None, Option("Of the shuffle, with --by-rows [default: 0].", least=0)] = None
+    group = INPUT
+
+    zero_based: Annotated[bool, Option("Read indices as counted from 0, instead of from 1.")] = False
+    by_rows: Annotated[bool, Option("Store shuffled samples row by row, for `ooc train softmax`.", group=LAYOUT)] = (
+        False
+    )
+    seed: Annotated[
+        int | None, Option("With --by-rows: random seed of the shuffle [default: 0].", least=0, group=LAYOUT)
+    ] = None
 
 
 class TargetOptions:
     """A design whose y is in a file of its own."""
 
+    group = INPUT
+
     target: Annotated[
-        str | None, Option("Holds y: .npy, or a text file with a number on each line.", metavar="FILE")
+        str | None, Option("File with the target y: .npy, or a text file with one number per line.", metavar="FILE")
     ] = None
 
 
 class GenotypesOptions:
     """`ooc ingest plink`."""
 
+    group = INPUT
+
     covariates: Annotated[
-        str | None, Option("More columns: lines of FID IID value ..., in any order.", metavar="FILE")
+        str | None,
+        Option("File of covariates to add as columns: lines of FID IID value ..., in any order.", metavar="FILE"),
     ] = None
     skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or covariates.")] = False
 
@@ -257,6 +340,8 @@ class GenotypesOptions:
 class ColumnBlocksOptions:
     """Blocks of a design."""
 
-    block_size: Annotated[str | None, Option("Of the columns of a block, about [default: 32MiB].", metavar="SIZE")] = (
-        None
-    )
+    group = LAYOUT
+
+    block_size: Annotated[
+        str | None, Option("Approximate size of a block of columns [default: 32MiB].", metavar="SIZE")
+    ] = None

@@ -14,11 +14,11 @@ from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
 from ooc.cli.console import Json, print_json, progress_bar, say
 
-DataOrRun = Annotated[Path, typer.Argument(help="A dataset or a run.")]
+DataOrRun = Annotated[Path, typer.Argument(help="Directory of a dataset or a run.")]
 
 
 def info(path: DataOrRun, json: Json = False) -> None:
-    """Say what a dataset or a run holds and how it was made.
+    """Describe a dataset or a run, and how it was made.
 
     Example: ooc info run --json
     """
@@ -51,13 +51,13 @@ def verify(
     path: DataOrRun,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Write damaged slices of a dataset anew, from its blocks."),
+        typer.Option("--repair", help="Write damaged slices of a dataset again, from its blocks."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check that all files are as they were written.
+    """Check the files of a dataset or a run for damage.
 
-    They are read again, and compared with their checksums and with each other.
+    All files are read and compared with their checksums and with each other.
 
     Example: ooc verify corpus --repair
     """

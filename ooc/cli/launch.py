@@ -19,22 +19,30 @@ def launch(
     context: typer.Context,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND", help="train lda ..., resume RUN, or ingest text ..."),
+        typer.Argument(
+            metavar="COMMAND", help="Command to run, without `ooc`: train lda ..., resume RUN or ingest text ..."
+        ),
     ],
-    hosts: Annotated[Path, typer.Option(help="A file with a line for each rank: user@host:port dir=PATH cores=N ...")],
+    hosts: Annotated[
+        Path, typer.Option(metavar="PATH", help="File with a line for each rank: user@host:port dir=PATH cores=N ...")
+    ],
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Without a sign of life of a rank, until all stop.")
+        float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
     ] = 8.0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not encrypt what ranks send each other: for a network of your own.")
+        bool,
+        typer.Option("--insecure", help="Do not encrypt the connections between ranks; only for a private network."),
     ] = False,
     ssh_config: Annotated[
-        Path | None, typer.Option(help="For ssh, in place of ~/.ssh/config.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Configuration file of ssh, instead of ~/.ssh/config.", exists=True, dir_okay=False
+        ),
     ] = None,
 ) -> None:
-    """Run a command on several machines at once, over ssh.
+    """Run a command on several machines together, over ssh.
 
-    {rank} in a path is replaced by the number of the machine's line in the file of hosts, from 0.
+    {rank} in a path stands for the rank of a machine: the number of its line in the hosts file, counted from 0.
 
     Examples: ooc launch --hosts hosts.txt -- train lda shard-{rank} run --topics 100
 

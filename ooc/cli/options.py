@@ -16,6 +16,7 @@ from samplers.options import Described, Options, described
 
 Kind = TypeVar("Kind")
 
+METAVARS: dict[Any, str] = {int: "N", float: "FLOAT", Path: "PATH", str: "TEXT", list[str]: "TEXT"}
 _CALLBACKS = {"quiet": be_quiet}
 
 
@@ -61,12 +62,13 @@ def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Par
 
 def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
     """The options that the fields of classes describe, or some of them, but for those of Python alone."""
-    for each in (each for kind in kinds for each in described(kind).values()):
-        if each.option.help and (not names or each.field in names):
-            yield _option(each)
+    for kind in kinds:
+        for each in described(kind).values():
+            if each.option.help and (not names or each.field in names):
+                yield _option(each, each.option.group or getattr(kind, "group", None))
 
 
-def _option(each: Described) -> Parameter:
+def _option(each: Described, group: str | None) -> Parameter:
     option, kind, default = each.option, each.type, each.default
     if option.read:
         kind = str
@@ -75,11 +77,11 @@ def _option(each: Described) -> Parameter:
     switch = f"--{each.name}/--no-{each.name}" if kind is bool and default is not False else f"--{each.name}"
     flags = option.flags or (switch,)
     more: dict[str, Any] = {"min": option.least, "max": option.most, "callback": _CALLBACKS.get(each.field)}
-    more = {name: value for name, value in more.items() if value is not None}
+    more = {name: value for name, value in (more | {"rich_help_panel": group}).items() if value is not None}
     if option.choices:
         declared = one_of(option.choices, option.help, *flags, **more)
     else:
-        declared = typer.Option(*flags, metavar=option.metavar, help=option.help, **more)
+        declared = typer.Option(*flags, metavar=option.metavar or METAVARS.get(kind), help=option.help, **more)
     annotation = Annotated[kind | None if default is None else kind, declared]  # type: ignore[valid-type]
     return parameter(each.field, annotation, Parameter.empty if each.is_required else default)
 

@@ -13,7 +13,7 @@ from blocks.errors import RequestError
 from ooc.cli.console import JSON, print_json
 from ooc.cli.options import options, parameter, read, takes
 from samplers.lda.options import LdaOptions
-from samplers.options import Option, Options, described, size_of
+from samplers.options import INPUT, MODEL, RESOURCES, Option, Options, described, size_of
 
 if TYPE_CHECKING:
     from blocks.design.design import Design
@@ -28,58 +28,82 @@ def rate_of(text: str, option: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Options):
-    """Options of `ooc plan`; it takes those of trainings that change what these take."""
+    """Options of `ooc plan`; those of trainings that change the estimate are among them."""
+
+    group = RESOURCES
 
     topics: Annotated[int, described(LdaOptions)["topics"].option] = 100
-    path: Annotated[int, Option("Of a design: values of lambda.")] = 100
-    folds: Annotated[int, Option("Of a design: folds.", name="cross-validate", metavar="K")] = 0
+    path: Annotated[int, Option("Number of lambdas on the path, for a design matrix.", group=MODEL)] = 100
+    folds: Annotated[
+        int,
+        Option(
+            "Number of cross-validation folds, for a design matrix.", name="cross-validate", metavar="K", group=MODEL
+        ),
+    ] = 0
     nonzeros: Annotated[
-        int | None, Option("Of a design: coefficients at the end of the path [default: half of the rows].")
+        int | None,
+        Option(
+            "Number of nonzero coefficients at the end of the path [default: half the number of rows].", group=MODEL
+        ),
     ] = None
     sampler: Annotated[str, described(LdaOptions)["sampler"].option] = "auto"
     mh_steps: Annotated[int | None, described(LdaOptions)["mh_steps"].option] = None
-    tokens: Annotated[float | None, Option("Tokens of a corpus on paper, as 200e9.")] = None
-    vocabulary: Annotated[float, Option("Its words.")] = 100_000
-    documents: Annotated[float | None, Option("Its documents [default: a hundredth of the tokens].")] = None
-    machines: Annotated[int, Option("Machines that share the documents of a corpus on paper.", least=1)] = 1
+    tokens: Annotated[
+        float | None, Option("Number of tokens of a hypothetical corpus, such as 200e9.", group=INPUT)
+    ] = None
+    vocabulary: Annotated[
+        float, Option("Number of words in the vocabulary of the hypothetical corpus.", group=INPUT)
+    ] = 100_000
+    documents: Annotated[
+        float | None, Option("Number of documents of the hypothetical corpus [default: tokens / 100].", group=INPUT)
+    ] = None
+    machines: Annotated[int, Option("Number of machines that share the hypothetical corpus.", least=1, group=INPUT)] = 1
     workers: Annotated[
         int | None,
-        Option("Of each machine [default: the cores of this].", flags=("--workers", "--cores"), least=1),
+        Option(
+            "Worker processes of each machine [default: cores of this machine].",
+            flags=("--workers", "--cores"),
+            least=1,
+        ),
     ] = None
     memory_bytes: Annotated[
         int | None,
         Option(
-            "Of each machine, as 64GB [default: four fifths of what is free here].",
+            "Memory limit of each machine, such as 64GB [default: four fifths of the free memory here].",
             name="memory",
             metavar="SIZE",
             read=size_of,
         ),
     ] = None
     speed: Annotated[
-        float | None, Option("Tokens, or entries, a second of one worker, as 15e6 [default: tried here].")
+        float | None,
+        Option("Tokens or entries that one worker processes per second, such as 15e6 [default: measured here]."),
     ] = None
     disk: Annotated[
         float | None,
-        Option("Speed of a machine's disk, as 500MB/s [default: measured here].", metavar="RATE", read=rate_of),
+        Option("Disk speed of a machine, such as 500MB/s [default: measured here].", metavar="RATE", read=rate_of),
     ] = None
     network: Annotated[
-        float | None, Option("Speed of a machine's network, as 1Gbps.", metavar="RATE", read=rate_of)
+        float | None,
+        Option("Network speed of a machine, such as 1Gbps [default: unlimited].", metavar="RATE", read=rate_of),
     ] = None
 
 
 @takes(
     parameter(
         "data",
-        Annotated[Path | None, typer.Argument(help="A dataset made by `ooc ingest`; none: give --tokens.")],
+        Annotated[
+            Path | None, typer.Argument(help="Corpus or design matrix made by `ooc ingest`; or give --tokens instead.")
+        ],
         None,
     ),
     options(PlanOptions),
     JSON,
 )
 def plan(data: Path | None, *, json: bool, **given: Any) -> None:
-    """Say what a training of topics, or the path of a regression, would take, and why.
+    """Estimate memory, disk and time of a training beforehand.
 
-    That is memory, disk, and the time of an iteration; nothing is trained.
+    For a topic model it estimates an iteration; for a regression the whole path of lambdas.
 
     Examples: ooc plan corpus --topics 1000 --memory 2GB
 

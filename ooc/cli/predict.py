@@ -17,25 +17,27 @@ from ooc.cli.options import options, parameter, takes
 @takes(
     parameter(
         "run",
-        Annotated[Path, typer.Argument(help="A finished run of `ooc train lasso`, `logistic`, `softmax` or `mf`.")],
+        Annotated[Path, typer.Argument(help="Directory of a finished run of `ooc train lasso|logistic|softmax|mf`.")],
     ),
     parameter(
         "data",
         Annotated[
             str,
             typer.Argument(
-                help="A design, or samples, ingested with --columns-from; or lines of user and item, - is standard "
+                help="Dataset ingested with --columns-from; for `mf` a file with lines of user and item, - is standard "
                 "input."
             ),
         ],
     ),
-    parameter("out", Annotated[Path, typer.Argument(help="A file to be made: CSV.")]),
+    parameter("out", Annotated[Path, typer.Argument(help="CSV file to write.")]),
     parameter(
         "level",
         Annotated[
             float | None,
             typer.Option(
-                "--lambda", help="Of a path, the value nearest to this [default: the one chosen, or the last]."
+                "--lambda",
+                metavar="FLOAT",
+                help="Use the lambda of the path nearest to this value [default: the chosen one, or the last].",
             ),
         ],
         None,
@@ -48,14 +50,14 @@ from ooc.cli.options import options, parameter, takes
 def predict(
     run: Path, data: str, out: Path, level: float | None, *, overwrite: bool, json: bool, **of_pairs: str | None
 ) -> None:
-    """Predict y of a design, classes of samples, or ratings of pairs.
+    """Predict y of rows, classes of samples or ratings of pairs.
 
-    Of a logistic regression it is the probability of the larger value; of a multi-class one the class, and with the
-    loss softmax the probability of each. Lines are in the order of rows, or of pairs.
+    Writes a line for each row, sample or user-item pair, in the order of the input. A logistic regression predicts the
+    probability of the larger value of y; a softmax model the class, and for --loss softmax the probability of each
+    class.
 
-    Pairs are read as `ooc ingest ratings` reads ratings; ratings among them are passed over.
-
-    For users or items that the training did not have a rating is the mean, and the bias of the other if there is one.
+    Pairs are read like the input of `ooc ingest ratings`; ratings in it are ignored. For a user or item that the
+    training did not have, the prediction is the mean rating, plus the bias of the other if the model has biases.
 
     Examples: ooc predict run new-houses prices.csv --lambda 0.1
 

@@ -11,16 +11,18 @@ from ooc.cli.console import Json, Overwrite, print_json, say
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run; of one that is not done the curves so far.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Directory of a run; an unfinished run gives the curves so far.")
+    ],
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file to be made: .html [default: RUN.html].")
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="HTML file to write [default: RUN.html].")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Make one HTML page of a run, which needs no network.
+    """Write a report of a run: one HTML page that works offline.
 
-    Curves, and its topics or factors to walk through.
+    The page has learning curves, and the topics, factors or coefficients to browse.
 
     Example: ooc report run -o report.html
     """

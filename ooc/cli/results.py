@@ -10,9 +10,11 @@ import typer
 from ooc.cli import console
 from ooc.cli.console import Json, Overwrite, Workers, note, print_json, say
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
 
-Top = Annotated[int | None, typer.Option(min=1, help="Of mixtures: only the largest topics of each document.")]
+Top = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
+]
 
 _ERRORS = {  # of ratings, or not, as they are told
     True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
@@ -22,16 +24,17 @@ _ERRORS = {  # of ratings, or not, as they are told
 
 def topics(
     run: RunPath,
-    top: Annotated[int, typer.Option(min=1, help="Words of each topic.")] = 10,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of words to show for each topic.")] = 10,
     documents: Annotated[
-        int, typer.Option(min=0, help="Documents of each topic, by its share in their trained mixtures.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Number of documents to show for each topic: those with its largest shares."
+        ),
     ] = 0,
-    largest: Annotated[int | None, typer.Option(min=1, help="Only this many topics, the largest.")] = None,
+    largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the topics, largest first.
-
-    Of each its share of all tokens, top words with their weights, and top documents.
+    """Print the topics with their top words, largest first.
 
     Example: ooc topics run --top 8 --documents 3 --largest 20
     """
@@ -44,13 +47,16 @@ def topics(
 
 def infer(
     run: RunPath,
-    data: Annotated[Path, typer.Argument(help="Documents, ingested with --vocab-from the training's dataset.")],
-    out: Annotated[Path, typer.Argument(help="A file to be made: .npz, .csv, .jsonl or .parquet.")],
+    data: Annotated[
+        Path, typer.Argument(help="Documents ingested with --vocab-from, given the dataset of the training.")
+    ],
+    out: Annotated[Path, typer.Argument(help="File to write: .npz, .csv, .jsonl or .parquet.")],
     batch: Annotated[
         str | None,
         typer.Option(
             metavar="N|N-|new",
-            help="Only documents of batch N of DATA, of N and all later ones, or of those appended since the training.",
+            help="Use only the documents of batch N of DATA, of batch N and all later ones, or of those appended after "
+            "the training.",
         ),
     ] = None,
     top: Top = None,
@@ -58,11 +64,11 @@ def infer(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Find the topic mixtures of new documents under a trained model.
+    """Infer the topic mixtures of new documents.
 
-    Each document's is found from its words alone, and written with its name and number of tokens, in the original
-    order. A document without a known word has 0 tokens and the prior as its mixture. Documents of the training have
-    another, trained mixture, which `ooc export RUN OUT --format mixtures` writes.
+    Writes a row for each document, in the original order: name, number of tokens and mixture. A document without a
+    known word has 0 tokens and the prior as its mixture. The trained mixtures of the documents of the training are
+    written by `ooc export RUN OUT --format mixtures`.
 
     Examples: ooc infer run new mixtures.csv --top 3
 
@@ -105,23 +111,30 @@ def infer(
 def evaluate(
     run: RunPath,
     held_out: Annotated[
-        Path, typer.Argument(help="Data ingested with --vocab-from, --names-from or --columns-from the training's.")
+        Path, typer.Argument(help="Held-out data, ingested with --vocab-from, --names-from or --columns-from.")
     ],
     metrics: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Of completion, left-to-right, npmi, c_v, diversity; separated by commas."),
+        typer.Option(
+            metavar="LIST",
+            help="Metrics of a topic model, separated by commas: completion, left-to-right, npmi, c_v, diversity.",
+        ),
     ] = "completion",
-    particles: Annotated[int, typer.Option(help="Particles of left-to-right.")] = 20,
-    top: Annotated[int, typer.Option(help="Words of each topic for npmi, c_v and diversity.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of completion and left-to-right.")] = 0,
+    particles: Annotated[
+        int, typer.Option(metavar="N", help="Number of particles of the left-to-right estimator.")
+    ] = 20,
+    top: Annotated[
+        int, typer.Option(metavar="N", help="Number of words of each topic for npmi, c_v and diversity.")
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of completion and left-to-right.")] = 0,
     workers: Workers = None,
     json: Json = False,
 ) -> None:
-    """Measure how good a model is on data that it has not seen.
+    """Evaluate a model on held-out data.
 
-    Of topics: held-out likelihood (completion, left-to-right), coherence and diversity; of a factorization the errors
-    of its predictions, or, with implicit feedback, how high it ranks what users did; of a regression how well it
-    predicts y of another design, or labels of other samples.
+    Topic model: held-out likelihood (completion, left-to-right), coherence (npmi, c_v) and diversity. Factorization:
+    RMSE and mean absolute error, or for implicit feedback the expected percentile rank. Regression and classifier: the
+    error of predictions of y.
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
@@ -161,24 +174,23 @@ def evaluate(
 
 def export(
     run: RunPath,
-    out: Annotated[Path, typer.Argument(help="What is to be made: a file, or a directory if the format is several.")],
+    out: Annotated[Path, typer.Argument(help="File to write, or directory if the format has several files.")],
     format: Annotated[
         str,
         typer.Option(
             metavar="npz|mixtures|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
-            help="For whom. word2vec is for factors; mixtures, scipy, pyldavis, gensim, mallet and tomotopy are for "
-            "topics.",
+            help="Format: npz and parquet for all models, word2vec for factorizations, the others for topic models.",
         ),
     ] = "npz",
     top: Top = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write a model for other programs.
+    """Export a model to a file format of other programs.
 
-    Words and documents are in their original order. With --format mixtures, OUT is a table (.npz, .csv, .jsonl or
-    .parquet) of the documents that the model was trained on: names, numbers of tokens and trained topic mixtures. `ooc
-    infer` finds the mixtures of new documents.
+    Words and documents are in their original order. --format mixtures writes a table (.npz, .csv, .jsonl or .parquet)
+    of the documents of the training: name, number of tokens and trained topic mixture. For new documents use `ooc
+    infer`.
 
     Examples: ooc export run model --format gensim
 
@@ -191,19 +203,22 @@ def export(
 
 
 def import_(
-    format: Annotated[str, typer.Argument(metavar="mallet|gensim|tomotopy", help="Whose model it is.")],
+    format: Annotated[str, typer.Argument(metavar="mallet|gensim|tomotopy", help="Program that made the model.")],
     source: Annotated[
         Path,
-        typer.Argument(help="The file of MALLET's --output-state, or of the `save` of gensim's or tomotopy's model."),
+        typer.Argument(
+            help="File of MALLET's --output-state, of gensim's LdaModel.save or of tomotopy's LDAModel.save."
+        ),
     ],
-    out: Annotated[Path, typer.Argument(help="The model: a directory to be made, to be used as a run is.")],
+    out: Annotated[Path, typer.Argument(help="Directory of the new model; commands use it like a run.")],
     trust_pickle: Annotated[
-        bool, typer.Option("--trust-pickle", help="Read a pickle, as gensim's models are: it can run any code.")
+        bool,
+        typer.Option("--trust-pickle", help="Allow reading a pickle, which gensim's models are: it can run any code."),
     ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Read a topic model of another program.
+    """Import a topic model of another program.
 
     Example: ooc import mallet state.gz model
     """

@@ -17,7 +17,7 @@ from blocks.errors import Interrupted, OocError, RequestError
 from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
-from samplers.options import Options, Resources, check_machines, described, of_several
+from samplers.options import RESOURCES, Options, Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
@@ -27,7 +27,11 @@ TRANSPORT = parameter(
     "transport",
     Annotated[
         str | None,
-        typer.Option(metavar="mpi", help="Started by mpirun or srun: one rank of several that train together."),
+        typer.Option(
+            metavar="mpi",
+            help="Train on several machines: set on each rank that mpirun or srun starts.",
+            rich_help_panel=RESOURCES,
+        ),
     ],
     None,
 )

@@ -15,7 +15,7 @@ from ooc.cli.command import CONFIG, parameters_of, source_of
 from ooc.cli.console import Json, print_json
 from ooc.cli.registry import commands
 
-app = typer.Typer(help="Show the options of a command that count.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Show where the options of a command come from.", no_args_is_help=True, rich_markup_mode=None)
 
 _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
 
@@ -85,14 +85,14 @@ def _each(value: Any) -> Sequence[Any]:
 def show(
     context: typer.Context,
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="A command with its options, as train lda --topics 100.")
+        list[str], typer.Argument(metavar="COMMAND", help="Command with its options, such as train lda --topics 100.")
     ],
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help=CONFIG)] = None,
     json: Json = False,
 ) -> None:
-    """Show the value of each option of a command that counts, and where it comes from.
+    """Show the effective value of each option and where it was set.
 
-    The command itself is not run and needs no data. What is printed is a file for --config.
+    The command is not run and needs no data. The output can be used as a file for --config.
 
     Example: ooc config show train lda --config pipeline.toml
     """

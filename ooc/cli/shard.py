@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @takes(
     parameter(
-        "data", Annotated[Path, typer.Argument(help="A dataset: a corpus, a matrix, samples or a design matrix.")]
+        "data", Annotated[Path, typer.Argument(help="Dataset to split: corpus, ratings, samples or design matrix.")]
     ),
     parameter(
         "out",
-        Annotated[
-            str, typer.Argument(help="A directory for all shards, to be made; or the path of each, with {rank} in it.")
-        ],
+        Annotated[str, typer.Argument(help="Directory for all shards; or the path of each shard, with {rank} in it.")],
     ),
-    parameter("shards", Annotated[int, typer.Option(min=1, help="How many, one for each machine.")]),
+    parameter(
+        "shards", Annotated[int, typer.Option(min=1, metavar="N", help="Number of shards, one for each machine.")]
+    ),
     options(MakingOptions),
     JSON,
 )
 def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:
-    """Split a dataset for several machines.
+    """Split a dataset into shards for several machines.
 
-    Each shard is a dataset with some of the documents (rows); all have the same words (columns).
+    Each shard is a dataset with a part of the documents (rows) and all words (columns).
 
     Example: ooc shard corpus corpus-in-4 --shards 4
     """

@@ -18,9 +18,12 @@ from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
 Train = Callable[..., dict[str, Any]]
 
-app = typer.Typer(help="Train a model.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Train a model on a dataset.", no_args_is_help=True, rich_markup_mode=None)
 
-RUN = parameter("run", Annotated[Path, typer.Argument(metavar="RUN", help="The run: a directory.")])
+RUN = parameter(
+    "run",
+    Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run: the model, its state and its metrics.")],
+)
 
 _VALUES = {  # of the last line of the metrics, as they are told
     "log_likelihood_per_token": "log-likelihood per token {:.4f}",
@@ -47,9 +50,9 @@ def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[...,
     return decorate
 
 
-@trains("lda", LdaOptions, "A dataset made by `ooc ingest`.")
+@trains("lda", LdaOptions, "Corpus made by `ooc ingest`.")
 def train_lda(**given: Any) -> None:
-    """Topics of documents: latent Dirichlet allocation.
+    """Train a topic model: latent Dirichlet allocation (LDA).
 
     Example: ooc train lda corpus run --topics 100 --memory 512MB
     """
@@ -58,9 +61,9 @@ def train_lda(**given: Any) -> None:
     _train("lda", train, LdaOptions, given)
 
 
-@trains("mf", FactorizationOptions, "A matrix made by `ooc ingest ratings`.")
+@trains("mf", FactorizationOptions, "Ratings made by `ooc ingest ratings`.")
 def train_mf(**given: Any) -> None:
-    """Factors of users and items from ratings: matrix factorization.
+    """Train a recommender: matrix factorization of ratings.
 
     Example: ooc train mf ratings run --rank 64 --held-out others
     """
@@ -71,9 +74,9 @@ def train_mf(**given: Any) -> None:
 
 @trains("softmax", SoftmaxOptions, "Samples made by `ooc ingest svmlight --by-rows`.")
 def train_softmax(**given: Any) -> None:
-    """Classes of samples: multi-class regression.
+    """Train a classifier of samples: multi-class linear model.
 
-    By stochastic gradient descent, on as many workers as serve it best.
+    It is fitted by stochastic gradient descent (AdaGrad) on parallel learners, whose best number is found by trial.
 
     Example: ooc train softmax samples run --passes 5 --held-out others
     """
@@ -82,15 +85,14 @@ def train_softmax(**given: Any) -> None:
     _train("softmax", train, SoftmaxOptions, given)
 
 
-_DESIGN = "A design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`."
+_DESIGN = "Design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`."
 
 
 @trains("lasso", RegressionOptions, _DESIGN)
 def train_lasso(**given: Any) -> None:
-    """Least squares with an l1 penalty, or an elastic net.
+    """Train a Lasso or elastic net on a path of lambdas.
 
-    Few columns explain y. Minimises 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are those of the columns as they
-    are.
+    It minimizes 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are on the scale of the input columns.
 
     Example: ooc train lasso genes run --path 100 --cross-validate 5
     """
@@ -101,10 +103,10 @@ def train_lasso(**given: Any) -> None:
 
 @trains("logistic", RegressionOptions, _DESIGN)
 def train_logistic(**given: Any) -> None:
-    """Logistic regression with an l1 penalty.
+    """Train an l1-penalized logistic regression on a path of lambdas.
 
-    Few columns tell which of two values y has. Minimises sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a
-    + X b, y being 1 for the larger value.
+    It minimizes sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a + X b; y has two values, of which the
+    larger counts as 1.
 
     Example: ooc train logistic clicks run --path 100 --lambda-min-ratio 0.001
     """
@@ -150,9 +152,9 @@ def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any
     JSON,
 )
 def resume(**given: Any) -> None:
-    """Go on with a run that was stopped or killed, or for longer.
+    """Continue a stopped or killed run, or train it for longer.
 
-    A run and its dataset that were moved or copied together find each other.
+    A run finds its dataset if both were moved or copied together; otherwise give --data.
 
     Example: ooc resume run --iterations 200
     """

@@ -36,13 +36,15 @@ _COLOURS = {"running": "green", "finished": "blue", "stopped": "red"}
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or several chains, that somebody trains.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Directory of a run, or of several chains, that is being trained.")
+    ],
     json: Json = False,
 ) -> None:
-    """Watch a training until it ends.
+    """Watch a training of another process until it ends.
 
-    Progress, objective, memory, throughput, time left; Ctrl-C leaves the training alone.
-    Where standard output is no terminal there is a line for each iteration; with --json it is JSON.
+    Shows progress, objective, memory, throughput and time left; Ctrl-C ends the view, not the training. If standard
+    output is not a terminal, it prints a line for each iteration; with --json as JSON.
 
     Example: ooc watch run
     """

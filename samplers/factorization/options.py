@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Annotated
 
 from blocks.errors import RequestError
-from samplers.options import Option, Options, Seed, SyncPerPass
+from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
 _BY_RATING = ("sgd", "bsp", "ccd", "als")  # methods of ratings, not of counts
-_LEAVE = "Leave it out."
+_LEAVE = "Leave this option out."
 
 
 def parallelism_of(text: str, option: str) -> int | str:
-    """How many workers there are, or auto."""
+    """A number of parallel learners, or auto."""
     if text != "auto" and not text.isdigit():
-        raise RequestError(f"{option} {text}: write auto, or how many workers there are")
+        raise RequestError(f"{option} must be auto or a number of parallel learners, got {text!r}")
     return text if text == "auto" else int(text)
 
 
@@ -22,37 +22,68 @@ def parallelism_of(text: str, option: str) -> int | str:
 class FactorizationOptions(Options):
     """Options of `ooc train mf`. takes: methods of `samplers.factorization.programs`."""
 
-    rank: Annotated[int, Option("Factors of each user and item.", parameter="n_components")]
-    iterations: Annotated[int, Option("Passes over the data.", least=1, parameter="max_iter")] = 20
-    method: Annotated[str | None, Option("How factors are found [default: sgd].", choices="sgd|ccd|als|splash")] = None
-    regularization: Annotated[float | None, Option("Weight of the squared factors [default: 0.03; by row 1].")] = None
+    group = ADVANCED
+
+    rank: Annotated[
+        int,
+        Option(
+            "Number of factors of each user and item (scikit-learn's n_components).",
+            group=MODEL,
+            parameter="n_components",
+        ),
+    ]
+    iterations: Annotated[
+        int,
+        Option("Passes over the data (scikit-learn's max_iter).", least=1, group=TRAINING, parameter="max_iter"),
+    ] = 20
+    method: Annotated[
+        str | None,
+        Option("Optimization algorithm [default: sgd].", group=TRAINING, choices="sgd|ccd|als|splash"),
+    ] = None
+    regularization: Annotated[
+        float | None,
+        Option("L2 penalty on the factors [default: 0.03; with --penalty row: 1].", group=MODEL),
+    ] = None
     penalty: Annotated[
         str | None,
         Option(
-            "Whether it counts for each rating, or once for each user and item [default: entry].",
+            "Apply the L2 penalty for each rating (entry), or once for each user and item (row) [default: entry].",
+            group=MODEL,
             choices="entry|row",
             takes=_BY_RATING,
         ),
     ] = None
     biases: Annotated[
-        bool | None, Option("Users and items have biases [default: yes, where possible].", takes=_BY_RATING)
+        bool | None,
+        Option("Fit user and item biases [default: yes, where the method can].", group=MODEL, takes=_BY_RATING),
     ] = None
     center: Annotated[
-        bool | None, Option("The mean rating is taken out [default: yes].", takes=(*_BY_RATING, "splash"))
+        bool | None,
+        Option("Subtract the mean rating [default: yes].", group=MODEL, takes=(*_BY_RATING, "splash")),
     ] = None
-    nonnegative: Annotated[bool, Option("No factor is below 0, for ccd.", takes=("ccd",))] = False
-    implicit: Annotated[bool, Option("Values count what users did, rather than rate it, for als.")] = False
+    nonnegative: Annotated[
+        bool,
+        Option("Keep all factors at 0 or above; only for ccd.", group=MODEL, takes=("ccd",)),
+    ] = False
+    implicit: Annotated[
+        bool,
+        Option("Treat values as counts of implicit feedback, not as ratings; only for als.", group=MODEL),
+    ] = False
     alpha: Annotated[
         float | None,
-        Option("Confidence that a count of 1 adds, with --implicit [default: 1].", takes=("implicit",)),
+        Option("With --implicit: confidence that a count of 1 adds [default: 1].", group=MODEL, takes=("implicit",)),
     ] = None
     rate: Annotated[
-        float | None, Option("Of the first steps of sgd [default: 0.15].", takes=("sgd", "bsp", "splash"))
+        float | None,
+        Option(
+            "Initial learning rate of sgd and splash [default: 0.15].", group=TRAINING, takes=("sgd", "bsp", "splash")
+        ),
     ] = None
     schedule: Annotated[
         str | None,
         Option(
-            "Of sgd: no two workers at the same row or column [the default], or data-parallel, to compare with.",
+            "Parallel scheme of sgd: rotation (no two workers at the same user or item at a time), or bsp "
+            "(data-parallel, for comparison) [default: rotation].",
             choices="rotation|bsp",
             alone=_LEAVE,
             harmless=("rotation",),
@@ -60,12 +91,12 @@ class FactorizationOptions(Options):
     ] = None
     replicas: Annotated[
         int | None,
-        Option("Of all columns, with --schedule bsp [default: 2].", takes=("bsp",), alone=_LEAVE),
+        Option("With --schedule bsp: number of copies of the item factors [default: 2].", takes=("bsp",), alone=_LEAVE),
     ] = None
     combine: Annotated[
         str | None,
         Option(
-            "What the replicas changed is taken over as [default: mean].",
+            "With --schedule bsp: combine the changes of the copies by their mean or sum [default: mean].",
             choices="mean|sum",
             takes=("bsp",),
             alone=_LEAVE,
@@ -73,23 +104,27 @@ class FactorizationOptions(Options):
     ] = None
     steps: Annotated[
         int | None,
-        Option("Conjugate gradients of als for each user and item [default: 3].", takes=("als", "implicit")),
+        Option("Conjugate-gradient steps of als for each user and item [default: 3].", takes=("als", "implicit")),
     ] = None
     parallelism: Annotated[
         int | str | None,
         Option(
-            "Of splash: workers that are combined [default: auto].",
+            "Number of parallel learners that splash combines; unlike --workers it changes the model [default: auto].",
             metavar="auto|M",
             read=parallelism_of,
             takes=("splash",),
         ),
     ] = None
     sync_per_pass: SyncPerPass = None
-    evaluate_every: Annotated[int, Option("Iterations between values of the objective.", least=1)] = 1
+    evaluate_every: Annotated[
+        int,
+        Option("Compute the objective every N iterations.", least=1, group=EVALUATION),
+    ] = 1
     held_out: Annotated[
         Path | None,
         Option(
-            "Ratings to evaluate on, ingested with --names-from DATA.",
+            "Ratings to compute the held-out error on; ingest them with --names-from DATA.",
+            group=EVALUATION,
             without={"estimator": "score takes other ratings"},
         ),
     ] = None

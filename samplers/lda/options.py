@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 from blocks.errors import RequestError
-from samplers.options import Option, Options, Seed, SyncPerPass
+from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
 _DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # go through the words of each document
 
 
 def priors_of(text: str, option: str) -> float | list[float]:
-    """One number, or a list of those between commas."""
+    """One number, or a list of numbers separated by commas."""
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
-        raise RequestError(f"{option}: {text!r} is no number", "Write one number, or several as 0.1,0.2.") from None
+        remedy = "Give one number, or one for each topic separated by commas: 0.1,0.2."
+        raise RequestError(f"{option}: {text!r} is not a number", remedy) from None
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -24,12 +25,25 @@ def priors_of(text: str, option: str) -> float | list[float]:
 class LdaOptions(Options):
     """Options of `ooc train lda`."""
 
-    topics: Annotated[int, Option("Number of topics, 1 to 1,000,000.", parameter="n_components")]
-    iterations: Annotated[int, Option("Passes over the data.", least=1, parameter="max_iter")] = 100
+    group = ADVANCED
+
+    topics: Annotated[
+        int,
+        Option(
+            "Number of topics, 1 to 1,000,000 (gensim's num_topics, scikit-learn's n_components).",
+            group=MODEL,
+            parameter="n_components",
+        ),
+    ]
+    iterations: Annotated[
+        int,
+        Option("Passes over the data (scikit-learn's max_iter).", least=1, group=TRAINING, parameter="max_iter"),
+    ] = 100
     sampler: Annotated[
         str,
         Option(
-            "How topics are sampled.",
+            "Sampling algorithm; auto chooses by the size of the model.",
+            group=TRAINING,
             choices="auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs|splash",
             called="a sampler",
         ),
@@ -37,37 +51,40 @@ class LdaOptions(Options):
     mh_steps: Annotated[
         int | None,
         Option(
-            "Proposals a token, for two-phase, lightlda and aliaslda [default: 2].",
+            "Metropolis-Hastings proposals per token, for two-phase, lightlda and aliaslda [default: 2].",
+            group=ADVANCED,
             takes=("two-phase", "aliaslda", "lightlda"),
         ),
     ] = None
     proposal: Annotated[
-        str | None, Option("Proposals of lightlda [default: cycle].", choices="cycle|word|doc", takes=("lightlda",))
+        str | None,
+        Option("Proposal distribution of lightlda [default: cycle].", choices="cycle|word|doc", takes=("lightlda",)),
     ] = None
     update: Annotated[
         str | None,
         Option(
-            "When samplers other than two-phase count what they sampled [default: delayed].",
+            "When counts take in the newly sampled topics; not for two-phase [default: delayed].",
             choices="delayed|immediate|rotation|data-parallel",
             takes=_DOC_MAJOR,
-            alone="Rows take in what was sampled cell by cell, as with delayed; leave it out.",
+            alone="Leave this option out: on several machines counts are updated cell by cell, as with delayed.",
             harmless=("delayed",),
         ),
     ] = None
     start: Annotated[
         str | None,
         Option(
-            "Topics that sparse-gibbs starts with [default: scvb0 unless the model is large].",
+            "Initial topics of sparse-gibbs [default: scvb0, or random if the model is large].",
             choices="scvb0|random",
             takes=("sparse-gibbs",),
-            alone="Topics are random at first; leave it out.",
+            alone="Leave this option out: on several machines the initial topics are random.",
             harmless=("random",),
         ),
     ] = None
     parallelism: Annotated[
         int | None,
         Option(
-            "Of splash: workers that are combined, whatever the processes [default: 1 of each machine].",
+            "Number of parallel learners that splash combines; unlike --workers it changes the model "
+            "[default: 1 on each machine].",
             takes=("splash",),
         ),
     ] = None
@@ -75,53 +92,70 @@ class LdaOptions(Options):
     alpha: Annotated[
         float | Sequence[float] | None,
         Option(
-            "Prior of a topic in a document, or of each topic [default: by --topics].",
+            "Prior of topics in a document: one number, or one for each topic [default: 5 / topics, at most 0.1].",
+            group=MODEL,
             metavar="A[,A...]",
             read=priors_of,
             parameter="doc_topic_prior",
         ),
     ] = None
     beta: Annotated[
-        float | None, Option("Prior of a word in a topic [default: 0.05].", parameter="topic_word_prior")
+        float | None,
+        Option(
+            "Prior of words in a topic (gensim's eta, scikit-learn's topic_word_prior) [default: 0.05].",
+            group=MODEL,
+            parameter="topic_word_prior",
+        ),
     ] = None
     optimize_every: Annotated[
         int,
         Option(
-            "Iterations between estimations of alpha (from 0.01/K to 100 for each topic) and beta (up to 1); "
-            "0: they stay as they are.",
+            "Estimate alpha and beta every N iterations (MALLET's --optimize-interval); 0 keeps them fixed.",
+            group=TRAINING,
             least=0,
         ),
     ] = 0
     burn_in: Annotated[
-        int | None, Option("Iterations before the first estimation of the priors [default: 20].", least=0)
+        int | None,
+        Option(
+            "Iterations before alpha and beta are first estimated (MALLET's --optimize-burn-in) [default: 20].",
+            least=0,
+            group=TRAINING,
+        ),
     ] = None
-    evaluate_every: Annotated[int, Option("Iterations between values of the likelihood.", least=1)] = 10
+    evaluate_every: Annotated[
+        int,
+        Option("Compute the log-likelihood every N iterations.", least=1, group=EVALUATION),
+    ] = 10
     held_out: Annotated[
         Path | None,
         Option(
-            "Documents to evaluate on, ingested with --vocab-from DATA.",
+            "Documents to compute the held-out likelihood on; ingest them with --vocab-from DATA.",
+            group=EVALUATION,
             without={"estimator": "score and perplexity take other documents"},
         ),
     ] = None
     stop_when_converged: Annotated[
         bool,
         Option(
-            "Stop when three evaluations gained less than 0.003 in all.",
+            "Stop when the last three evaluations gained less than 0.003 nats per token together.",
+            group=TRAINING,
             without={"estimator": "a callback can end the training"},
         ),
     ] = False
     average: Annotated[
         int | None,
         Option(
-            "The model is the average over so many states, one at each of the last evaluations "
-            "[default: sparse-gibbs has a running mean over all iterations; else 1, the last].",
+            "Average the model over the states at the last N evaluations "
+            "[default: 1, the last state; sparse-gibbs averages over all iterations].",
             without={"estimator": "warm_start goes on from the last state"},
         ),
     ] = None
     chains: Annotated[
         int,
         Option(
-            "Train so many models, from seeds that follow each other, and compare them by R-hat.",
+            "Train N models with consecutive seeds and compare them by R-hat.",
+            group=EVALUATION,
             alone="Train them one after the other, each with a --seed of its own.",
             without={"estimator": "fit clones that differ in random_state"},
         ),
@@ -129,8 +163,8 @@ class LdaOptions(Options):
     staleness: Annotated[
         int | None,
         Option(
-            "Of the totals of topics on several machines: phases that they may be behind [default: 1].",
-            together="Leave it out, or start them with: ooc launch",
+            "On several machines: number of phases by which the topic totals may be out of date [default: 1].",
+            together="Leave this option out, or start several machines with: ooc launch",
             without={"estimator": "is on one machine"},
         ),
     ] = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from samplers.factorization.options import parallelism_of
-from samplers.options import Option, Options, Seed
+from samplers.options import ADVANCED, EVALUATION, MODEL, SEED_HELP, TRAINING, Option, Options, Seed
 
 _PATH = {"estimator": "has one penalty; a path is `ooc train lasso` or `train_regression`"}
 _ROUNDS = {"estimator": "solves by working sets"}
@@ -17,13 +17,15 @@ _SINGLE = {"estimator": "trains in its own process, with one worker"}
 class RegressionOptions(Options):
     """Options of `ooc train lasso` and `ooc train logistic`."""
 
+    group = MODEL
+
     loss: Annotated[
         str, Option(choices="squared|logistic", without={"command": "is its name", "estimator": "is its name"})
     ] = "squared"
     level: Annotated[
         float | None,
         Option(
-            "Solve for this single lambda (scikit-learn's alpha times the number of rows).",
+            "Solve for this single lambda (scikit-learn's alpha times the number of rows; for logistic 1 / C).",
             name="lambda",
             parameter="alpha",  # or C
         ),
@@ -45,67 +47,88 @@ class RegressionOptions(Options):
         ),
     ] = None
     tolerance: Annotated[
-        float, Option("Duality gap to stop at, as a share of the loss of an empty model.", parameter="tol")
+        float,
+        Option(
+            "Duality gap to stop at, as a share of the loss of the model without columns (scikit-learn's tol).",
+            group=TRAINING,
+            parameter="tol",
+        ),
     ] = 1e-6
     share: Annotated[
         float,
-        Option("Elastic-net mixing: 1 is the Lasso, towards 0 is ridge.", name="l1-ratio", parameter="l1_ratio"),
+        Option(
+            "Elastic-net mixing: 1 is the Lasso, towards 0 is ridge (glmnet's alpha).",
+            name="l1-ratio",
+            parameter="l1_ratio",
+        ),
     ] = 1.0
     weights: Annotated[
         Path | None,
         Option(
-            "Sample weights: .npy, or a text file with a number on each line.",
+            "Sample weights: a .npy file, or a text file with one number per line (scikit-learn's sample_weight).",
             without={"estimator": "is sample_weight of fit"},
         ),
     ] = None
     rows: Annotated[
         Path | None,
         Option(
-            "The rows to use: .npy, or a text file with a number, from 1, on each line.",
+            "Rows to train on: a .npy file, or a text file with one row number per line, counted from 1.",
             without={"estimator": "fit has the rows that it is given"},
         ),
     ] = None
     unpenalized: Annotated[
         Sequence[str],
         Option(
-            "Column (name or number) without a penalty; can be repeated.",
+            "Column (name or number) without a penalty; can be repeated (glmnet's penalty.factor 0).",
             metavar="COLUMN",
             without={"estimator": "penalizes all columns"},
         ),
     ] = ()
-    intercept: Annotated[bool, Option("Fit an intercept.", parameter="fit_intercept")] = True
-    standardize: Annotated[bool, Option("Penalize coefficients of columns scaled to standard deviation 1.")] = True
+    intercept: Annotated[
+        bool, Option("Fit an intercept (scikit-learn's fit_intercept).", parameter="fit_intercept")
+    ] = True
+    standardize: Annotated[
+        bool, Option("Penalize coefficients of columns scaled to standard deviation 1 (glmnet's standardize).")
+    ] = True
     folds: Annotated[
         int | None,
         Option(
-            "Choose lambda by K folds, within one standard error.", name="cross-validate", metavar="K", without=_PATH
+            "Choose lambda by K-fold cross-validation with the one-standard-error rule (glmnet's lambda.1se).",
+            name="cross-validate",
+            metavar="K",
+            group=EVALUATION,
+            without=_PATH,
         ),
     ] = None
     schedule: Annotated[
         str | None,
         Option(
-            "Solve for one lambda by rounds of updates at once, in place of working sets.",
+            "Solve for one lambda by rounds of parallel coordinate updates, instead of working sets.",
+            group=ADVANCED,
             choices="priority|random|cyclic",
             called="",
-            alone="Leave it out: working sets solve for the same lambda.",
+            alone="Leave this option out: working sets solve for the same lambda.",
             without=_ROUNDS,
         ),
     ] = None
     parallelism: Annotated[
-        int | None, Option("With --schedule: columns that one round updates [default: 64].", without=_ROUNDS)
+        int | None,
+        Option(
+            "With --schedule: number of columns updated in one round [default: 64].", group=ADVANCED, without=_ROUNDS
+        ),
     ] = None
     rho: Annotated[
         float | None,
         Option(
-            "With --schedule: largest correlation of two columns that one round may update [default: 0.2, or any].",
+            "With --schedule: largest correlation of two columns updated in one round "
+            "[default: 0.2 for priority, else no limit].",
+            group=ADVANCED,
             without=_ROUNDS,
         ),
     ] = None
     seed: Annotated[
         int,
-        Option(
-            "The same seed gives the same model, bit for bit.", least=0, without={"estimator": "nothing is drawn in it"}
-        ),
+        Option(SEED_HELP, least=0, group=TRAINING, without={"estimator": "nothing is drawn in it"}),
     ] = 0
 
 
@@ -113,36 +136,62 @@ class RegressionOptions(Options):
 class SoftmaxOptions(Options):
     """Options of `ooc train softmax`."""
 
-    passes: Annotated[int, Option("Passes over the data.", least=1, parameter="max_iter")] = 10
+    group = TRAINING
+
+    passes: Annotated[int, Option("Passes over the data (scikit-learn's max_iter).", least=1, parameter="max_iter")] = (
+        10
+    )
     loss: Annotated[
         str,
         Option(
-            "Loss to minimize; hinge and squared train one class against the rest.", choices="softmax|hinge|squared"
+            "Loss to minimize; hinge and squared train one class against the rest.",
+            group=MODEL,
+            choices="softmax|hinge|squared",
         ),
     ] = "softmax"
     rate: Annotated[float, Option("Initial learning rate of AdaGrad.")] = 0.5
-    regularization: Annotated[float, Option("Weight of the squared weights, for each sample.")] = 0.0
+    regularization: Annotated[
+        float, Option("L2 penalty on the weights, for each sample (scikit-learn's alpha).", group=MODEL)
+    ] = 0.0
     parallelism: Annotated[
         int | str,
         Option(
-            "Workers whose results are combined, whatever the processes.",
+            "Number of parallel learners whose results are combined; unlike --workers it changes the model.",
+            group=ADVANCED,
             metavar="auto|M",
             read=parallelism_of,
             without=_SINGLE,
         ),
     ] = "auto"
     most_parallelism: Annotated[
-        int | None, Option("Largest number of workers that auto tries [default: 16].", least=1, without=_SINGLE)
+        int | None,
+        Option(
+            "Largest number of parallel learners that auto tries [default: 16].",
+            least=1,
+            group=ADVANCED,
+            without=_SINGLE,
+        ),
     ] = None
-    sync_per_pass: Annotated[int, Option("How often in a pass they are combined.", least=1, without=_SINGLE)] = 1
+    sync_per_pass: Annotated[
+        int,
+        Option(
+            "Number of times in a pass that parallel learners are combined.", least=1, group=ADVANCED, without=_SINGLE
+        ),
+    ] = 1
     evaluate_every: Annotated[
         int,
-        Option("Passes between values of the objective.", least=1, without={"estimator": "score evaluates"}),
+        Option(
+            "Compute the objective every N passes.",
+            least=1,
+            group=EVALUATION,
+            without={"estimator": "score evaluates"},
+        ),
     ] = 1
     held_out: Annotated[
         Path | None,
         Option(
-            "Samples to evaluate on, ingested with --columns-from DATA.",
+            "Samples to compute the held-out error on; ingest them with --columns-from DATA.",
+            group=EVALUATION,
             without={"estimator": "score takes other samples"},
         ),
     ] = None

@@ -1,0 +1,78 @@
+"""The layout of help: commands by sections; arguments, then options under the headings of `samplers.options`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from samplers.options import (
+    ADVANCED,
+    EVALUATION,
+    GENERAL,
+    INPUT,
+    LAYOUT,
+    MODEL,
+    OUTPUT,
+    RESOURCES,
+    TRAINING,
+    WORDS,
+)
+
+_ARGUMENTS, _OPTIONS = "Arguments", "Options"
+_DATA = (INPUT, WORDS, LAYOUT)
+_ORDER = (_ARGUMENTS, _OPTIONS, MODEL, TRAINING, EVALUATION, ADVANCED, *_DATA, RESOURCES, OUTPUT, GENERAL)
+_WIDTH = 32  # of the first column at most
+_SECTIONS = {  # of the commands
+    "Data": ["ingest", "info", "verify", "shard", "clean"],
+    "Training": ["train", "resume", "plan", "watch", "launch"],
+    "Results": ["topics", "infer", "evaluate", "predict", "recommend", "similar-items", "report", "curves"],
+    "Other programs": ["export", "import"],
+    "This machine": ["demo", "doctor", "compile", "config"],
+}
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of commands in the order of the sections, others last."""
+    order = list(chain.from_iterable(_SECTIONS.values()))
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def write_commands(commands: Mapping[str, Any], formatter: Any) -> None:
+    """Write the names of commands and their summaries by sections."""
+    width = max(map(len, commands))
+    for title, names in _SECTIONS.items():
+        with formatter.section(title):
+            formatter.write_dl(
+                [(f"{name:<{width}}", commands[name].get_short_help_str(formatter.width - 6 - width)) for name in names]
+            )
+
+
+def write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the arguments and options of a command, those used most first."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        if (record := param.get_help_record(ctx)) is not None:
+            sections.setdefault(_heading(param), []).append(_row(param, record))
+    width = max((len(name) for rows in sections.values() for name, _ in rows if len(name) <= _WIDTH), default=0)
+    for heading in _ORDER:
+        if rows := sections.get(heading):
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
+
+
+def usage_of(pieces: list[str]) -> list[str]:
+    """Arguments as DATA RUN, without the braces that typer sets around them."""
+    return [re.sub(r"[{}]", "", piece) for piece in pieces]
+
+
+def _heading(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return _ARGUMENTS
+    return getattr(param, "rich_help_panel", None) or (GENERAL if param.name == "help" else _OPTIONS)
+
+
+def _row(param: Any, record: tuple[str, str]) -> tuple[str, str]:
+    """An argument by its name alone: its type is clear from its help."""
+    return (param.metavar, record[1]) if param.param_type_name == "argument" else record
