@@ -11,10 +11,12 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import reduce
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks import interpreters, stderr
@@ -22,6 +24,8 @@ from blocks.cache_directory import CHOSEN
 from blocks.memory import held
 
 _MOST_GROWTH = 150_000_000  # bytes, of a process that compiles
+_LONG = 2.0  # seconds of compiling after which it is announced
+_ANNOUNCED = "announced"  # a file beside the kernels: once on a machine is enough
 _GO_ON = 3  # exit status of one that has grown so much, and leaves the rest to another
 _GONE = (EOFError, OSError)
 _of_thread = threading.local()  # compiler: the one that a thread has at the moment
@@ -38,19 +42,20 @@ class Request(NamedTuple):
 class Compiler:
     """Has kernels compiled into the cache by another process, which starts with the first of them."""
 
-    told = False  # in this process, that this takes a while
     is_here = False  # whether this process is that other
 
     def __init__(self) -> None:
         self._started: tuple[subprocess.Popen[bytes], Connection] | None = None
+        self._announce_at = time.monotonic() + _LONG
 
-    def compile(self, request: Request, cache: str) -> bool:
-        """Whether a kernel could be compiled. cache: the directory that the cache is below."""
+    def compile(self, request: Request, cache: Path, kernels: Path) -> bool:
+        """Whether a kernel could be compiled. cache: the directory that the cache is below. kernels: in the cache."""
         while True:
-            _tell()
-            self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: cache})
+            self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: str(cache)})
             try:
                 self._started[1].send(request)
+                if not self._started[1].poll(max(self._announce_at - time.monotonic(), 0)):
+                    _announce(kernels / _ANNOUNCED)
                 return self._started[1].recv()
             except _GONE:
                 if self.close() != _GO_ON:
@@ -85,10 +90,11 @@ def compiler() -> Iterator[Compiler]:
         del _of_thread.compiler
 
 
-def _tell() -> None:
-    if not Compiler.told:
-        stderr.note("compiling kernels; this takes up to half a minute, once")
-        Compiler.told = True
+def _announce(marker: Path) -> None:
+    """Say why commands take longer now, unless the marker exists: it was said on this machine then."""
+    with suppress(OSError):
+        marker.touch(exist_ok=False)
+        stderr.note("compiling kernels; the first run of each command on this machine takes up to a minute longer")
 
 
 def _serve(connection: Connection) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.design.design import FORMS, Design
+from blocks.plurals import count_of
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import Samples
+from blocks.store import Store
 
 _WHY = {
     "duplicates": "a later one of the same user and item counts",
@@ -104,6 +106,20 @@ def _of_corpus(dataset: Dataset) -> dict[str, Any]:
         "named_documents": "documents" in dataset.manifest["texts"],
         "block_tokens": {"least": int(block_tokens.min()), "most": int(block_tokens.max())},
     }
+
+
+def size_of(dataset: Store) -> str:
+    """Return what a dataset holds in a few words, as "1 document, 20 tokens, vocabulary of 9 words"."""
+    if isinstance(dataset, Dataset):
+        documents, tokens = count_of(dataset.documents, "document"), count_of(dataset.tokens, "token")
+        return f"{documents}, {tokens}, vocabulary of {count_of(dataset.vocabulary_size, 'word')}"
+    assert isinstance(dataset, Matrix | Design | Samples)
+    if isinstance(dataset, Matrix):
+        names = ("user", "item", "rating", "ratings")
+    else:
+        names = ("row" if isinstance(dataset, Design) else "sample", "column", "entry", "entries")
+    rows, columns = count_of(dataset.rows, names[0]), count_of(dataset.columns, names[1])
+    return f"{rows}, {columns}, {count_of(dataset.entries, *names[2:])}"
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:

@@ -162,7 +162,7 @@ class KernelCache(caching.FunctionCache):
         assert CACHE is not None
         with suppress(OSError), self._locked(), compiler() as other:
             found = super().load_overload(sig, target_context)  # another process may have been sooner
-            if found is None and other.compile(self._request(sig), str(CACHE.parent)):
+            if found is None and other.compile(self._request(sig), CACHE.parent, self._directory):
                 found = super().load_overload(sig, target_context)
         return found
 

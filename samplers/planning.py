@@ -10,6 +10,7 @@ from typing import Any
 from blocks import memory
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.plan.disk_speed import measure_disk
 from ooc.plan.forecast import Speeds, forecast
 from ooc.plan.memory_plan import make_plan
@@ -21,9 +22,9 @@ from samplers.preparation import MEMORY_SHARE
 
 _LATER = 20  # an iteration in which topics have become sharper
 _ASSUMED = (  # of several machines
-    "documents are dealt evenly, and all machines are as fast as the speeds above say",
-    "words follow Zipf's law with exponent 1.1; their topics are at random at first and sharpen as was measured",
-    "slices are sent and received at full speed while others are sampled: the slowest of the three is all there is",
+    "documents are split evenly, and all machines have the speeds above",
+    "word frequencies follow Zipf's law with exponent 1.1; topics start at random and concentrate as was measured",
+    "slices are sent and received at full speed during sampling: the slowest of the three sets the time",
 )
 
 
@@ -51,7 +52,9 @@ def plan_lda(
     auto = auto_sampler(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
     name = auto if sampler == "auto" else sampler
     if name == "splash":
-        raise RequestError("ooc plan does not know --sampler splash yet", "Train for an iteration to see.")
+        raise RequestError(
+            "ooc plan cannot estimate --sampler splash yet", "Time one iteration of `ooc train lda` instead."
+        )
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
     spec = sampler_spec(name, options, given, on_ring=machines > 1)
     available = memory.available()
@@ -75,7 +78,7 @@ def plan_lda(
         "slices": dataset.slice_count,
         "topics": topics,
         "sampler": name,
-        "why": _why(name, topics, dataset.vocabulary_size, machines) if sampler == "auto" else "as asked for",
+        "why": _why(name, topics, dataset.vocabulary_size, machines) if sampler == "auto" else "chosen by --sampler",
         "memory_bytes": plan.bytes,
         "residency": list(plan.reasons),
         "dataset_bytes": dataset.data_bytes,
@@ -91,44 +94,49 @@ def plan_lda(
 def _why(sampler: str, topics: int, vocabulary: int, machines: int) -> str:
     """Why `auto` is the sampler that it is."""
     if machines > 1:
-        return "on several machines it streams its state, and others do not"
-    dense = f"dense rows of all words take {_size(4 * topics * vocabulary)}"
-    small = f"the {_size(SMALL)} up to which sparse-gibbs is sooner"
+        return "the only sampler that streams its state on several machines"
+    dense = f"topic-word counts take {_size(4 * topics * vocabulary)}"
+    small = f"the {_size(SMALL)} up to which sparse-gibbs is faster"
     return f"{dense}, {'within' if sampler == 'sparse-gibbs' else 'more than'} {small}"
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
     """Lines for a reader."""
     machines = facts["machines"]
-    each = f"; on each of {machines} machines {facts['tokens_of_machine']:,} tokens" if machines > 1 else ""
-    corpus = f"{facts['tokens']:,} tokens, {facts['documents']:,} documents, {facts['vocabulary']:,} words"
+    each = f"; {facts['tokens_of_machine']:,} tokens on each of {machines} machines" if machines > 1 else ""
+    corpus = ", ".join(
+        count_of(facts[name], noun)
+        for name, noun in (("documents", "document"), ("tokens", "token"), ("vocabulary", "word"))
+    )
     yield f"corpus     {corpus}{each}"
-    yield f"grid       {facts['blocks']:,} blocks x {facts['slices']:,} slices"
+    yield f"grid       {count_of(facts['blocks'], 'block')} x {count_of(facts['slices'], 'slice')}"
     yield f"sampler    {facts['sampler']}: {facts['why']}"
-    yield f"memory     {_size(facts['memory_bytes'])}, {facts['workers']} workers"
+    yield f"memory     {_size(facts['memory_bytes'])} with {count_of(facts['workers'], 'worker')}"
     yield from (f"           {reason}" for reason in facts["residency"])
     yield (
         f"disk       dataset {_size(facts['dataset_bytes'])}; topics and proposals {_size(facts['state_bytes'])} "
-        "in each generation, of which there are up to three"
+        "for each saved state, of which there are up to three"
     )
-    yield f"iteration  {facts['iteration_s']:,.1f} s, limited by {facts['limit']}; side by side:"
-    speed = f"{facts['tokens_of_machine']:,} tokens at {facts['assumed_tokens_per_s'] / 1e6:.1f}M a second and worker"
+    yield f"iteration  {facts['iteration_s']:,.1f} s, limited by {facts['limit']}; in parallel:"
+    speed = f"{facts['tokens_of_machine']:,} tokens at {facts['assumed_tokens_per_s'] / 1e6:.1f}M per second and worker"
     yield f"           sampling  {facts['sampling_s']:,.1f} s: {speed}"
     if "assumed_disk" in facts:
         parts = {
             "dataset read": facts["dataset_read_bytes"],
             "topics and proposals read": facts["read_bytes"],
             "written": facts["written_bytes"],
-            "rows read and written": facts["rows_bytes"],
+            "counts read and written": facts["rows_bytes"],
         }
-        moved = ", ".join(f"{part} {_size(size)}" for part, size in parts.items() if size) or "nothing is moved"
+        moved = (
+            ", ".join(f"{part} {_size(size)}" for part, size in parts.items() if size) or "nothing is read or written"
+        )
         yield f"           disk      {facts['disk_s']:,.1f} s: {moved}, at {_size(facts['assumed_disk'])}/s"
     if "assumed_network" in facts:
         first, later = (_size(facts[name]) for name in ("sent_bytes", f"sent_bytes_{_LATER}th"))
-        sent = f"rows of words sent, {first} in the first iteration, {later} in the {_LATER}th"
+        sent = f"{first} of word counts sent in the first iteration, {later} in the {_LATER}th"
         yield f"           network   {facts['network_s']:,.1f} s: {sent}, at {_size(facts['assumed_network'])}/s"
     if machines > 1:
-        yield f"rate       {facts['tokens'] / facts['iteration_s'] / 1e6:,.1f}M tokens a second on all machines"
+        yield f"rate       {facts['tokens'] / facts['iteration_s'] / 1e6:,.1f}M tokens per second on all machines"
         yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
 
 

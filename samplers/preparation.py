@@ -6,7 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from blocks import memory, stderr
+from blocks.describe import size_of
 from blocks.errors import RequestError, WorkFailed
+from blocks.kinds import open_rows
+from blocks.plurals import count_of
 from blocks.store import Store, check_file
 from blocks.workers import cores
 from ooc.plan.memory_plan import Plan, make_plan, processes_bytes
@@ -24,16 +27,17 @@ def check_limits(spec: ProgramSpec, resources: Resources) -> None:
     """Raise RequestError unless the program can be trained by so many workers, and for so long."""
     workers, max_time = resources.workers, resources.max_time
     if workers not in (None, 1) and spec.options.get("update") == "immediate":
-        raise RequestError(f"--workers {workers}: --update immediate is for one worker", "Leave --workers out.")
+        raise RequestError(f"--workers {workers}: --update immediate can only use 1 worker", "Leave --workers out.")
     if max_time is not None and not max_time > 0:
-        raise RequestError(f"--max-time {max_time:g}: a number of seconds above 0 is needed")
+        raise RequestError(f"--max-time must be a number of seconds above 0, got {max_time:g}")
 
 
 def check_dataset(dataset: Store) -> None:
     """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
     if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
         raise WorkFailed(
-            "damaged: " + "; ".join(problems), f"Nothing was changed. See what is left with: ooc verify {dataset.path}"
+            f"{dataset.path} is damaged: {'; '.join(problems)}",
+            f"Nothing was changed. List all damaged files with: ooc verify {dataset.path}",
         )
 
 
@@ -45,13 +49,19 @@ def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, ev
     available, memory_bytes = memory.available(), resources.memory_bytes
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        stderr.warn(f"the budget of {asked} is more than the {there} of memory that are available")
+        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
     in_process = resources.workers is None and spec.is_known and dataset.samples <= SMALL
     one = in_process or spec.options.get("update") == "immediate"
     count = resources.workers or (1 if one else cores())
     beside = processes_bytes(count) if evaluators else 0
     return replace(make_plan(dataset, spec.build(dataset), count, budget, beside=beside), in_process=in_process)
+
+
+def announcement(dataset: Store, steps: str, workers: int, memory_bytes: int) -> str:
+    """Return the first line of a training: the data, its steps, workers and memory."""
+    taken = f"{count_of(workers, 'worker')}, up to {memory_bytes / 1e6:,.0f} MB of memory"
+    return f"training on {size_of(dataset)}: {steps}, {taken}"
 
 
 def train_planned(
@@ -62,8 +72,10 @@ def train_planned(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Say what was planned, then train; see `ooc.training.train`."""
+    """Say what is trained on and what that takes, then train; see `ooc.training.train`."""
     quiet, max_time = resources.quiet, resources.max_time
     if not quiet:
-        stderr.note("; ".join([f"plan: {plan.workers} workers, {plan.bytes / 1e6:,.0f} MB", *plan.reasons]))
+        many = count_of(run.config["iterations"], "iteration")
+        first = announcement(run.dataset(open_rows), many, plan.workers, plan.bytes)
+        stderr.note("; ".join([first, *plan.streamed]))
     return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

@@ -81,7 +81,7 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     ]
     done = succeed(ooc, "ingest jsonl copy.jsonl 1.jsonl corpus --append --skip-known")
     assert done.stderr == "nothing was added: corpus has it already\n"
-    assert "20 documents (0 empty), 120 tokens, vocabulary 8; 0 documents are new" in done.stdout
+    assert "20 documents, 120 tokens, vocabulary of 8 words; 0 new documents" in done.stdout
     assert json.loads(succeed(ooc, "ingest jsonl 1.jsonl corpus --append --skip-known --json").stdout)["added"] == 0
     assert tree(days / "corpus") == before
     for empty in ("none.jsonl", "nothing.jsonl"):

@@ -27,7 +27,9 @@ def test_from_text_to_info_and_verify(tmp_path, ooc):
     made = ooc("ingest", "text", "--lines", "in.txt", "out", "--workers", 2, "--memory", "1GB")
     assert made.returncode == 0
     assert made.stderr == ""
-    assert made.stdout.startswith("out: 3 documents (1 empty), 6 tokens, vocabulary 4\n1 blocks x 1 slices")
+    assert made.stdout.startswith(
+        "out: 3 documents, 6 tokens, vocabulary of 4 words (1 document empty)\n1 block x 1 slice,"
+    )
     facts = json.loads(ooc("info", "out", "--json").stdout)
     assert (facts["documents"], facts["empty_documents"], facts["tokens"], facts["vocabulary"]) == (3, 1, 6, 4)
     assert facts["made"]["options"]["lines"] is True

@@ -51,7 +51,7 @@ def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     done = train(ooc)
     assert done.returncode == 0, done.stderr
     assert "ooc topics run" in done.stdout
-    assert "plan:" in done.stderr
+    assert "training on " in done.stderr
 
     described = json.loads(ooc("topics", "run", "--top", 6, "--documents", 2, "--json").stdout)
     found = {frozenset(entry["word"] for entry in topic["words"]) for topic in described}
@@ -173,7 +173,7 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal is not for --sampler aliaslda"),
         (("--sampler", "lightlda", "--proposal", "all"), "--proposal 'all'"),
         (("--sampler", "gibbs", "--update", "now"), "--update 'now'"),
-        (("--sampler", "gibbs", "--update", "immediate", "--workers", 2), "--update immediate is for one worker"),
+        (("--sampler", "gibbs", "--update", "immediate", "--workers", 2), "--update immediate can only use 1 worker"),
         (("--memory", "2GBB"), "2GBB"),
         (("--memory", "1MB"), "at least"),
         (("--workers", 0), "workers"),
@@ -229,9 +229,9 @@ def test_an_immediate_run_is_resumed_by_one_worker_only(corpus: Path, tmp_path: 
         "settings": {"held_out": None, "stop_when_converged": False, "average": 1},
     }
     create_run(tmp_path / "run", Dataset(corpus), program_spec("Gibbs", update="immediate"), **configured)
-    assert_refused(ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate is for one worker")
-    assert_refused(ooc("resume", "run", "--max-time", -1), "--max-time -1")
-    assert_refused(ooc("resume", "run", "--memory", "1MB"), "1 workers need at least")
+    assert_refused(ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate can only use 1 worker")
+    assert_refused(ooc("resume", "run", "--max-time", -1), "--max-time must be a number of seconds above 0, got -1")
+    assert_refused(ooc("resume", "run", "--memory", "1MB"), "is too small for 1 worker: it must be at least")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json"}
 
 

@@ -292,7 +292,7 @@ def test_the_smallest_corpora_train(tmp_path, buffers):
 def test_a_plan_keeps_in_memory_what_fits_and_streams_the_rest(dataset):
     """From the smallest budget that is named on refusal, through streaming, to residency: bytes within the budget."""
     program = SPECS["two-phase"].build(dataset)
-    with pytest.raises(RequestError, match="2 workers need at least") as told:
+    with pytest.raises(RequestError, match="is too small for 2 workers: it must be at least") as told:
         make_plan(dataset, program, 2, 1_000_000)
     named = re.search(r"at least ([\d,]+ MB)", told.value.what)
     assert named

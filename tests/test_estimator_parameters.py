@@ -202,5 +202,5 @@ def test_the_directory_of_data_in_memory_is_not_told() -> None:
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_a_budget_beyond_the_machine_is_told_without_options(capfd: pytest.CaptureFixture[str]) -> None:
     LatentDirichletAllocation(**FEW, memory="100TB").fit(TEXTS)
-    assert "warning: the budget of 100,000.0 GB is more than the" in (told := capfd.readouterr().err)
+    assert "warning: the memory limit of 100,000.0 GB is more than the" in (told := capfd.readouterr().err)
     assert "--" not in told

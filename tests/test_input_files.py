@@ -436,7 +436,7 @@ def test_svmlight_from_zero_and_with_queries(by_rows, tmp_path, ooc):
     )
     made = ooc("ingest", "svmlight", "in.svm", "out", "--zero-based", *options)
     assert made.returncode == 0, made.stderr
-    assert "note: qid, the query that a row belongs to, is passed over" in made.stderr
+    assert "note: qid, the query id of a row, is ignored" in made.stderr
     assert "qid, the query" in ooc("info", "out").stdout
     (tmp_path / "no.svm").write_text("1 0:1 # qid:3\n")
     assert ooc("ingest", "svmlight", "no.svm", "without", "--zero-based", *options).stderr == ""

@@ -51,8 +51,8 @@ def model(place) -> dict[str, bytes]:
     """Of a launch that nobody disturbs."""
     done = train(place, "run-{rank}").done()
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{LENGTH} values of lambda") == 1
-    assert "[1] plan: 1 workers" in done.stderr
+    assert done.stdout.count(f"{LENGTH} lambdas in") == 1
+    assert "[1] training on " in done.stderr
     assert not (place / "run-1" / "model").exists()
     return model_bytes(place / "run-0")
 
@@ -102,5 +102,5 @@ def test_ranks_that_mpi_starts(place, model):
     command += ["mpi-{rank}", *map(str, OPTIONS), "--transport", "mpi"]
     done = subprocess.run(command, check=False, cwd=place, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{LENGTH} values of lambda") == 1
+    assert done.stdout.count(f"{LENGTH} lambdas in") == 1
     assert model_bytes(place / "mpi-0") == model

@@ -46,8 +46,8 @@ def test_a_launch_trains_the_model_that_one_process_does(place, model):
     done = train(place, "run-{rank}").done()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{ITERATIONS} iterations") == 1
-    assert "[0] plan: 1 workers" in done.stderr
-    assert "[1] plan: 1 workers" in done.stderr
+    assert "[0] training on " in done.stderr
+    assert "[1] training on " in done.stderr
     assert model_bytes(place / "run-0") == model
     assert not (place / "run-1" / "model").exists()
     again = train(place, "run-{rank}").done()
@@ -71,7 +71,7 @@ def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_pa
     done = Launch(tmp_path, "--log-format", "json", "--", *words).done()
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {each["rank"] for each in said if each["message"].startswith("plan: ")} == {0, 1}
+    assert {each["rank"] for each in said if each["message"].startswith("training on ")} == {0, 1}
     assert {each["rank"] for each in said if "step" in each} == {0}
     assert all("so far" in (tmp_path / f"run-{rank}" / "log.txt").read_text() for rank in range(2))
     assert f'ooc_iteration{{run="{tmp_path / "run-0"}",model="lda-two-phase"}} {ITERATIONS}' in (
@@ -262,8 +262,8 @@ def test_each_rank_ingests_files_of_its_own(place):
     ingest = ("--", "ingest", "text", "--lines", "in-{rank}.txt")
     done = Launch(place, *ingest, "mine-{rank}").done()
     assert done.returncode == 0, done.stderr
-    assert "mine-0: 40 documents (0 empty), 80 tokens, vocabulary 5" in done.stdout
-    assert "[1] mine-1: 60 documents (0 empty), 120 tokens, vocabulary 5" in done.stderr
+    assert "mine-0: 40 documents, 80 tokens, vocabulary of 5 words" in done.stdout
+    assert "[1] mine-1: 60 documents, 120 tokens, vocabulary of 5 words" in done.stderr
     assert [Dataset(place / f"mine-{rank}").whole[:2] for rank in range(2)] == [(100, 200)] * 2
     options = ("--topics", 2, "--iterations", 2, "--workers", 1)
     trained = Launch(place, "--", "train", "lda", "mine-{rank}", "run-of-mine-{rank}", *options).done()

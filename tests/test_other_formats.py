@@ -273,7 +273,10 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
     done = ooc("ingest", "plink", "x.bed", "out", "--covariates", "x.cov.gz", "--skip-missing", "--block-size", "100B")
     assert done.returncode == 0, done.stderr
     assert "57 rows, 28 columns" in done.stdout
-    assert "(3 rows without y or covariates left out) (covariates of 1 without genotypes are not used)" in done.stdout
+    assert (
+        "(3 rows without y or covariates left out) (covariates of 1 individual without genotypes not used)"
+        in done.stdout
+    )
     kept = np.delete(np.arange(60), [6, 13, 22])
     filled = np.where(np.isnan(x[kept]), np.nanmean(x[kept], axis=0), x[kept])
     whole = np.column_stack([filled, values.to_numpy()[kept]])

@@ -159,7 +159,7 @@ def test_the_paper_s_own_job_can_be_planned() -> None:
     text = "\n".join(told(facts))
     assert "200,000,000,000 tokens" in text
     assert "limited by disk" in text
-    assert "assumes    documents are dealt evenly" in text
+    assert "assumes    documents are split evenly" in text
 
 
 def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: Intended) -> None:

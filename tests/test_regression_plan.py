@@ -44,10 +44,10 @@ def test_what_is_told_of_a_design(made, ooc):
     done = ooc("plan", made.path, "--memory", "1GB", "--speed", "1e8", "--workers", 2, "--cross-validate", 3)
     assert done.returncode == 0, done.stderr
     assert f"{ROWS:,} rows x {COLUMNS:,} columns" in done.stdout
-    assert "assumes    all columns are looked at" in done.stdout
+    assert "assumes    all columns are read in" in done.stdout
     refused = ooc("plan", made.path, "--memory", "100MB")
     assert refused.returncode == 2
-    assert "--memory 100 MB is too little: 100,000 columns need at least" in refused.stderr
+    assert "--memory 100 MB is too small for 100,000 columns: it must be at least" in refused.stderr
 
 
 def test_a_disk_counts_where_the_page_cache_has_no_room(made, monkeypatch):

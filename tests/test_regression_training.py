@@ -254,9 +254,9 @@ def test_cross_validation_is_that_of_regressions_without_each_fold(made, tmp_pat
 def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
     done = ooc("train", "logistic", made / "logistic", "run", "--path", 5, "--l1-ratio", 0.9, "--workers", 1)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("run: 5 values of lambda, the last with ")
+    assert done.stdout.startswith("run: 5 lambdas in ")
     assert "ooc predict run" in done.stdout
-    assert "plan: 1 workers" in done.stderr
+    assert "path of 5 lambdas, 1 worker, up to " in done.stderr
     facts = json.loads(ooc("info", "run", "--json").stdout)
     assert (facts["iterations"], facts["finished"]) == ({"planned": 5, "done": 5}, True)
     assert "all as they were written" in ooc("verify", "run").stdout
@@ -321,8 +321,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"unpenalized": ["400"]}, "has no column '400'"),
     ({"unpenalized": ["x"]}, "has no column 'x'"),
     ({"weights": Path("none.npy")}, "none.npy is no file"),
-    ({"workers": 0}, "--workers 0: at least 1"),
-    ({"memory_bytes": 10**8}, "is too little: 400 columns need at least"),
+    ({"workers": 0}, "--workers must be at least 1, got 0"),
+    ({"memory_bytes": 10**8}, "is too small for 400 columns: it must be at least"),
     ({"loss": "logistic"}, "y has 80 values: "),
 ]
 

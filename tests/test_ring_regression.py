@@ -155,7 +155,7 @@ def test_damage_at_one_rank_takes_all_back(shards, tmp_path, undisturbed):
 
 def test_a_budget_that_is_too_small_ends_all(shards, tmp_path):
     """The columns that are gathered are those of all rows."""
-    with pytest.raises(REFUSED, match="is too little: 400 columns need at least"):
+    with pytest.raises(REFUSED, match="is too small for 400 columns: it must be at least"):
         train_all(tmp_path, shards["lasso"], "lasso", memory_bytes=10**8)
     assert not list(tmp_path.glob("run-*"))
 

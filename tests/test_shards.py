@@ -273,7 +273,9 @@ def test_a_shard_that_says_something_else_of_its_whole_is_told(tmp_path, here, c
 def test_from_the_command_line_to_a_model(tmp_path, ooc, corpus):
     made = ooc("shard", corpus.path, "out", "--shards", 2, "--workers", 1)
     assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("out/shard-0: 147 documents, 4,619 tokens, 10 blocks x 6 slices\n")
+    assert made.stdout.startswith(
+        "out/shard-0: 147 documents, 4,619 tokens, vocabulary of 200 words, 10 blocks x 6 slices\n"
+    )
     assert f"shard       1 of 2 of {corpus.identity}, which has 300 documents" in ooc("info", "out/shard-1").stdout
     assert len(json.loads(ooc("info", "out", "--json").stdout)["shards"]) == 2
     assert "all as they were written" in ooc("verify", "out").stdout

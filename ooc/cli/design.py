@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note, print_json, progress_bar, say
 from ooc.cli.options import options, parameter, takes
@@ -50,7 +51,7 @@ def svmlight(**given: Any) -> None:
 
 def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     """Make a set of labelled samples as the options of `ooc ingest svmlight` say, and tell of it."""
-    from blocks.describe import describe
+    from blocks.describe import describe, size_of
     from blocks.samples.ingestion import ingest_samples
 
     for name in ("block_size", "workers", "memory_bytes"):
@@ -60,9 +61,9 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     started, as_json = time.monotonic(), given.pop("json")
     samples = ingest_samples(**given, seed=seed, bar=progress_bar)
     facts = describe(samples)
-    labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
-    held = f"{samples.rows:,} samples, {samples.columns:,} columns, {samples.entries:,} entries, {labels}"
-    tell(facts, f"{samples.path}: {held}\n{facts['blocks']:,} blocks", started, as_json)
+    labels = count_of(facts["labels"], "label") if facts["labels"] else "numeric labels"
+    held = f"{samples.path}: {size_of(samples)}, {labels}"
+    tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}", started, as_json)
 
 
 @takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions), JSON)
@@ -116,7 +117,7 @@ def plink(**given: Any) -> None:
 
 def ingest(kind: str, given: dict[str, Any]) -> None:
     """Make a design matrix as the options of a command say, and tell of it."""
-    from blocks.describe import describe, what_is_missing
+    from blocks.describe import describe, size_of, what_is_missing
     from blocks.design.design import FORMS
     from blocks.design.ingestion import ingest_design
     from blocks.design.request import DesignRequest
@@ -130,19 +131,18 @@ def ingest(kind: str, given: dict[str, Any]) -> None:
     request = DesignRequest(kind=kind, **{name: value for name, value in given.items() if value is not None})
     design = ingest_design(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
     facts = describe(design)
-    held = f"{facts['rows']:,} rows, {facts['columns']:,} columns, {facts['entries']:,} entries"
-    labels = "" if facts["y"] else ", no labels"
+    held = f"{design.path}: {size_of(design)}{'' if facts['y'] else ', no target'}"
     if without := facts["made"].get("without_y"):
-        labels += f" ({without:,} rows without {what_is_missing(facts['made'])} left out)"
+        held += f" ({count_of(without, 'row')} without {what_is_missing(facts['made'])} left out)"
     if others := facts["made"].get("without_genotypes"):
-        labels += f" (covariates of {others:,} without genotypes are not used)"
-    tell(facts, f"{design.path}: {held}{labels}\n{facts['blocks']:,} blocks, {FORMS[design.form]}", started, as_json)
+        held += f" (covariates of {count_of(others, 'individual')} without genotypes not used)"
+    tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}, {FORMS[design.form]}", started, as_json)
 
 
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
     """What was made, since `started` on the monotonic clock."""
     if facts["made"].get("queries"):
-        note("note: qid, the query that a row belongs to, is passed over")
+        note("note: qid, the query id of a row, is ignored")
     seconds = round(time.monotonic() - started, 3)
     if as_json:
         print_json(facts | {"seconds": seconds})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.cli import design, shard
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note, print_json, progress_bar, say
@@ -307,7 +308,7 @@ def _tell(
     made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
 ) -> None:
     """Tell what was made. added: documents, of an append."""
-    from blocks.describe import describe
+    from blocks.describe import describe, size_of
 
     if shards is not None:
         shard.tell(made, started, as_json=as_json)
@@ -317,15 +318,11 @@ def _tell(
     if as_json:
         print_json(facts | ({} if added is None else {"added": added}) | {"seconds": seconds})
         return
-    if facts["kind"] == "matrix":
-        held = f"{facts['rows']:,} users, {facts['columns']:,} items, {facts['entries']:,} ratings"
-    else:
-        held = (
-            f"{facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
-            f"{facts['tokens']:,} tokens, vocabulary {facts['vocabulary']:,}"
-        )
-    held += "" if added is None else f"; {added:,} documents are new"
-    grid = f"{dataset.block_count} blocks x {dataset.slice_count} slices"
+    held = size_of(dataset)
+    if empty := facts.get("empty_documents"):
+        held += f" ({count_of(empty, 'document')} empty)"
+    held += "" if added is None else f"; {count_of(added, 'new document')}"
+    grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
     say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 

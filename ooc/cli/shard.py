@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blocks.plurals import count_of
 from ooc.cli.console import JSON, print_json, progress_bar, say
 from ooc.cli.ingest_options import MakingOptions
 from ooc.cli.options import options, parameter, read, takes
@@ -58,14 +59,13 @@ def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> Non
 
 def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, *, as_json: bool) -> None:
     """Say what was made."""
-    from blocks.describe import describe
+    from blocks.describe import describe, size_of
 
     seconds = round(time.monotonic() - started, 3)
     if as_json:
         print_json({"shards": [describe(one) for one in shards], "seconds": seconds})
         return
     for one in shards:
-        size, entries = one.manifest[one.counted], one.manifest.get("entries", one.samples)
-        grid = f"{one.block_count} blocks" + (f" x {one.slice_count} slices" if one.slice_count else "")
-        say(f"{one.path}: {size:,} {one.counted}, {entries:,} {one.unit}, {grid}")
-    say(f"{len(shards)} shards in {seconds:.1f} s")
+        slices = f" x {count_of(one.slice_count, 'slice')}" if one.slice_count else ""
+        say(f"{one.path}: {size_of(one)}, {count_of(one.block_count, 'block')}{slices}")
+    say(f"{count_of(len(shards), 'shard')} in {seconds:.1f} s")

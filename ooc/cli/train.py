@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks.plurals import count_of
 from ooc.cli.console import JSON, print_json, say
 from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
 from ooc.cli.session import TRANSPORT, same_everywhere, session
@@ -179,25 +180,27 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         return
     if "best" in last:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
-        say(f"R-hat of the likelihood of {last['chains']} chains: {r_hat}; the best is {last['best']}")
-    of = "values of lambda, the last with {nonzeros:,} columns," if "lambda" in last else "iterations"
-    of = "passes of rounds, to {nonzeros:,} columns," if "schedule" in last else of
+        chains = count_of(last["chains"], "chain")
+        say(f"R-hat of the log-likelihood of {chains}: {r_hat}; the best chain is {last['best']}")
+    unit = "pass" if "schedule" in last else "lambda" if "lambda" in last else "iteration"
+    steps = count_of(last["iteration"], unit, "passes" if unit == "pass" else "")
     told = [
-        f"{'converged after ' if last.get('converged') else ''}{last['iteration']} {of.format(**last)}"
-        f" in {last['elapsed_s']:.1f} s",
+        f"{'converged after ' if last.get('converged') else ''}{steps} in {last['elapsed_s']:.1f} s",
+        *([count_of(last["nonzeros"], "nonzero coefficient")] if "lambda" in last else []),
         *(told.format(last[name]) for name, told in _VALUES.items() if name in last),
-        f"{last['memory_bytes'] / 1e6:.0f} MB",
+        f"{last['memory_bytes'] / 1e6:.0f} MB of memory",
     ]
     say(f"{run}: {', '.join(told)}")
     model = model_of(Run(run).config["program"]) if "best" not in last else "lda"
     if model == "lda":
-        say(f"Look at the topics with: ooc topics {run}")
+        say(f"See the topics with: ooc topics {run}")
     elif model in ("regression", "softmax"):
         if "chosen_lambda" in last:
-            chosen = "lambda {chosen_lambda:g} is chosen, with {chosen_nonzeros:,} columns; {best_lambda:g} errs least"
-            say(chosen.format(**last))
-        say(f"Use it with: ooc predict {run} DATA OUT")
+            nonzeros = count_of(last["chosen_nonzeros"], "nonzero coefficient")
+            best = f"lambda {last['best_lambda']:g} has the smallest cross-validation error"
+            say(f"lambda {last['chosen_lambda']:g} is chosen (one-standard-error rule), with {nonzeros}; {best}")
+        say(f"Predict with: ooc predict {run} DATA OUT")
     elif model == "mf":
-        say(f"Use it with: ooc recommend {run} --user NAME")
+        say(f"Recommend items with: ooc recommend {run} --user NAME")
     else:
-        say(f"Its model is in {run / 'model'}")
+        say(f"The model is in {run / 'model'}")

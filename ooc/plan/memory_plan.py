@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from blocks.store import Store
 from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, Slots
@@ -31,7 +32,8 @@ _MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
 class Plan:
     """workers: processes. resident: whether all local state stays in memory; otherwise `buffers` units of it do.
 
-    bytes: what the process tree will hold. reasons: why, for people. mapped: whether the arrays that the program keeps
+    bytes: what the process tree will hold. reasons: what takes memory, for people; streamed: what does not stay in
+    memory, likewise. mapped: whether the arrays that the program keeps
     by slices lie in a file. budget: bytes that it may hold; 0: nobody said. in_process: whether the one worker is the
     process that trains.
     """
@@ -44,6 +46,7 @@ class Plan:
     mapped: bool = False
     budget: int = 0
     in_process: bool = False
+    streamed: tuple[str, ...] = ()
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """The shared arrays that hold local state."""
@@ -68,21 +71,24 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     if not fitting:
         least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the number that is told must do
         raise RequestError(
-            f"--memory {_mb(memory)} is too little: {workers} workers need at least {_mb(least)}",
+            f"--memory {_mb(memory)} is too small for {count_of(workers, 'worker')}: it must be at least {_mb(least)}",
             "Give a larger --memory, or a smaller --workers.",
         )
     mapped, buffers, size = fitting[0]
-    reasons = []
+    reasons: list[str] = []
+    streamed: list[str] = []
     if layout.row_bytes:
         whole = _mb(layout.rows * layout.row_bytes)
         one = _mb(_state_bytes(layout, 1))
-        streamed = f"{program.state_name} ({whole}) are streamed through {buffers} buffers of {one}"
-        reasons.append(streamed if buffers else f"all {program.state_name} stay in memory ({whole})")
+        through = f"are streamed from disk through {buffers} buffers of {one}"
+        reasons.append(f"{program.state_name} ({whole}) {through if buffers else 'stay in memory'}")
+        streamed += [f"the training state ({whole}) is streamed from disk"] if buffers else []
     if model:
-        filed = f"the model ({_mb(model)}) lies in a file, up to {_mb(two)} of it not written yet"
-        reasons.append(filed if mapped else f"the model stays in memory ({_mb(model)})")
-    reasons.append(f"processes, what they share and their scratch take {_mb(fixed)}")
-    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped, memory)
+        filed = f"is kept in a file, with up to {_mb(two)} of it in memory"
+        reasons.append(f"the model ({_mb(model)}) {filed if mapped else 'stays in memory'}")
+        streamed += [f"the model ({_mb(model)}) is kept in a file"] if mapped else []
+    reasons.append(f"processes and their buffers take {_mb(fixed)}")
+    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped, memory, streamed=tuple(streamed))
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:

@@ -13,6 +13,7 @@ from blocks import stderr
 from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.dynamic.schedules import Rule, check
 from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
@@ -20,7 +21,7 @@ from ooc.runs.new_run import create_run
 from ooc.runs.run import Run, Settings
 from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources, by_keywords, check_machines, of_several
-from samplers.preparation import check_dataset, check_limits
+from samplers.preparation import announcement, check_dataset, check_limits
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
 from samplers.regression.options import RegressionOptions
@@ -233,9 +234,12 @@ def follow_path(
     """
     stop = Stop(max_time)
     design = run.dataset(shard_or_whole if ring else Design)
-    if not quiet:
-        stderr.note(plan.told())
     program = program_of(run.spec, design)
+    if not quiet:
+        lambdas = count_of(program.length, "lambda")
+        steps = f"path of {lambdas}" if program.length > 1 else lambdas
+        folds = f" and {count_of(program.folds, 'fold')}" if program.folds else ""
+        stderr.note(announcement(design, steps + folds, plan.workers, plan.held + plan.room))
     weighted = program.weights is not None or program.folds > 0
     shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)
     prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)

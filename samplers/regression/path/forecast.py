@@ -11,6 +11,7 @@ import numpy as np
 from blocks import memory
 from blocks.design.design import Design
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.plan.disk_speed import measure_disk
 from samplers.regression.data.design_features import DesignFeatures
 from samplers.regression.path.plan import disk_needed, plan_path
@@ -25,11 +26,11 @@ _SMALLEST = 100  # columns of a working set
 _COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is sparse; if rows have weights, as of folds
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
-    f"all columns are looked at as in {_FIRST:g} passes for one lambda and {_EACH:g} more for each further one; 9 to"
-    " 12 were measured for 100, and up to 15 for a single small one",
-    f"those of a working set, three for each coefficient, {_VISITS} times for each lambda: columns that are correlated"
-    " take several times as long",
-    "columns have average lengths, and half as many coefficients as at the end are in the model on the way",
+    f"all columns are read in {_FIRST:g} passes for the first lambda and {_EACH:g} for each further lambda"
+    " (measured: 9 to 12 for 100 lambdas, up to 15 for a single small lambda)",
+    f"a working set has three columns for each nonzero coefficient, and each column is visited {_VISITS} times per"
+    " lambda; correlated columns take several times as long",
+    "columns have average lengths, and on average over the path half of the final coefficients are nonzero",
 )
 
 
@@ -51,9 +52,7 @@ def plan_regression(
     given. Raises RequestError if the memory will not do.
     """
     if length < 1 or folds == 1 or folds < 0:
-        raise RequestError(
-            f"a path of {length} values, and {folds} folds", "Ask for 1 value or more, and no or 2 folds."
-        )
+        raise RequestError(f"--path must be at least 1, and --cross-validate 0 or at least 2; got {length} and {folds}")
     nonzeros = min(design.rows, design.columns) // 2 if nonzeros is None else nonzeros
     program = _program(design, length, folds)
     plan = plan_path(program, workers, memory_bytes)
@@ -128,24 +127,27 @@ def entries_per_s(design: Design) -> float:
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
     """Lines for a reader."""
-    folds = f", and of {facts['folds']} folds" if facts["folds"] else ""
-    yield f"design     {facts['rows']:,} rows x {facts['columns']:,} columns, {facts['entries']:,} entries"
-    yield f"path       {facts['lambdas']:,} values of lambda{folds}, to {facts['assumed_nonzeros']:,} coefficients"
-    yield f"memory     about {_size(facts['memory_bytes'])}, to {WITHIN:.0%}, {facts['workers']} workers"
-    yield f"           a budget has to hold {_size(facts['held_bytes'])} and the columns that are worked on: here"
-    fitting = f"room for {facts['fitting_columns']:,} at a time"
-    yield f"           {_size(facts['room_bytes'])} are left for these, which is {fitting}"
-    state = f"state, in up to three generations, {_size(facts['state_bytes'])}"
+    folds = f" and {count_of(facts['folds'], 'fold')}" if facts["folds"] else ""
+    rows, columns = count_of(facts["rows"], "row"), count_of(facts["columns"], "column")
+    yield f"design     {rows} x {columns}, {count_of(facts['entries'], 'entry', 'entries')}"
+    nonzeros = f"{count_of(facts['assumed_nonzeros'], 'nonzero coefficient')} at its end"
+    yield f"path       {count_of(facts['lambdas'], 'lambda')}{folds}, {nonzeros}"
+    workers = count_of(facts["workers"], "worker")
+    yield f"memory     about {_size(facts['memory_bytes'])} (within {WITHIN:.0%}) with {workers}"
+    yield f"           --memory has to hold {_size(facts['held_bytes'])} and the columns of the working set:"
+    fitting = f"which hold {count_of(facts['fitting_columns'], 'column')} at a time"
+    yield f"           {_size(facts['room_bytes'])} are left for the working set, {fitting}"
+    state = f"state {_size(facts['state_bytes'])} in up to three saved states"
     yield f"disk       dataset {_size(facts['dataset_bytes'])}; {state}"
     yield (
         f"reads      {_size(facts['read_bytes'])} in {facts['passes']:.1f} passes,"
-        f" {_size(facts['lambda_bytes'])} for a lambda"
+        f" {_size(facts['lambda_bytes'])} per lambda"
     )
-    speed = f"{facts['assumed_entries_per_s'] / 1e6:,.0f}M entries a second and worker"
-    yield f"time       {facts['path_s']:,.1f} s, to a factor of several:"
+    speed = f"{facts['assumed_entries_per_s'] / 1e6:,.0f}M entries per second and worker"
+    yield f"time       {facts['path_s']:,.1f} s, a rough estimate (within a factor of several):"
     yield f"           all columns  {facts['looking_s']:,.1f} s, at {speed}"
     if "assumed_disk" in facts:
-        yield f"           disk         {facts['disk_s']:,.1f} s, beside it, at {_size(facts['assumed_disk'])}/s"
+        yield f"           disk         {facts['disk_s']:,.1f} s, in parallel, at {_size(facts['assumed_disk'])}/s"
     yield f"           working sets {facts['solving_s']:,.1f} s"
     yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from blocks import memory, stderr
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from blocks.workers import cores
 from ooc.dynamic.schedules import Rule
 from samplers.preparation import MEMORY_SHARE
@@ -29,12 +30,6 @@ class PathPlan(NamedTuple):
     held: int
     room: int
 
-    def told(self) -> str:
-        return (
-            f"plan: {self.workers} workers; {self.held / 1e6:,.0f} MB, and up to {self.room / 1e6:,.0f} MB for the"
-            " columns that are worked on; blocks are mapped, and only the columns that may matter are read"
-        )
-
 
 def plan_path(
     program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
@@ -43,16 +38,19 @@ def plan_path(
     workers = workers or cores()
     available = memory.available()
     if memory_bytes and memory_bytes > available:
-        stderr.warn(f"--memory is more than the {available / 1e9:.1f} GB that are available")
+        asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
+        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
     budget = memory_bytes or int(MEMORY_SHARE * available)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + _ROOM > budget:
-        left_out = "--schedule, for which all are held," if rule else "--cross-validate" if program.folds else ""
+        left_out = (
+            "--schedule, which holds all columns in memory," if rule else "--cross-validate" if program.folds else ""
+        )
         least = -(-(held + _ROOM) // 10**6)
         raise RequestError(
-            f"--memory {budget / 1e6:,.0f} MB is too little: {program.design.columns:,} columns need at least"
-            f" {least:,} MB",
-            f"Give more memory, or leave {left_out} out." if left_out else "Give more memory.",
+            f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(program.design.columns, 'column')}: it must be"
+            f" at least {least:,} MB",
+            f"Give a larger --memory{f', or leave {left_out} out' if left_out else ''}.",
         )
     return PathPlan(workers, held, budget - held)
 

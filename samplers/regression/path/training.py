@@ -12,6 +12,7 @@ from blocks import stderr
 from blocks.errors import OocError
 from blocks.files import publish_directory
 from blocks.memory import Held
+from blocks.plurals import count_of
 from ooc.dynamic.schedules import Rule
 from ooc.loop import Checkpoints, Stop, add_line, go_back
 from ooc.ring.generations import fall_back_together
@@ -74,7 +75,9 @@ class PathTraining:
         self._told = go_back(run, self.cursor.iteration, start)
         for warning in self._generations.warnings:
             run.log(warning)
-        run.log(f"at value {self.cursor.iteration} of lambda; {plan.told()}")
+        solved = count_of(self.cursor.iteration, "lambda")
+        held = f"{plan.held / 1e6:,.0f} MB, and up to {plan.room / 1e6:,.0f} MB for the working set"
+        run.log(f"{solved} solved; {count_of(plan.workers, 'worker')}, {held}")
 
     def gather(self, value: Any) -> list[Any]:
         return gather_values(self._ring, value)
