@@ -2,15 +2,14 @@
 
 import sys
 
-from ooc import Shared, StochasticProgram, fit
+from ooc import Field, StochasticProgram, fit
 
 
 class Pegasos(StochasticProgram):
-    def shared_variables(self):
-        return {"w": Shared((self.dataset.columns,)), "t": Shared()}
+    penalty: float = 1e-4
 
-    def constants(self):
-        return {"penalty": 1e-4}
+    w = Field("column")
+    t = Field()
 
     @staticmethod
     def process(element, weight, shared, local):

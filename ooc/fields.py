@@ -19,7 +19,8 @@ from blocks.store import Store
 from ooc.workers.shared_arrays import ArraySpec
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # numbers for an array of a shape
-_RESERVED = ("initial", "phases", "reading_phases", "exported", "state_name", "trains_on_shards")
+_OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes say by __init__ what their options are
+_RESERVED = {"exported", "initial", "maps", "phases", "reading_phases", "state_name", "trains_on_shards"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class Field:
 
     Parameters
     ----------
-    per : "", "row" or "column"
-        What the array has an element for: "row" (or document) or "column" (or word) of the dataset. `Job.own` gives
-        the elements of a part. Empty for an array that all parts read and `aggregate` or `begin` changes.
+    per : "", "row", "column" or "work"
+        What the array has an element for: "row" (or document, or sample) or "column" (or word) of the dataset.
+        `Job.own` gives the elements of a part. Empty for an array that all parts read and `aggregate` or `begin`
+        changes. "work", in a stochastic program, for an array that `process` uses while it works on a sample, and that
+        nobody keeps.
     shape : int, str or tuple of these
         Shape of an element; a name stands for the number that an option of the program has.
     dtype : str
@@ -45,7 +48,7 @@ class Field:
         phase, or a stage, ends.
     """
 
-    per: Literal["", "row", "column"] = ""
+    per: Literal["", "row", "column", "work"] = ""
     shape: int | str | tuple[int | str, ...] = ()
     dtype: str = "float64"
     initial: float | Draw = 0
@@ -56,8 +59,11 @@ class Field:
         """Shape and dtype of the whole array."""
         sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
         shape = tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
-        bounds = {"row": dataset.block_bounds, "column": dataset.slice_bounds}
-        return ArraySpec((int(bounds[self.per][-1]), *shape) if self.per else shape, self.dtype, self.per)
+        if self.per == "row":
+            return ArraySpec((int(dataset.block_bounds[-1]), *shape), self.dtype, self.per)
+        if self.per == "column":
+            return ArraySpec((int(dataset.slice_bounds[-1]), *shape), self.dtype, self.per)
+        return ArraySpec(shape, self.dtype)
 
     def fill(self, array: np.ndarray, seed: list[int]) -> None:
         """Set an array to its first values."""
@@ -75,11 +81,13 @@ def fields_of(program: type) -> dict[str, Field]:
 
 
 def options_of(program: type) -> dict[str, Any]:
-    """The types of the options that a class declares: its annotated attributes."""
+    """The types of the options that a user's class declares: its annotated attributes."""
+    users = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in _OWN]
+    declared = {name for each in users for name in vars(each).get("__annotations__", {})}
     return {
         name: kind
-        for name, kind in get_type_hints(program).items()
-        if name not in _RESERVED and get_origin(kind) is not ClassVar and not name.startswith("_")
+        for name, kind in (get_type_hints(program) if declared else {}).items()
+        if name in declared - _RESERVED and get_origin(kind) is not ClassVar and not name.startswith("_")
     }
 
 

@@ -102,6 +102,26 @@ def test_a_support_vector_machine_separates_what_can_be(tmp_path: Path) -> None:
     assert objectives[-1] < 0.2
 
 
+def test_a_factorization_machine_is_that_of_a_plain_loop(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = (random.random((300, 9)) * (random.random((300, 9)) < 0.5)).astype(np.float32)
+    labels, offsets = random.normal(size=300), np.concatenate(([0], np.cumsum((x != 0).sum(axis=1))))
+    samples = write_samples(tmp_path / "samples", offsets, np.nonzero(x)[1], x[x != 0], labels)
+    run_script(tmp_path, "fm", "samples", "run")
+    w0, w, v = 0.0, np.zeros(9), np.random.default_rng([0, *b"v"]).normal(scale=0.01, size=(9, 8))
+    order = np.concatenate([samples.block(number).rows for number in range(samples.block_count)])
+    for row in [*order] * 20:
+        sums, value = x[row] @ v, x[row].astype(float)
+        error = w0 + value @ w + ((sums**2).sum() - ((value[:, None] * v) ** 2).sum()) / 2 - labels[row]
+        here = value != 0
+        w0 -= 0.01 * error
+        w -= 0.01 * here * (error * value + 1e-4 * w)
+        v -= 0.01 * here[:, None] * (error * value[:, None] * (sums - value[:, None] * v) + 1e-4 * v)
+    found = np.load(tmp_path / "run" / "model" / "variables.npz")
+    for name, expected in {"w0": w0, "w": w, "v": v}.items():
+        assert np.allclose(found[name], expected, rtol=1e-9, atol=1e-12), name
+
+
 def sent_to_mlflow(directory: Path) -> Iterator[tuple[str, int, float]]:
     for file in directory.glob("mlruns/0/*/metrics/*"):
         for line in file.read_text().splitlines():

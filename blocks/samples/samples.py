@@ -107,6 +107,11 @@ class Samples(Store):
         require_cells(file, index.cells, self.block_count, 1, self.entries)
         self.index = index._replace(cells=index.cells.reshape(-1, 1))
 
+    @property
+    def slice_bounds(self) -> np.ndarray:
+        """int64 (2,): all columns are one slice."""
+        return np.array([0, self.columns])
+
     def block(self, number: int) -> SampleBlock:
         """Map the samples of a block."""
         return self.mapped("blocks", number, SampleBlock, self._check_block, streamed=True)

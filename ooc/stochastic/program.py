@@ -18,6 +18,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.npz import write_npz
+from ooc.fields import Field, fields_of, options_of, set_options
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.stochastic.checks import check_declared, check_sizes
 from ooc.stochastic.degrees import MADE, TO_MAKE, TO_UNDO, Choice, choose, fewer, group_sizes, is_worse, total, undone
@@ -92,8 +93,10 @@ class StochasticProgram(StaticProgram):
         strategy: str = "reweight",
         seed: int = 0,
         on_ring: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(dataset)
+        set_options(self, options)
         if on_ring and "shard" not in dataset.manifest:
             raise RequestError(f"{dataset.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
         self.seed, self.rounds, self.strategy = seed, sync_per_pass, strategy
@@ -122,20 +125,39 @@ class StochasticProgram(StaticProgram):
     # What a program of one's own says
 
     def shared_variables(self) -> dict[str, Shared]:
-        """The shared variables by their names. They are 0 at first, unless `first_values` says otherwise."""
-        raise NotImplementedError
+        """The shared variables by their names. They are 0 at first, unless `first_values` says otherwise.
+
+        Default: the fields of the class that are not per row, nor for work.
+        """
+        specs = {name: field.spec(self.dataset, self) for name, field in self._fields("", "column").items()}
+        return {name: Shared(spec.shape, str(spec.dtype)) for name, spec in specs.items()}
+
+    def _fields(self, *kinds: str) -> dict[str, Field]:
+        return {name: field for name, field in fields_of(type(self)).items() if field.per in kinds}
 
     def local_variables(self) -> dict[str, Local]:
-        """The variables of the elements, 0 at first."""
-        return {}
+        """The variables of the elements, 0 at first. Default: the fields of the class that are per row, or for work."""
+        found = {}
+        for name, field in self._fields("row", "work").items():
+            shape = field.spec(self.dataset, self).shape[field.per == "row" :]
+            found[name] = Local(shape or (1,), field.dtype, per="element" if field.per == "row" else "work")
+        return found
 
     def constants(self) -> dict[str, Any]:
-        """Numbers, and arrays that nobody changes, that `shared` has besides the variables."""
-        return {}
+        """Numbers, and arrays that nobody changes, that `shared` has besides the variables. Default: the options that
+        are numbers."""
+        values = {name: getattr(self, name) for name in options_of(type(self))}
+        return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def first_values(self) -> dict[str, Any]:
-        """What shared variables are at first, if not 0."""
-        return {}
+        """What shared variables are at first, if not 0. Default: the first values of the fields."""
+        found = {name: np.zeros(declared.shape) for name, declared in self.declared.items()}
+        for name, field in self._fields("", "column").items():
+            field.fill(found[name], [self.seed, *name.encode()])
+        return {name: values for name, values in found.items() if values.any()}
+
+    def initialize(self, shared: Arrays) -> None:
+        """`begin` sets the first values."""
 
     @staticmethod
     def process(element: Any, weight: Any, shared: Any, local: Any) -> None:
