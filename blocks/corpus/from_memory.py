@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -86,15 +87,26 @@ def ingest_documents(
 ) -> Dataset:
     """Write a dataset from documents that are given as lists of tokens.
 
-    vocabulary: the words to keep, in this order; tokens of other words are left out. None keeps all words, in
-    alphabetical order. options: those of `write_corpus`.
+    documents: may be a generator; of each document its tokens are kept as numbers, 4 bytes each. vocabulary: the words
+    to keep, in this order; tokens of other words are left out. None keeps all words, in alphabetical order. options:
+    those of `write_corpus`.
     """
-    lists = [list(document) for document in documents]
-    terms = sorted({token for tokens in lists for token in tokens}) if vocabulary is None else list(vocabulary)
-    number_of = {term: number for number, term in enumerate(terms)}
-    known = [[number_of[token] for token in tokens if token in number_of] for tokens in lists]
-    offsets = np.concatenate(([0], np.cumsum([len(tokens) for tokens in known]))).astype(np.int64)
-    words = np.fromiter((word for tokens in known for word in tokens), np.uint32, offsets[-1])
+    number_of = {term: number for number, term in enumerate(vocabulary or ())}
+    numbers, lengths = array("I"), array("Q")
+    for document in documents:
+        before = len(numbers)
+        if vocabulary is None:
+            numbers.extend(number_of.setdefault(token, len(number_of)) for token in document)
+        else:
+            numbers.extend(number_of[token] for token in document if token in number_of)
+        lengths.append(len(numbers) - before)
+    terms, words = list(number_of), np.frombuffer(numbers, np.uint32)
+    if vocabulary is None:
+        order = sorted(range(len(terms)), key=terms.__getitem__)
+        rank_of = np.empty(len(terms), np.uint32)
+        rank_of[order] = np.arange(len(terms), dtype=np.uint32)
+        terms, words = [terms[number] for number in order], rank_of[words]
+    offsets = np.concatenate(([0], np.cumsum(np.frombuffer(lengths, np.uint64)))).astype(np.int64)
     return write_corpus(out, offsets, words, terms, **options)
 
 
