@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
+import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +109,38 @@ def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
 def check_apart(ring: Ring, path: Path) -> None:
     """Raise RequestError, at all ranks, if two would make the same path: on one machine, or on a shared disk."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    rest, status = path.absolute().relative_to(there.absolute()), there.stat()
-    mine = [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
     owners: dict[str, int] = {}
-    for rank, told in enumerate(ring.all_gather(json.dumps(mine).encode())):
-        for place in json.loads(told):
-            if (other := owners.setdefault(place, rank)) != rank:
-                raise RequestError(
-                    f"what is made by ranks {other} and {rank} would be in the same directory",
-                    f"Put the number of the rank into its name, as in: {path.name}-{{rank}}",
-                )
+    pairs = []
+    for rank, places in enumerate(gather_values(ring, _signs(there, path))):
+        pairs += [(other, rank) for place in places if (other := owners.setdefault(place, rank)) != rank]
+    if not pairs:
+        return
+    seen = _seen(ring, there)
+    for other, rank in pairs:
+        if other in seen[rank]:
+            raise RequestError(
+                f"what is made by ranks {other} and {rank} would be in the same directory",
+                f"Put the number of the rank into its name, as in: {path.name}-{{rank}}",
+            )
+
+
+def _signs(there: Path, path: Path) -> list[str]:
+    """What two ranks have alike that make the same path: on one machine, or on a shared disk. there: its parent.
+
+    Others may have it alike, too: containers of one image, files that were made at the same time.
+    """
+    rest, status = path.absolute().relative_to(there.absolute()), there.stat()
+    return [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
+
+
+def _seen(ring: Ring, there: Path) -> list[list[int]]:
+    """For each rank the others whose files it sees in its directory, where each leaves one for a moment."""
+    with ExitStack() as stack:
+        mine = ""
+        with suppress(OSError):  # where nothing can be made, that will be said
+            mine = stack.enter_context(tempfile.NamedTemporaryFile(dir=there, prefix=".ooc-rank-")).name
+        names = gather_values(ring, Path(mine).name)
+        return gather_values(ring, [rank for rank, name in enumerate(names) if name and (there / name).exists()])
 
 
 def _machine() -> str:

@@ -101,6 +101,13 @@ def test_what_cannot_be_launched(ooc, tmp_path, arguments, said):
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
+def test_the_command_needs_no_dashes_before_it(ooc, tmp_path):
+    (tmp_path / "hosts.txt").write_text("nowhere.invalid\n")
+    done = ooc("launch", "--hosts", "hosts.txt", "train", "lda", "data", "run", "--topics", "3", "--watch")
+    assert done.returncode == 2
+    assert "--watch is for one machine" in done.stderr
+
+
 def test_staleness_is_for_rings(ooc):
     done = ooc("train", "lda", "data", "run", "--topics", 3, "--staleness", 0)
     assert done.returncode == 2

@@ -22,17 +22,24 @@ threading.Thread.start = late
 """
 
 
-class Launched:
-    """`ooc launch` where `ssh` is a shell script. script: its lines. late: every thread starts half a second late."""
+HERE = 'for last; do :; done; cd /; exec sh -c "$last"'  # what ssh would have a shell do elsewhere
 
-    def __init__(self, place: Path, script: str, ranks: int = 1, *, late: bool = False) -> None:
+
+class Launched:
+    """`ooc launch` where `ssh` is a shell script.
+
+    script: its lines. fields: of all hosts. late: every thread starts half a second late.
+    """
+
+    def __init__(self, place: Path, script: str, ranks: int = 1, *, fields: str = "", late: bool = False) -> None:
         (place / "bin").mkdir()
         (place / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
         (place / "bin" / "ssh").chmod(0o755)
-        (place / "hosts.txt").write_text("nowhere.invalid\n" * ranks)
+        (place / "hosts.txt").write_text(f"nowhere.invalid {fields}\n" * ranks)
         if late:
             (place / "sitecustomize.py").write_text(SLOW_THREADS)
         environment = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(place)}
+        environment["HOME"] = str(place)
         words = [sys.executable, "-m", "ooc", "launch", "--hosts", "hosts.txt", "--", "resume", "run"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(words, cwd=place, env=environment, **pipes)  # type: ignore[call-overload]
@@ -51,6 +58,7 @@ class Launched:
 def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
     message = Launched(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
     assert "could not be reached: no such host" in message
+    assert message.splitlines()[-1].endswith("see what is wrong with: ssh -- nowhere.invalid true")
 
 
 def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
@@ -73,3 +81,34 @@ def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
         time.sleep(0.3)
         launched.process.send_signal(signum)
         assert "ended at once" in launched.end()
+
+
+# What a shell says and does elsewhere.
+
+
+def test_a_prompt_without_a_new_line_is_no_part_of_what_a_rank_says(tmp_path):
+    message = Launched(tmp_path, f"printf 'user@host> '; {HERE}").end()
+    assert "[0] user@host>\n" in message
+    assert "ooc: rank 0 (nowhere.invalid): run" in message
+
+
+def test_a_directory_may_be_in_a_home(tmp_path):
+    (tmp_path / "my data" / "run").mkdir(parents=True)
+    message = Launched(tmp_path, HERE, fields="'dir=~/my data'").end()
+    assert "ooc: rank 0 (nowhere.invalid): run is not a run" in message, message
+
+
+@pytest.mark.parametrize(
+    ("fields", "what", "remedy"),
+    [
+        ("dir=/nowhere", "has no directory /nowhere", "dir=PATH"),
+        ("python=/nowhere/python", "has no Python /nowhere/python", "python=PATH"),
+        ("python=~/without", "ended with exit code 1: ", "python=PATH"),
+    ],
+)
+def test_what_a_host_does_not_have_is_said(tmp_path, fields, what, remedy):
+    (tmp_path / "without").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (tmp_path / "without").chmod(0o755)
+    message = Launched(tmp_path, HERE, fields=fields).end()
+    assert f"ooc: rank 0 (nowhere.invalid) {what}" in message
+    assert message.splitlines()[-1].endswith(remedy)

@@ -290,8 +290,15 @@ def launch(place: Path, hosts: str, *words: object) -> subprocess.CompletedProce
 def test_who_cannot_be_reached_is_named(place):
     refused = launch(place, "one\none dir=/nowhere\n", "resume", "run-{rank}")
     assert refused.returncode == 1
-    assert "rank 1 (one) ended with exit code" in refused.stderr
-    assert "/nowhere" in refused.stderr
+    assert "rank 1 (one) has no directory /nowhere" in refused.stderr
+
+
+def test_a_run_that_was_to_be_replaced_is_not_offered_to_go_on_with(place):
+    train(place, "old-{rank}", "--iterations", 2).done()
+    words = ("train", "lda", "shard-{rank}", "old-{rank}", *OPTIONS, "--overwrite")
+    failed = launch(place, f"one\none dir={place}/shard-1\n", *words)
+    assert failed.returncode != 0
+    assert "resume" not in failed.stderr
 
 
 def test_a_rank_that_may_round_otherwise_is_named(place, tmp_path):

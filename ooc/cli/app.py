@@ -78,9 +78,9 @@ for command in (
     demo.demo,
     doctor.doctor,
     compile.compile_,
-    launch.launch,
 ):
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
+app.command(context_settings={"allow_interspersed_args": False})(launch.launch)  # what follows is the other command's
 app.command(hidden=True)(rank.rank)
 
 for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):

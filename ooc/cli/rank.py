@@ -38,10 +38,11 @@ def rank() -> None:
 def _work(launcher: Launcher, task: dict[str, Any]) -> int:
     """Do what a task says, and tell how it ended; the exit code."""
     ring: Ring | None = None
-    run: Path | None = None
+    run, before = None, None
     try:
         chosen = choose(task["arguments"])
         run = placed(chosen.makes, task["rank"])
+        before = _configured(run) if chosen.name != "resume" else None
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
             if chosen.call() == 130:  # typer made that of
@@ -50,13 +51,29 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
         launcher.send(ended={"code": 0})
         return 0
     except BaseException as error:
-        return _failed(launcher, task, error, ring, run)
+        return _failed(launcher, task, error, ring, run, before)
     finally:
         if ring:
             ring.close()
 
 
-def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring: Ring | None, run: Path | None) -> int:
+def _configured(run: Path) -> tuple[int, int] | None:
+    """What tells a run from one that is put in its place; None if there is none."""
+    with contextlib.suppress(OSError):
+        status = (run / "config.json").stat()
+        return status.st_ino, status.st_mtime_ns
+    return None
+
+
+def _failed(
+    launcher: Launcher,
+    task: dict[str, Any],
+    error: BaseException,
+    ring: Ring | None,
+    run: Path | None,
+    before: tuple[int, int] | None,
+) -> int:
+    """Tell why it failed. before: the run that a new one was to be put in the place of, as `_configured` has it."""
     from ooc.ring.ring import RingFailed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop that others call for now changes nothing
@@ -71,7 +88,7 @@ def _failed(launcher: Launcher, task: dict[str, Any], error: BaseException, ring
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
             "ring": isinstance(error, RingFailed),
-            "begun": run is not None and (run / "config.json").exists(),
+            "begun": run is not None and _configured(run) not in (None, before),
         }
     )
     return code

@@ -248,7 +248,8 @@ class Launcher:
             return Interrupted("ended at once", self._go_on()) if unfinished else None
         remote, report = found
         if report is None:
-            return WorkFailed(f"{remote.name} {remote.ending(remote.rank in self._hellos)}", self._go_on())
+            begun = remote.rank in self._hellos
+            return WorkFailed(f"{remote.name} {remote.ending(begun)}", self._go_on() if begun else remote.remedy)
         if report.ring or report.code not in _ERRORS:
             return WorkFailed(report.what, self._go_on())
         if report.code in STOPPED:

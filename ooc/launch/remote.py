@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +25,8 @@ _CONNECT = 10  # seconds for ssh to reach a host
 _MISSED = 3  # signs of life of a host that ssh may miss
 _KILLING = 5.0  # seconds for a second ssh to kill what does not end
 _LAST_WORDS = 1.0  # seconds to read what an ssh that has ended has said
+_NO_DIRECTORY = 121  # exit code of the shell that finds none
+_NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run a program, or finds none
 _LOST = 255  # exit code of ssh itself
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 
@@ -39,12 +42,16 @@ class Ssh(NamedTuple):
         seconds = max(1, int(self.patience / _MISSED))
         options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
         options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return [*self.call(host, "-T", *words), remote]
+
+    def call(self, host: Host, *words: str) -> list[str]:
+        """ssh to a host, with options."""
         return [
-            *("ssh", "-T"),
+            *("ssh", *words),
             *(("-F", str(self.config)) if self.config else ()),
-            *(word for name, value in options.items() for word in ("-o", f"{name}={value}")),
             *(("-p", str(host.port)) if host.port else ()),
-            *("--", host.destination, remote),
+            *("--", host.destination),
         ]
 
 
@@ -61,8 +68,10 @@ class Remote:
         self.last_words = ""  # on standard error
         self.code: int | None = None  # exit code, once it has ended
         self._ssh, self._events = ssh, events
-        directory, python = host.directory or str(Path.cwd()), host.python or sys.executable
-        remote = f"cd {shlex.quote(directory)} && exec {shlex.quote(python)} -P -m ooc rank"
+        self._directory, self._python = host.directory or str(Path.cwd()), host.python or sys.executable
+        places = _quoted(self._directory), _quoted(self._python)
+        # A line of its own for what the login shell has said before.
+        remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
         try:
             self._process = subprocess.Popen(
                 ssh.command(host, remote),
@@ -98,11 +107,27 @@ class Remote:
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
             return f"{'was cut off or killed' if begun else 'could not be reached'}{words}"
+        if code == _NO_DIRECTORY and not begun:
+            return f"has no directory {self._directory}{words}"
+        if code in _NO_COMMAND and not begun:
+            return f"has no Python {self._python}{words}"
         if code - 128 in _SIGNALS:
             return f"was killed by {_SIGNALS[code - 128]}"
         if -code in _SIGNALS:
             return f"was cut off: its ssh was killed by {_SIGNALS[-code]}"
         return f"ended with exit code {code}{words}"
+
+    @property
+    def remedy(self) -> str:
+        """What may help one that has ended before it had said who it is."""
+        if self.code == _LOST:
+            check = shlex.join([*self._ssh.call(self.host), "true"])
+            return f"It has to be reached without a password; see what is wrong with: {check}"
+        if self.code == _NO_DIRECTORY:
+            return "Make it there, or say in the host's line where the command is to run: dir=PATH"
+        if self.code in _NO_COMMAND or "No module named" in self.last_words:
+            return "Install the same ooc there, or say in the host's line which Python has it: python=PATH"
+        return ""
 
     def kill(self, group: int, guard: int) -> None:
         """End a rank that does not listen, through another connection, and this one's ssh."""
@@ -129,7 +154,8 @@ class Remote:
                 if not isinstance(message, dict):
                     raise ValueError
             except ValueError:  # what the login shell of the host has to say, for instance
-                self._events.put((self, "log", _printable(line)))
+                if text := _printable(line):
+                    self._events.put((self, "log", text))
                 continue
             self._events.put((self, "told", message))
 
@@ -158,6 +184,14 @@ def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) ->
     until = time.monotonic() + 2 * _KILLING
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
+
+
+def _quoted(path: str) -> str:
+    """A path as a shell takes it, which puts a home directory in the place of a ~ that is not quoted."""
+    home, slash, rest = path.partition("/")
+    if not re.fullmatch(r"~[\w.-]*", home, re.ASCII):
+        return shlex.quote(path)
+    return f"{home}{slash}{shlex.quote(rest) if rest else ''}"
 
 
 def _printable(line: bytes) -> str:
