@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from launches import nobody_left
+from rings import until
 
 SLOW_THREADS = """
 import threading, time
@@ -81,6 +82,35 @@ def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
         time.sleep(0.3)
         launched.process.send_signal(signum)
         assert "ended at once" in launched.end()
+
+
+CROWDED = """
+cd {place}
+mkdir coming/$$
+if [ $(ls coming | wc -l) -gt 10 ] || mkdir first 2> /dev/null || mkdir second 2> /dev/null; then
+    rmdir coming/$$
+    echo "kex_exchange_identification: Connection closed by remote host" >&2
+    exit 255
+fi
+sleep 0.3
+rmdir coming/$$
+touch in/$$
+echo
+exec cat > /dev/null
+"""
+
+
+def test_many_ranks_come_a_few_at_a_time_and_again_if_they_are_turned_away(tmp_path):
+    """By an sshd that has ten at its door at most, and turns away the first two as others are there."""
+    (tmp_path / "coming").mkdir()
+    (tmp_path / "in").mkdir()
+    with nobody_left(tmp_path):
+        launched = Launched(tmp_path, CROWDED.format(place=tmp_path), 24)
+        until(lambda: len(list((tmp_path / "in").iterdir())) == 24)
+        for _ in range(2):
+            launched.process.terminate()
+            time.sleep(0.3)
+        assert launched.end().count("kex_exchange") == 2
 
 
 # What a shell says and does elsewhere.

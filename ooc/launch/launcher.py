@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +31,8 @@ GRACE = 10.0  # seconds for the others to end, once one has failed
 _END = 3.0  # seconds until those are gone that were told to end at once, or were killed
 _LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited for all to be done
 _BEAT = 2.0  # seconds between signs of life
+_KNOCKING = 8  # connections that no sshd has let in yet: it turns some away if there are ten
+_TRIES = 6  # for a connection that is turned away nevertheless
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
 
@@ -82,18 +84,21 @@ class Launcher:
         self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
-        self._remotes: list[Remote] = []
-        self._start()
-        self._present = set(self._remotes)
+        ssh = Ssh(request.patience, request.ssh_config)
+        self._remotes = [Remote(rank, host, ssh, self._events) for rank, host in enumerate(request.hosts)]
+        self._tasks = [pack(task) for task in self._told_at_start()]
+        self._coming = deque(self._remotes)  # to be started yet
+        self._knocking: set[Remote] = set()  # started, and not let in yet
+        self._present: set[Remote] = set()
+        self._next_start = 0.0
 
-    def _start(self) -> None:
-        request, ranks = self._request, len(self._request.hosts)
-        credentials = issue(ranks, insecure=request.insecure)
+    def _told_at_start(self) -> Iterator[dict[str, Any]]:
+        """What each rank is told when it is started."""
+        request = self._request
+        credentials = issue(len(request.hosts), insecure=request.insecure)
         at_home = Counter(host.name for host in request.hosts)
         for rank, host in enumerate(request.hosts):
-            remote = Remote(rank, host, Ssh(request.patience, request.ssh_config), self._events)
-            self._remotes.append(remote)
-            task = {
+            yield {
                 "rank": rank,
                 "credentials": credentials[rank]._asdict(),
                 "workers": host.cores,
@@ -102,11 +107,29 @@ class Launcher:
                 "address": host.address,
                 **{name: getattr(request, name) for name in _TOLD},
             }
-            remote.send(pack(task))
+
+    def _start_some(self) -> None:
+        """Start those that are to come, but only a few at a time that are not let in yet."""
+        if self._stopping or self._ended:
+            self._coming.clear()
+        while self._coming and len(self._knocking) < _KNOCKING and time.monotonic() >= self._next_start:
+            remote = self._coming.popleft()
+            self._knocking.add(remote)
+            self._present.add(remote)
+            remote.start(self._tasks[remote.rank])
+
+    def _tries_again(self, remote: Remote) -> bool:
+        """Whether a rank that is gone is to be started again, in a while: its sshd had too many at the door."""
+        if remote not in self._knocking or not remote.is_turned_away or remote.tries == _TRIES or self._stopping:
+            return False
+        self._next_start = time.monotonic() + 0.5 * 2**remote.tries
+        self._coming.append(remote)
+        return True
 
     def follow(self) -> None:
         """Until the last rank has ended."""
-        while self._present:
+        while self._present or self._coming:
+            self._start_some()
             self._listen()
             if len(self._hellos) == len(self._remotes) and not (self._joined or self._stopping or self._ended):
                 self._join()
@@ -126,10 +149,13 @@ class Launcher:
             self._interrupt()
         elif kind == "log":
             self._log(remote, content)
+        elif kind == "here":
+            self._knocking.discard(remote)
         elif kind == "gone":
             self._present.discard(remote)
-            if remote.rank not in self._reports:
+            if remote.rank not in self._reports and not self._tries_again(remote):
                 self._fail(remote, None)
+            self._knocking.discard(remote)
         else:
             self._deal_with(remote, content)
 

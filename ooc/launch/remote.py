@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from blocks.errors import WorkFailed
 from ooc.launch.guard import LONGEST
@@ -28,6 +28,7 @@ _LAST_WORDS = 1.0  # seconds to read what an ssh that has ended has said
 _NO_DIRECTORY = 121  # exit code of the shell that finds none
 _NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run a program, or finds none
 _LOST = 255  # exit code of ssh itself
+_TURNED_AWAY = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # of ssh's messages
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 
 
@@ -61,20 +62,30 @@ def pack(message: Any) -> bytes:
 
 
 class Remote:
-    """The ssh process of a rank. Tells `events`: (this, "told", dict), (this, "log", str), (this, "gone", None)."""
+    """The ssh process of a rank, from `start` on.
+
+    Tells `events`: (this, "here", None) once it is let in, (this, "told", dict), (this, "log", str), and at its end
+    (this, "gone", None).
+    """
 
     def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any]) -> None:
         self.rank, self.host = rank, host
         self.last_words = ""  # on standard error
         self.code: int | None = None  # exit code, once it has ended
+        self.tries = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._ssh, self._events = ssh, events
         self._directory, self._python = host.directory or str(Path.cwd()), host.python or sys.executable
         places = _quoted(self._directory), _quoted(self._python)
         # A line of its own for what the login shell has said before.
-        remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
+        self._remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
+
+    def start(self, task: bytes) -> None:
+        """Have ssh start it, and give it the line that says what to do."""
+        self.tries += 1
         try:
-            self._process = subprocess.Popen(
-                ssh.command(host, remote),
+            process = self._process = subprocess.Popen(
+                self._ssh.command(self.host, self._remote),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -82,25 +93,31 @@ class Remote:
             )
         except FileNotFoundError:
             raise WorkFailed("there is no ssh on this machine", "Install OpenSSH's client.") from None
-        os.set_blocking(self._input, False)  # an ssh that does not listen must not keep the launcher waiting
-        readers = [threading.Thread(target=read, daemon=True) for read in (self._hear, self._log)]
+        assert process.stdin and process.stdout and process.stderr
+        os.set_blocking(process.stdin.fileno(), False)  # an ssh that does not listen must not keep the launcher waiting
+        readers = [
+            threading.Thread(target=self._hear, args=[process.stdout], daemon=True),
+            threading.Thread(target=self._log, args=[process.stderr], daemon=True),
+        ]
         for thread in readers:
             thread.start()
-        threading.Thread(target=self._wait, args=[readers], daemon=True).start()
+        threading.Thread(target=self._wait, args=[process, readers], daemon=True).start()
+        self.send(task)
 
     @property
     def name(self) -> str:
         return f"rank {self.rank} ({self.host.name})"
 
-    @property
-    def _input(self) -> int:
-        assert self._process.stdin
-        return self._process.stdin.fileno()
-
     def send(self, line: bytes) -> None:
-        """Give the rank a line, if it is still there and has not left thousands of lines unread."""
-        with contextlib.suppress(OSError):
-            os.write(self._input, line)
+        """Give the rank a line, if it is there and has not left thousands of lines unread."""
+        if self._process and self._process.stdin:
+            with contextlib.suppress(OSError):
+                os.write(self._process.stdin.fileno(), line)
+
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether an sshd has ended the connection at once, as it does when many come at the same time."""
+        return self.code == _LOST and any(words in self.last_words for words in _TURNED_AWAY)
 
     def ending(self, begun: bool) -> str:
         """How it ended without having said so itself. begun: it had said who it is."""
@@ -142,13 +159,16 @@ class Remote:
                     timeout=_KILLING,
                     check=False,
                 )
-        if self._process.poll() is None:
+        if self._process and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # with what it has called, if it is a script
 
-    def _hear(self) -> None:
-        assert self._process.stdout
-        while line := self._process.stdout.readline(LONGEST):
+    def _hear(self, output: IO[bytes]) -> None:
+        here = False
+        while line := output.readline(LONGEST):
+            if not here:
+                here = True
+                self._events.put((self, "here", None))
             try:
                 message = json.loads(line)
                 if not isinstance(message, dict):
@@ -159,16 +179,15 @@ class Remote:
                 continue
             self._events.put((self, "told", message))
 
-    def _log(self) -> None:
-        assert self._process.stderr
-        while line := self._process.stderr.readline(LONGEST):
+    def _log(self, errors: IO[bytes]) -> None:
+        while line := errors.readline(LONGEST):
             if text := _printable(line):
                 self.last_words = text
                 self._events.put((self, "log", text))
 
-    def _wait(self, readers: Sequence[threading.Thread]) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], readers: Sequence[threading.Thread]) -> None:
         """Tell of its end, after all that it has said; what ssh leaves in the background may keep its output open."""
-        self.code = self._process.wait()
+        self.code = process.wait()
         for thread in readers:
             thread.join(_LAST_WORDS)
         self._events.put((self, "gone", None))
