@@ -98,6 +98,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in.svm.gz"]
 
 
+@pytest.mark.long
 def test_a_file_of_rows_larger_than_memory_keeps_to_it(tmp_path: Path):
     """The input is decompressed as it is read; its entries alone would take 360 MB."""
     random = np.random.default_rng(5)

@@ -81,7 +81,8 @@ def tall(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     return written(tmp_path_factory.mktemp("tall"), random.normal(size=known.shape).astype(np.float16), known, grid=20)
 
 
-@pytest.mark.parametrize("method", ["ccd", pytest.param("als", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["ccd", "als"])
 def test_the_smallest_budget_holds(tall, tmp_path, method):
     """Of factors in a file no more wait to be written than the plan says; all processes stay in the budget."""
     on_disk(tmp_path)

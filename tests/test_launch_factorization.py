@@ -75,6 +75,7 @@ def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
     assert "one of the shards" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_factorization_goes_on_after_a_kill(place, ratings):
     """To fewer iterations than were planned."""
     with nobody_left(place):

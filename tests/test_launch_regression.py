@@ -69,6 +69,7 @@ def test_a_launch_comes_to_the_path_of_one_machine(place, model):
     assert "--scratch node" in train(place, "other-{rank}", "--scratch", "node").done().stderr
 
 
+@pytest.mark.long
 def test_a_run_stopped_and_then_killed_goes_on_to_the_same_bytes(place, model):
     """It ends at all ranks, and the one that was killed is named."""
     with nobody_left(place):

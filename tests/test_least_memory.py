@@ -127,7 +127,7 @@ def most_held(command: list[str], cwd: Path) -> tuple[int, str]:
 
 
 EVERY = [*((source, 1) for source in SOURCES), ("text", 2), ("ratings", 2)]
-QUICK = [("text", 2), ("ratings", 1), ("svmlight", 1), ("rows of numbers", 1)]
+QUICK = [("text", 2), ("svmlight", 1)]
 
 
 @pytest.mark.parametrize(("source", "workers"), long_but(QUICK, EVERY))

@@ -203,8 +203,6 @@ QUICK = [
     "an append is killed",
     "a training is killed",
     "the disk is full while a model is exported",
-    "a training is terminated",
-    "an input has a bad line",
 ]
 
 

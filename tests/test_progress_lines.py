@@ -76,10 +76,15 @@ def place(made: Path, tmp_path: Path) -> Path:
     ("command", "step", "units"),
     [
         ("ingest jsonl texts.jsonl new --workers 1", "writing", "blocks"),
-        ("ingest svmlight numbers.svm new", "reading", "MB"),
+        pytest.param("ingest svmlight numbers.svm new", "reading", "MB", marks=pytest.mark.long),
         (LDA.replace("run", "new"), "training", "iterations"),
         pytest.param("train lasso design new --path 30 --workers 1", "training", "lambdas", marks=pytest.mark.long),
-        ("train lasso design new --lambda-ratio 0.1 --schedule cyclic --workers 1", "training", "passes"),
+        pytest.param(
+            "train lasso design new --lambda-ratio 0.1 --schedule cyclic --workers 1",
+            "training",
+            "passes",
+            marks=pytest.mark.long,
+        ),
         pytest.param("infer run corpus mixtures.csv --workers 1", "infer", "parts", marks=pytest.mark.long),
         ("evaluate run corpus --workers 1", "evaluate", "parts"),
     ],

@@ -206,9 +206,8 @@ def expected(root: Path, place: Path, command: str, passes: int) -> dict[str, by
     return model_bytes(runs[0].path)
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(FACTORIZE, id="mf", marks=pytest.mark.long), pytest.param(FIND_TOPICS, id="lda")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("command", [pytest.param(FACTORIZE, id="mf"), pytest.param(FIND_TOPICS, id="lda")])
 def test_a_launch_goes_on_after_a_rank_is_killed(place, tmp_path, command):
     """To fewer passes than were planned."""
     run = f"{command[1]}-run"

@@ -10,6 +10,7 @@ import pytest
 from designs import Inline, ingested, read_back, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import long_but
 
 from blocks import Design
 from blocks.design import ingestion as design_ingestion
@@ -136,8 +137,8 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("form", [SPARSE, DENSE, ONES, GENOTYPES])
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("form", long_but([SPARSE, GENOTYPES], [SPARSE, DENSE, ONES, GENOTYPES]))
+@pytest.mark.parametrize("rule", long_but(RULES[1:4], RULES), ids=str)
 @pytest.mark.parametrize("program", [LassoRounds, LogisticRounds])
 def test_rounds_are_those_written_down_plainly(designs, monkeypatch, form, rule, program):
     monkeypatch.setattr(held_columns, "_BAND_ENTRIES", 3)

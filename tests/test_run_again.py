@@ -161,7 +161,7 @@ PRINTING = {
 }
 
 
-QUICK = ["infer lda corpus {} --top 2 --workers 1", "export lda {}", "predict lasso design {}"]
+QUICK = ["infer lda corpus {} --top 2 --workers 1", "predict lasso design {}"]
 
 
 @pytest.mark.parametrize("command", long_but(QUICK, PRINTING))

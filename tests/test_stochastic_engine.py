@@ -39,8 +39,8 @@ def spec(program: str = "Everything", **options: Any) -> ProgramSpec:
         {"parallelism": 1},
         {"parallelism": 5},
         {"parallelism": 7, "sync_per_pass": 3},
-        {"parallelism": 4, "strategy": "average"},
-        {"parallelism": 2, "strategy": "accumulate"},
+        pytest.param({"parallelism": 4, "strategy": "average"}, marks=pytest.mark.long),
+        pytest.param({"parallelism": 2, "strategy": "accumulate"}, marks=pytest.mark.long),
     ],
     ids=str,
 )
