@@ -14,20 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from blocks.arrays import Pieces
-from blocks.errors import OocError, WorkFailed
 from blocks.in_process import InProcess
 from blocks.memory import Held
 from blocks.store import Store
 from blocks.workers import Workers
+from ooc.committed_state import CommittedState
 from ooc.plan.memory_plan import Plan
 from ooc.program import Phase
-from ooc.ring.generations import check_all_have, fall_back_together
+from ooc.ring.generations import check_all_have
 from ooc.ring.ranks import Ranks
 from ooc.ring.replication import Replication, is_replicated
 from ooc.ring.ring import LocalRing, Ring
-from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
-from ooc.ring.totals import PENDING, Totals
+from ooc.ring.rotating_slices import RotatingSlices
+from ooc.ring.totals import Totals
 from ooc.runs.counters import Counters
 from ooc.state.cell_file import CellFile
 from ooc.state.generations import Cursor, Generations, remove_uncommitted
@@ -76,7 +75,6 @@ class StaticEngine:
         self._watch, self._held = Stopwatch(), Held()
         self._sent_before = 0  # bytes, before this process
         self._sums_sent = 0  # bytes of partial sums, by this one
-        self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
         self.committed = False
         slice_directory = generations.directory.with_name(SLICES)
         with ExitStack() as stack:
@@ -110,6 +108,7 @@ class StaticEngine:
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         is_summed = staleness is not None and not self._replication
         self._totals = Totals(summed, self._ranks, staleness or 0) if is_summed else None
+        self._state = CommittedState(generations, self._engine_arrays, self._ranks, self._rotation, self._totals)
 
     def counters(self) -> Counters:
         """What has been done so far, on all machines."""
@@ -159,7 +158,9 @@ class StaticEngine:
         have = self.gather(bool(self._generations))
         if any(have):
             check_all_have(have)
-            self._resume()
+            self.cursor = self._state.restore()
+            self._sent_before = self.cursor.bytes_sent
+            self.committed = True
         else:
             self.program.initialize(self.arrays)
             if not all(self._run(phase, gives_up) for phase in self.program.initial):
@@ -180,49 +181,6 @@ class StaticEngine:
             for phase in self.program.initial
         )
 
-    def _resume(self) -> None:
-        """Restore the newest generation that is whole at all ranks."""
-        while True:
-            fall_back_together(self._generations, self.gather)
-            error = self._restore()
-            if not any(self.gather(error is not None)):
-                break
-            if error:
-                self._generations.fall_back(error)
-        with self._generations.restoring():
-            if self._totals:
-                self._totals.restore(self._beside)
-            if self._rotation and self._rotation.in_generations:
-                self._rotation.restore(self._beside, self.cursor)
-        self._sent_before = self.cursor.bytes_sent
-        self.committed = True
-
-    def _restore(self) -> OocError | None:
-        """Bring arrays and cursor to the newest generation; returns what is wrong with it, if anything is."""
-        try:
-            if self._engine_arrays.resident:
-                self._engine_arrays.resident.load(self._generations)
-            else:
-                self._generations.check()
-            with self._generations.restoring():
-                self._fill(self._generations.arrays())
-        except OocError as error:
-            return error
-        return None
-
-    def _fill(self, committed: dict[str, np.ndarray]) -> None:
-        """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
-        self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
-        self._engine_arrays.fill(committed, self._generations.directory)
-        if self._generations.cursor.phase >= len(self.program.phases):
-            raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
-        self.cursor = self._generations.cursor
-
-    def _kept_for_ring(self) -> tuple[str, ...]:
-        """What a generation has beside the program's arrays."""
-        slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
-        return (PENDING, *slices) if self._totals else slices
-
     def commit(self) -> None:
         """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
         if self._engine_arrays.resident and not self.committed:
@@ -236,16 +194,8 @@ class StaticEngine:
             self.cursor.spend(self._watch.take())
 
     def _publish(self, cells: CellFile) -> None:
-        self._generations.commit(cells, self._arrays_to_commit(), self.cursor)
+        self._state.publish(cells, self.cursor)
         self.committed = True
-
-    def _arrays_to_commit(self) -> dict[str, np.ndarray | Pieces]:
-        arrays: dict[str, np.ndarray | Pieces] = {**self._engine_arrays.primary()}
-        if self._totals:
-            arrays |= self._totals.to_commit()
-        if self._rotation:
-            arrays |= self._rotation.to_commit(self.cursor)
-        return arrays
 
     @property
     def commits(self) -> bool:

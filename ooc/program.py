@@ -9,7 +9,7 @@ with the cursor (iteration, phase) and the counters, as one generation; a progra
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,8 +67,8 @@ class Job:
     state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
     block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
     worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration, phase, unit,
-    stage, part). passage: what travels of the slice, for this part, if anything does. rows: of this part, or columns
-    if the phase goes through slices, among all of the dataset.
+    stage, part). passage: what travels of the slice, for this part, if anything does. starts: the first row of each
+    block, or column of each slice, among all, and their number.
     """
 
     phase: str
@@ -83,7 +83,15 @@ class Job:
     delta: Arrays
     stream: tuple[int, int, int, int, int]
     passage: Passage | None = None
-    rows: slice = field(default_factory=lambda: slice(0))
+    starts: Sequence[int] = ()
+
+    @property
+    def rows(self) -> slice:
+        """The rows of this part, or its columns if the phase goes through slices, among all of the dataset."""
+        if self.data is None:  # of the grid, whose parts are blocks
+            return slice(self.starts[self.part], self.starts[self.part + 1])
+        start = self.starts[self.unit]
+        return slice(start + self.first, start + self.last)
 
     def own(self, name: str) -> np.ndarray:
         """The elements that a shared array has for the rows, or columns, of this part: a view."""

@@ -75,6 +75,11 @@ class EngineArrays:
             specs |= own_arrays(self._program, worker)
         return specs
 
+    @property
+    def phases(self) -> int:
+        """Phases of an iteration."""
+        return len(self._program.phases)
+
     def primary(self) -> dict[str, np.ndarray]:
         """The arrays that belong to a generation, flat."""
         return {name: self.arrays[name].reshape(-1) for name in self._program.primary_arrays()}

@@ -241,18 +241,12 @@ class JobHandler:
                 delta=self._delta,
                 stream=(message.iteration, message.phase, message.unit, message.stage, part),
                 passage=self._passage(message, part),
-                rows=self._rows(phase.order, message.unit, bounds, part),
+                starts=self._starts(phase.order),
             )
         )
 
-    def _rows(self, order: str, unit: int, bounds: np.ndarray, part: int) -> slice:
-        """The rows, or columns, of a part among all of the dataset."""
-        starts = self._starts(order)
-        if order == "grid":  # whose parts are blocks, unless the program's schedule has others
-            return slice(starts[part], starts[part + 1]) if part + 1 < len(starts) else slice(0)
-        return slice(starts[unit] + int(bounds[part]), starts[unit] + int(bounds[part + 1]))
-
     def _first_rows(self, order: str) -> list[int]:
+        """The first row of each block, or column of each slice, and how many there are."""
         return (self._dataset.slice_bounds if order == "slice" else self._dataset.block_bounds).tolist()
 
     def _passage(self, message: Message, part: int) -> Passage | None:

@@ -1,0 +1,86 @@
+"""The state that a rank of a training has committed: restoring the newest generation that is whole at all ranks, and
+making the present state the newest one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocks.arrays import Pieces
+from blocks.errors import OocError, WorkFailed
+from ooc.ring.generations import fall_back_together
+from ooc.ring.ranks import Ranks
+from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
+from ooc.ring.totals import PENDING, Totals
+from ooc.state.cell_file import CellFile
+from ooc.state.generations import Cursor, Generations
+from ooc.workers.engine_arrays import EngineArrays
+
+
+class CommittedState:
+    """The generations of one rank.
+
+    arrays, rotation, totals: of the engine; what a generation has is copied from them, and into them.
+    """
+
+    def __init__(
+        self,
+        generations: Generations,
+        arrays: EngineArrays,
+        ranks: Ranks,
+        rotation: RotatingSlices | None,
+        totals: Totals | None,
+    ) -> None:
+        self._generations, self._arrays, self._ranks = generations, arrays, ranks
+        self._rotation, self._totals = rotation, totals
+        self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
+
+    def restore(self) -> Cursor:
+        """Bring the state to the newest generation that is whole at all ranks; returns where that is."""
+        while True:
+            fall_back_together(self._generations, self._ranks.gather)
+            error = self._restore_own()
+            if not any(self._ranks.gather(error is not None)):
+                break
+            if error:
+                self._generations.fall_back(error)
+        cursor = self._generations.cursor
+        with self._generations.restoring():
+            if self._totals:
+                self._totals.restore(self._beside)
+            if self._rotation and self._rotation.in_generations:
+                self._rotation.restore(self._beside, cursor)
+        return cursor
+
+    def _restore_own(self) -> OocError | None:
+        """Bring arrays to the newest generation of this rank; returns what is wrong with it, if anything is."""
+        try:
+            if self._arrays.resident:
+                self._arrays.resident.load(self._generations)
+            else:
+                self._generations.check()
+            with self._generations.restoring():
+                self._fill(self._generations.arrays())
+        except OocError as error:
+            return error
+        return None
+
+    def _fill(self, committed: dict[str, np.ndarray]) -> None:
+        """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
+        self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
+        self._arrays.fill(committed, self._generations.directory)
+        if self._generations.cursor.phase >= self._arrays.phases:
+            raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
+
+    def _kept_for_ring(self) -> tuple[str, ...]:
+        """What a generation has beside the program's arrays."""
+        slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
+        return (PENDING, *slices) if self._totals else slices
+
+    def publish(self, cells: CellFile, cursor: Cursor) -> None:
+        """Make the present state the newest generation. cells: its local state, which has been written."""
+        arrays: dict[str, np.ndarray | Pieces] = {**self._arrays.primary()}
+        if self._totals:
+            arrays |= self._totals.to_commit()
+        if self._rotation:
+            arrays |= self._rotation.to_commit(cursor)
+        self._generations.commit(cells, arrays, cursor)
