@@ -108,6 +108,11 @@ class Machines:
         """Cut a machine off from all others, or not any more."""
         ip("-n", self._switch, "link", "set", f"to-{self.names[number]}", "up" if in_ else "down")
 
+    def let_through(self, number: int, other: int, *, goes: bool) -> None:
+        """Have nothing go from one machine to another, though both reach all others, or not any more."""
+        route = ["route", "del" if goes else "add", "unreachable", self.addresses[other]]
+        ip("-n", f"{self._prefix}-{self.names[number]}", *route)
+
     @contextlib.contextmanager
     def small_disk(self, number: int, name: str, size: str) -> Iterator[Path]:
         """A directory of one machine, on a small disk; all others have one, too, on theirs."""

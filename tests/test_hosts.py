@@ -127,6 +127,20 @@ def test_a_rank_that_hangs(machines, model, launch, guard):
     assert_goes_on(launch, machines, model)
 
 
+def test_two_ranks_that_cannot_reach_each_other(machines, model, launch):
+    """As behind a firewall: both are named, with the port, and not who waits in vain for the other."""
+    machines.let_through(0, 1, goes=False)
+    try:
+        done = launch("--ports", "40000-40010", *TRAIN).done()
+    finally:
+        machines.let_through(0, 1, goes=True)
+    assert done.returncode == 1
+    what, remedy = done.stderr.strip().splitlines()[-2:]
+    assert what.startswith("ooc: rank 0 (host-0): rank 1 (10.77.0.2) could not be reached by rank 0 for "), done.stderr
+    assert "s at 10.77.0.2 port 40000: " in what
+    assert "open that port" in remedy
+
+
 def test_a_rank_that_is_cut_off(machines, model, launch):
     training = launch(*TRAIN)
     training.until_trained(machines.places[1] / "run")

@@ -160,6 +160,8 @@ def test_who_does_not():
     assert "of 2 shards there is no 1" in refusal(first)
     assert "no shard" in refusal(first, hello())
     assert "rank 0 (host0) is at 127.0.0.1" in refusal(first._replace(address="127.0.0.1"), second)
+    at_home = [each._replace(address="127.0.0.1") for each in (first, second)]
+    assert "rank 0 (host0) is at 127.0.0.1" in refusal(at_home[0], at_home[1]._replace(hostname="other"))
     assert "the clock of rank 0 (host0) is 7200 s ahead" in refusal(first, second, clocks=(7200.0, 0.0))
 
 

@@ -18,6 +18,7 @@ from corpora import model_bytes, names_of_words, random_documents
 from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
 from rings import mpiexec
 
+from benchmarks.sshd import free_port
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
 from ooc.runs.run import Run
@@ -55,6 +56,17 @@ def test_a_launch_trains_the_model_that_one_process_does(place, model):
     assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
     assert "-- resume run-{rank}" in again.stderr
     assert "ranks 0 and 1 would be in the same directory" in train(place, "run").done().stderr
+
+
+def test_ports_may_be_given(place):
+    """As many as there are ranks on a host."""
+    ports = free_port()
+    train_on = ("--", "train", "lda", "shard-{rank}", "ports-{rank}", *OPTIONS, "--iterations", 2)
+    done = Launch(place, "--ports", f"{ports}-{ports + 2}", *train_on).done()
+    assert done.returncode == 0, done.stderr
+    refused = Launch(place, "--ports", ports, *train_on, "--overwrite").done()
+    assert refused.returncode == 2
+    assert f"--ports {ports}-{ports}: none is free at 127.0.0.1" in refused.stderr
 
 
 def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import struct
@@ -25,7 +26,7 @@ from ooc.ring.authority import Authority
 from ooc.ring.control import Channel, Senseless
 from ooc.ring.credentials import Credentials, issue
 from ooc.ring.meeting import CROWD, Door, Manners
-from ooc.ring.ring import RingFailed
+from ooc.ring.ring import RingFailed, Unreachable
 
 Place = tuple[str, int]
 
@@ -76,8 +77,28 @@ def test_ranks_may_come_late(insecure):
 def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
     told = join_all(issue(4, insecure=insecure), insecure=insecure, absent=[2], deadline=1.5)
     assert all(text.startswith("rank 2 (127.0.0.1) ") for text in told), told
-    assert "could not be reached for" in told[1]
-    assert "has not connected in time" in told[2]
+    assert "could not be reached by rank 1 for " in told[1]
+    assert re.search(r"s at 127\.0\.0\.1 port \d+: ", told[1])
+    assert re.search(r"has not connected to port \d+ of rank 3 in time", told[2])
+
+
+def test_who_cannot_reach_the_next_rank_knows_what_may_help(insecure):
+    """Both ports and hosts are named, and this counts more than what the other one says, who has only waited."""
+    own = issue(2, insecure=insecure)
+    doors = [meeting.listen(rings.HOST) for _ in own]
+    places = [doors[0].getsockname()[:2], ("127.0.0.1", 1)]  # where nobody listens
+
+    def join(rank: int) -> RingFailed:
+        with pytest.raises(RingFailed) as told:
+            tcp.join(rank, places, doors[rank], own[rank], insecure=insecure, deadline=1.5)
+        return told.value
+
+    unreachable, waiting = rings.in_all([lambda rank=rank: join(rank) for rank in range(2)])
+    assert type(unreachable) is Unreachable
+    assert type(waiting) is RingFailed
+    assert unreachable.what.startswith("rank 1 (127.0.0.1) could not be reached by rank 0 for ")
+    assert unreachable.what.endswith("s at 127.0.0.1 port 1: [Errno 111] Connection refused")
+    assert "ooc launch --ports FIRST-LAST" in unreachable.remedy
 
 
 def test_the_door_is_closed_once_the_ring_is_there():
@@ -289,7 +310,7 @@ def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch
         with pytest.raises(meeting.Absent) as told:
             rings.until(lambda: door._refusal != "")
             door.wait(time.monotonic())
-    assert told.value.args[1].startswith("has not connected in time; 127.0.0.1 was turned away: ")
+    assert " of rank 0 in time; 127.0.0.1 was turned away: " in told.value.args[1]
 
 
 # Those who stand between two ranks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -33,6 +34,10 @@ def launch(
         bool,
         typer.Option("--insecure", help="Do not encrypt the connections between ranks; only for a private network."),
     ] = False,
+    ports: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST-LAST", help="Ports at which ranks listen, open in the firewall [default: any]."),
+    ] = None,
     ssh_config: Annotated[
         Path | None,
         typer.Option(
@@ -66,6 +71,7 @@ def launch(
             arguments=[*chosen.name.split(), *(["--log-format=json"] if stderr.is_json() else []), *chosen.rest],
             resume="" if chosen.ingests else _resume(context.params, chosen.makes),
             insecure=insecure,
+            ports=_ports(ports) if ports else None,
             patience=patience,
             ssh_config=ssh_config,
             columns=shutil.get_terminal_size().columns if terminal else 0,
@@ -74,9 +80,21 @@ def launch(
     )
 
 
+def _ports(text: str) -> tuple[int, int]:
+    """The first and the last port of a range."""
+    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last < 1 << 16:
+        raise RequestError(
+            f"--ports {text}: two numbers from 1 to 65535 are needed", "For instance: --ports 40000-40010"
+        )
+    return first, last
+
+
 def _resume(options: dict[str, Any], run: Path) -> str:
     """The command that goes on with a run."""
     words = ["ooc", "launch", "--hosts", str(options["hosts"])]
     words += ["--ssh-config", str(options["ssh_config"])] if options["ssh_config"] else []
     words += ["--insecure"] if options["insecure"] else []
+    words += ["--ports", options["ports"]] if options["ports"] else []
     return f"{shlex.join([*words, '--', 'resume'])} {quoted_run(run)}"

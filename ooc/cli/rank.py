@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blocks.errors import RequestError
 from ooc.cli.console import explained
 from ooc.cli.session import Chosen, Session, choose, launched, placed
 from ooc.cli.variables import forget_options
@@ -21,6 +22,9 @@ from ooc.cli.variables import forget_options
 if TYPE_CHECKING:
     from ooc.launch.launched import Launcher
     from ooc.ring.ring import Ring
+
+
+_MEETING = 30.0  # seconds for neighbours to connect, all of which listen already
 
 
 def rank() -> None:
@@ -87,7 +91,7 @@ def _failed(
             "code": code,
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
-            "ring": isinstance(error, RingFailed),
+            "ring": type(error) is RingFailed,  # what others have told, or how they behave
             "begun": run is not None and _configured(run) not in (None, before),
         }
     )
@@ -98,19 +102,33 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
     """Say who this is, and meet the others."""
     from ooc.ring import tcp
     from ooc.ring.credentials import Credentials
-    from ooc.ring.meeting import listen
 
     address = task["address"] or os.environ.get("SSH_CONNECTION", "127.0.0.1 0 127.0.0.1 0").split()[2]
-    try:
-        listening = listen(address)
-    except OSError:  # where others find this machine may be known to a router only
-        listening = listen()
+    listening = _listen(address, task["ports"])
     launcher.send(hello=_hello(task, chosen, run, address, listening.getsockname()[1]))
     addresses = [(str(host), int(port)) for host, port in launcher.receive()["addresses"]]
     credentials = Credentials(**task["credentials"])
     return tcp.join(
-        task["rank"], addresses, listening, credentials, insecure=task["insecure"], patience=task["patience"]
+        task["rank"],
+        addresses,
+        listening,
+        credentials,
+        insecure=task["insecure"],
+        patience=task["patience"],
+        deadline=_MEETING,
     )
+
+
+def _listen(address: str, ports: list[int] | None) -> socket.socket:
+    """The socket on which others find this rank: at one of the ports that are given, if any are."""
+    from ooc.ring.meeting import listen
+
+    first, last = ports or (0, 0)
+    for port in range(first, last + 1):
+        for host in (address, ""):  # where others find this machine may be known to a router only
+            with contextlib.suppress(OSError):
+                return listen(host, port)
+    raise RequestError(f"--ports {first}-{last}: none is free at {address}", "Give as many as a host has ranks.")
 
 
 def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:

@@ -38,12 +38,14 @@ _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupt
 
 
 class Request(NamedTuple):
-    """arguments: of `ooc`. resume: the command that goes on with the run. columns: of the terminal; 0 if it is none."""
+    """arguments: of `ooc`. resume: the command that goes on with the run. ports: the first and the last at which ranks
+    may listen; None for any. columns: of the terminal; 0 if it is none."""
 
     hosts: Sequence[Host]
     arguments: Sequence[str]
     resume: str
     insecure: bool
+    ports: tuple[int, int] | None
     patience: float
     ssh_config: Path | None
     columns: int
@@ -291,7 +293,7 @@ class Launcher:
         return f"All ranks have stopped. Once the cause is gone, go on with: {self._request.resume}" if begun else ""
 
 
-_TOLD = ("arguments", "resume", "insecure", "patience", "columns", "debug")  # of the request, to all ranks
+_TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")  # of the request, to all ranks
 
 
 def cause(failed: Sequence[tuple[Remote, Report | None]], *, signalled: bool) -> tuple[Remote, Report | None] | None:

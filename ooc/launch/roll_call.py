@@ -141,7 +141,7 @@ def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) 
 
 def _check_addresses(hellos: Sequence[Hello], names: Sequence[str]) -> None:
     local = [ipaddress.ip_address(hello.address).is_loopback for hello in hellos]
-    if any(local) and not all(local):
+    if any(local) and not (all(local) and len({hello.hostname for hello in hellos}) == 1):
         name = names[local.index(True)]
         raise RequestError(
             f"{name} is at {hellos[local.index(True)].address}, where no other machine finds it",

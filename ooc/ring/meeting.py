@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ooc.ring.control import farewell
 from ooc.ring.credentials import Credentials, certified_name, rank_name
-from ooc.ring.ring import Failure
+from ooc.ring.ring import Failure, Unreachable
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # what a connection is for
 CROWD = 32  # connections that may stand at the door
@@ -45,7 +45,7 @@ class Links(NamedTuple):
 
 
 class Absent(Exception):
-    """A neighbour that could not be met: its rank, and what is the matter with it."""
+    """A neighbour that could not be met: its rank, what is the matter with it, and what may help."""
 
 
 def listen(host: str = "", port: int = 0) -> socket.socket:
@@ -61,6 +61,7 @@ def meet(
 ) -> Links:
     """Connections to both neighbours; RingFailed, which those that are there are told, if one is not in time.
 
+    It is Unreachable if that is the next one: who waits for the previous one knows less.
     listening: closed in the end. addresses: of all ranks. until: `time.monotonic()` when time is over.
     """
     made: dict[int, socket.socket] = {}
@@ -70,12 +71,14 @@ def meet(
                 made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
             links = Links(door.wait(until), made)
         except Absent as absent:
-            failure.record(*absent.args)
+            rank, reason, remedy = absent.args
+            failure.record(rank, reason)
             for control in filter(None, (door.inside.get(CONTROL), made.get(CONTROL))):
                 with contextlib.suppress(OSError):
                     control.sendall(farewell(failure))
+            if len(made) < len(PURPOSES):
+                raise Unreachable(failure.text, remedy) from None
             failure.check()
-            raise
         unused.pop_all()
     return links
 
@@ -92,7 +95,12 @@ def _find(address: Address, manners: Manners, purpose: int, until: float) -> soc
             obstacle = error
             time.sleep(min(_RETRY, left))
     waited = f"{time.monotonic() - began:.0f} s at {address[0]} port {address[1]}"
-    raise Absent(manners.next, f"could not be reached for {waited}: {obstacle}")
+    raise Absent(
+        manners.next,
+        f"could not be reached by rank {manners.rank} for {waited}: {obstacle}",
+        f"If a firewall is between them, open that port for rank {manners.rank}, or choose open ones:"
+        " ooc launch --ports FIRST-LAST. If it is elsewhere, say so with address=IP in the line of its host.",
+    )
 
 
 class Manners:
@@ -175,7 +183,9 @@ class Door:
         with self._changed:
             left = until - time.monotonic()
             if not self._changed.wait_for(lambda: len(self.inside) == len(PURPOSES), left):
-                raise Absent(self._manners.previous, f"has not connected in time{self._refusal}")
+                port = self._listening.getsockname()[1]
+                what = f"has not connected to port {port} of rank {self._manners.rank} in time{self._refusal}"
+                raise Absent(self._manners.previous, what, "")
             inside, self.inside = self.inside, {}
         return inside
 

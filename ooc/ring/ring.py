@@ -31,6 +31,10 @@ class RingFailed(WorkFailed):
     """The ring is broken: `what` names the rank at fault, its host and the reason."""
 
 
+class Unreachable(RingFailed):
+    """The next rank has not been reached: what this rank has found out itself."""
+
+
 class Ring(Protocol):
     """What the transports have in common. Memory that is sent or filled is given as a view of bytes (format "B")."""
 
@@ -97,11 +101,16 @@ class Failure:
     def check(self) -> None:
         """Raise RingFailed if there is a reason."""
         if self._first is not None:
-            rank, reason = self._first
             raise RingFailed(
-                f"rank {rank} ({self._hosts[rank]}) {reason}",
+                self.text,
                 "All ranks stop. Once the cause is gone, resume the run from what all of them have committed.",
             )
+
+    @property
+    def text(self) -> str:
+        """The reason with its rank and host, if there is one."""
+        rank, reason = self._first or (0, "")
+        return f"rank {rank} ({self._hosts[rank]}) {reason}"
 
     def packed(self) -> bytes:
         """The reason, if there is one, as other ranks are told."""
