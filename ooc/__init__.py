@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ooc.workers.worker import ProgramSpec as ProgramSpec
     from samplers.custom_program import ProgramRun as ProgramRun
     from samplers.custom_program import fit as fit
+    from samplers.estimators.cross_validation import ElasticNetCV as ElasticNetCV
+    from samplers.estimators.cross_validation import LassoCV as LassoCV
+    from samplers.estimators.cross_validation import LogisticRegressionCV as LogisticRegressionCV
     from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
     from samplers.estimators.lasso import ElasticNet as ElasticNet
     from samplers.estimators.lasso import Lasso as Lasso
@@ -47,13 +50,16 @@ _MODULES = {
     "ArraySpec": "ooc.workers.shared_arrays",
     "DynamicEngine": "ooc.dynamic.engine",
     "ElasticNet": "samplers.estimators.lasso",
+    "ElasticNetCV": "samplers.estimators.cross_validation",
     "Field": "ooc.fields",
     "Job": "ooc.program",
     "Lasso": "samplers.estimators.lasso",
+    "LassoCV": "samplers.estimators.cross_validation",
     "LatentDirichletAllocation": "samplers.estimators.lda",
     "Local": "ooc.stochastic.program",
     "LocalState": "ooc.program",
     "LogisticRegression": "samplers.estimators.logistic",
+    "LogisticRegressionCV": "samplers.estimators.cross_validation",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
     "ProgramRun": "samplers.custom_program",

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from blocks.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from samplers.estimators.cross_validation import ElasticNetCV as ElasticNetCV
+    from samplers.estimators.cross_validation import LassoCV as LassoCV
+    from samplers.estimators.cross_validation import LogisticRegressionCV as LogisticRegressionCV
     from samplers.estimators.factorization import MatrixFactorization as MatrixFactorization
     from samplers.estimators.lasso import ElasticNet as ElasticNet
     from samplers.estimators.lasso import Lasso as Lasso
@@ -14,9 +17,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ElasticNet": "samplers.estimators.lasso",
+    "ElasticNetCV": "samplers.estimators.cross_validation",
     "Lasso": "samplers.estimators.lasso",
+    "LassoCV": "samplers.estimators.cross_validation",
     "LatentDirichletAllocation": "samplers.estimators.lda",
     "LogisticRegression": "samplers.estimators.logistic",
+    "LogisticRegressionCV": "samplers.estimators.cross_validation",
     "MatrixFactorization": "samplers.estimators.factorization",
     "SoftmaxRegression": "samplers.estimators.softmax",
 }

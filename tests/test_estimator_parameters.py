@@ -179,11 +179,11 @@ TOLD = [
     (
         LatentDirichletAllocation,
         {"memory": "1MB"},
-        r"memory 1 MB is too little.*\nGive a larger memory, or a smaller n_j",
+        r"memory 1 MB is too small.*\nGive a larger memory, or a smaller n_j",
     ),
     (LatentDirichletAllocation, {"topic_word_prior": 1e-12}, "topic_word_prior 1e-12: a prior is a number from"),
     (LatentDirichletAllocation, {"doc_topic_prior": [0.1] * 3}, "doc_topic_prior has 3 values"),
-    (MatrixFactorization, {"memory": "1MB"}, r"memory 1 MB is too little.*\nGive a larger memory, or a smaller n_jobs"),
+    (MatrixFactorization, {"memory": "1MB"}, r"memory 1 MB is too small.*\nGive a larger memory, or a smaller n_jobs"),
     (MatrixFactorization, {"method": "ccd", "nonnegative": True, "biases": True}, r"nonnegative: .*\nAdd biases=False"),
     (
         MatrixFactorization,

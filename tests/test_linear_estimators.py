@@ -19,7 +19,16 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 from blocks import DesignRequest, RequestError, ingest_design
-from samplers import ElasticNet, Lasso, LogisticRegression, MatrixFactorization, SoftmaxRegression
+from samplers import (
+    ElasticNet,
+    ElasticNetCV,
+    Lasso,
+    LassoCV,
+    LogisticRegression,
+    LogisticRegressionCV,
+    MatrixFactorization,
+    SoftmaxRegression,
+)
 
 RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(120, 30)) * (RANDOM.random((120, 30)) < 0.4) + 0.3
@@ -37,6 +46,11 @@ FORMS: dict[str, Callable[[], Any]] = {
     "in columns": lambda: np.asfortranarray(X),
 }
 CHECKED = [Lasso(alpha=0.01, n_jobs=1), ElasticNet(alpha=0.01, n_jobs=1), LogisticRegression(n_jobs=1)]
+CHECKED += [
+    LassoCV(alphas=5, cv=2, n_jobs=1),
+    ElasticNetCV(alphas=5, cv=2, l1_ratio=[0.5, 0.9], n_jobs=1),
+    LogisticRegressionCV(Cs=5, cv=2, n_jobs=1),
+]
 
 
 @pytest.mark.long

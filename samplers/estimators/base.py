@@ -41,6 +41,7 @@ class Estimator:
     """Parameters, features and state of an estimator."""
 
     _options: type[Options] | None = None  # that describe the training
+    _several: tuple[str, ...] = ()  # parameters of which there may be a list to choose from
     feature_names_in_: np.ndarray
     n_features_in_: int
 

@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from samplers.estimators.linear import LinearEstimator
+from samplers.estimators.paths import Path, models_of, path_of, penalties, total_weight
 from samplers.estimators.targets import read_numbers, read_weights
+from samplers.regression.data.features import BlockFeatures
 
 
 @dataclass(eq=False, repr=False)
@@ -35,13 +37,38 @@ class ElasticNet(LinearEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Solve for coefficients and intercept. Raises RequestError."""
-        features, y = self._read(X, y)
-        numbers = read_numbers(y, features.rows)
-        weights = read_weights(sample_weight, features.rows)
-        total = features.rows if weights is None else float(weights.sum())
-        level, share = self.alpha * total, self.l1_ratio
-        self.coef_, self.intercept_ = self._solve(features, numbers, "squared", level, share, weights)
+        features, numbers, weights = self._read_numbers(X, y, sample_weight)
+        lam = self.alpha * total_weight(features.rows, weights)
+        self.coef_, self.intercept_ = self._solve(features, numbers, "squared", lam, self.l1_ratio, weights)
         return self
+
+    def _read_numbers(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
+        """The columns, y and the weights of the rows, float64 (n,)."""
+        features, y = self._read(X, y)
+        return features, read_numbers(y, features.rows), read_weights(sample_weight, features.rows)
+
+    def path(self, X: Any, y: Any = None, *, alphas: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
+        """Solve for falling alphas, each from the solution before.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As of `fit`.
+        alphas : int or array
+            How many, at equal ratios from the smallest with an empty model downwards; or these.
+        eps : float
+            The last alpha of those, as a share of the first.
+
+        Returns
+        -------
+        Path
+            ``alphas``, ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
+        """
+        features, numbers, weights = self._read_numbers(X, y, sample_weight)
+        problem = self._problem(features, numbers, "squared", self.l1_ratio, weights)
+        total = total_weight(features.rows, weights)
+        lambdas = penalties("alphas", alphas, eps, problem, total)
+        return path_of(lambdas / total, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def predict(self, X: Any) -> np.ndarray:
         """float64 (n,)."""

@@ -84,18 +84,8 @@ class LinearEstimator(Estimator):
         self, features: BlockFeatures, y: np.ndarray, loss: str, lam: float, share: float, weights: np.ndarray | None
     ) -> tuple[np.ndarray, float]:
         """Coefficients, float64 (p,), and intercept."""
-        problem = SparseRegression(
-            features,
-            y,
-            loss,
-            weights=weights,
-            intercept=self.fit_intercept,
-            standardize=self.standardize,
-            share=share,
-        )
-        self.constant_features_ = problem.constant
-        if problem.constant.size:
-            warnings.warn(told_of_constant(self._names_of(problem.constant)), UserWarning, stacklevel=3)
+        problem = self._problem(features, y, loss, share, weights)
+        self._note_constant(problem)
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
         found, limit, target = nothing, Limit(self.max_iter), self.tol * nothing.fit.loss
@@ -108,6 +98,25 @@ class LinearEstimator(Estimator):
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)
         return model.coefficients, model.intercept
+
+    def _problem(
+        self, features: BlockFeatures, y: np.ndarray, loss: str, share: float, weights: np.ndarray | None
+    ) -> SparseRegression:
+        """The regression of y, float64 (n,), with the parameters of the estimator."""
+        return SparseRegression(
+            features,
+            y,
+            loss,
+            weights=weights,
+            intercept=self.fit_intercept,
+            standardize=self.standardize,
+            share=share,
+        )
+
+    def _note_constant(self, problem: SparseRegression) -> None:
+        self.constant_features_ = problem.constant
+        if problem.constant.size:
+            warnings.warn(told_of_constant(self._names_of(problem.constant)), UserWarning, stacklevel=4)
 
     def _told_of_gap(self, gap: float, limit: Limit) -> str:
         share = gap / self.null_loss_

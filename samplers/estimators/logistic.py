@@ -10,7 +10,9 @@ import numpy as np
 from blocks.errors import RequestError
 from samplers.estimators.labels import accuracy, classes_of
 from samplers.estimators.linear import LinearEstimator
+from samplers.estimators.paths import Path, models_of, path_of, penalties
 from samplers.estimators.targets import read_target, read_weights
+from samplers.regression.data.features import BlockFeatures
 
 
 @dataclass(eq=False, repr=False)
@@ -38,16 +40,42 @@ class LogisticRegression(LinearEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Solve for coefficients and intercept. y: of two classes, numbers or names. Raises RequestError."""
+        features, labels, weights = self._read_classes(X, y, sample_weight)
+        coefficients, intercept = self._solve(features, labels, "logistic", 1 / self.C, self.l1_ratio, weights)
+        self.coef_, self.intercept_ = coefficients[None], np.array([intercept])
+        return self
+
+    def _read_classes(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
+        """The columns; y as 0 and 1, and the weights of the rows, float64 (n,). Notes the classes."""
         features, y = self._read(X, y)
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
-        classes, labels = _two_classes(y)
+        self.classes_, labels = _two_classes(y)
         if weights is not None and np.unique(labels[weights > 0]).size < 2:
             raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
-        target = labels.astype(np.float64)
-        coefficients, intercept = self._solve(features, target, "logistic", 1 / self.C, self.l1_ratio, weights)
-        self.classes_, self.coef_, self.intercept_ = classes, coefficients[None], np.array([intercept])
-        return self
+        return features, labels.astype(np.float64), weights
+
+    def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
+        """Solve for rising Cs, each from the solution before.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As of `fit`.
+        Cs : int or array
+            How many, at equal ratios from the largest with an empty model upwards; or these.
+        eps : float
+            The first C of those, as a share of the last.
+
+        Returns
+        -------
+        Path
+            ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
+        """
+        features, labels, weights = self._read_classes(X, y, sample_weight)
+        problem = self._problem(features, labels, "logistic", self.l1_ratio, weights)
+        lambdas = penalties("Cs", Cs, eps, problem, None)
+        return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """float64 (n,), above 0 for the second class."""

@@ -25,9 +25,18 @@ def checked_parameters(estimator: Estimator) -> dict[str, Any]:
     parameters, defaults = estimator.get_params(), estimator._defaults()
     rules = (_option_rules(estimator._options) if estimator._options else {}) | _RULES
     for name, value in parameters.items():
-        if name in rules and not (value is None and defaults[name] is None):
+        if name in estimator._several and not isinstance(value, Real):
+            parameters[name] = _each(name, value, rules[name])
+        elif name in rules and not (value is None and defaults[name] is None):
             parameters[name] = rules[name](name, value)
     return parameters
+
+
+def _each(name: str, value: Any, rule: Rule) -> list[Any]:
+    """A list, each element of which fits a rule."""
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or not len(value):
+        raise RequestError(f"{name}={value!r}: expected a number, or a list of numbers")
+    return [rule(f"{name}[{place}]", each) for place, each in enumerate(value)]
 
 
 def _option_rules(options: type[Options]) -> dict[str, Rule]:
@@ -137,6 +146,7 @@ _RULES: dict[str, Rule] = {
     "alpha": _positive,
     "callbacks": _functions,
     "doc_topic_prior": _priors,
+    "eps": partial(_number, most=1.0),
     "fit_intercept": _flag,
     "l1_ratio": partial(_number, most=1.0),
     "lowercase": _flag,
@@ -150,6 +160,7 @@ _RULES: dict[str, Rule] = {
     "ngram_range": _ngrams,
     "random_state": _seed,
     "regularization": _from_0,
+    "rule": _text,
     "segment": _text,
     "shuffle": _flag,
     "standardize": _flag,

@@ -8,7 +8,7 @@ from typing import Annotated
 from samplers.factorization.options import parallelism_of
 from samplers.options import ADVANCED, EVALUATION, MODEL, SEED_HELP, TRAINING, Option, Options, Seed
 
-_PATH = {"estimator": "has one penalty; a path is `ooc train lasso` or `train_regression`"}
+_PATH = {"estimator": "has one penalty; `path` has several, and LassoCV, ElasticNetCV and LogisticRegressionCV choose"}
 _ROUNDS = {"estimator": "solves by working sets"}
 _SINGLE = {"estimator": "trains in its own process, with one worker"}
 

@@ -1,0 +1,156 @@
+"""Paths of penalties, and the choice of one by cross-validation, for the estimators of linear models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.design.row_files import draw_folds
+from blocks.errors import RequestError, WorkFailed
+from samplers.estimators.base import seed_of, whole
+from samplers.regression.path.cross_validation import held_out_error
+from samplers.regression.path.solver import Found, PathFit, found_model
+from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.sparse_regression import SparseRegression
+from samplers.regression.solver.working_sets import Solution
+
+
+class Path(NamedTuple):
+    """Models along a path of N penalties, each of them certified by its duality gap.
+
+    alphas (for `LogisticRegression` Cs) float64 (N,), from the largest penalty to the smallest. coefs: float64 (p, N).
+    intercepts, dual_gaps: float64 (N,).
+    """
+
+    alphas: np.ndarray
+    coefs: np.ndarray
+    intercepts: np.ndarray
+    dual_gaps: np.ndarray
+
+
+def path_of(penalties: np.ndarray, found: list[Found], columns: int) -> Path:
+    """The models of a path as dense arrays. penalties: as the estimator calls them."""
+    coefs = np.zeros((columns, len(found)))
+    for place, model in enumerate(found):
+        coefs[model.columns, place] = model.values
+    intercepts, gaps = (np.array([getattr(model, name) for model in found]) for name in ("intercept", "gap"))
+    return Path(penalties, coefs, intercepts, gaps)
+
+
+def total_weight(rows: int, weights: np.ndarray | None) -> float:
+    return float(rows if weights is None else weights.sum())
+
+
+def penalties(name: str, given: Any, eps: float, problem: SparseRegression, total: float | None) -> np.ndarray:
+    """The lambdas of a path, float64 (N,), falling.
+
+    name, given: of the parameter, how many or the values. eps: the last lambda as a share of the first, if values are
+    not given. total: of the weights, for alphas; None for Cs, which are 1 / lambda. Raises RequestError.
+    """
+    if problem.regression.nothing().lam == 0:
+        raise RequestError(
+            f"no column of X (n_features={problem.regression.features.count}) correlates with y: there is no path",
+            "Check that y and the columns are not constant.",
+        )
+    if isinstance(given, int | np.integer):
+        if not 0 < eps < 1:
+            raise RequestError(f"eps={eps!r}: expected a number between 0 and 1")
+        return problem.lambdas(whole(name, given, 2), eps)
+    try:
+        values = np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{name}: {error}", "Give a number of values, or an array of them.") from None
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or (values <= 0).any():
+        raise RequestError(f"{name}={given!r}: expected a number of values, or finite values above 0")
+    return np.sort(values * total if total is not None else 1 / values)[::-1].copy()
+
+
+def follow(
+    regression: SparseRegression, lambdas: np.ndarray, share: float, tol: float, max_iter: int
+) -> Iterator[Solution]:
+    """Solutions of a regression for falling lambdas, float64 (N,), each from the one before.
+
+    share: of the weight of all rows that the regression has, and so of each lambda. tol: largest duality gap, as a
+    share of the loss of the model without columns. max_iter: rounds for one lambda, on average. Raises WorkFailed if it
+    takes more.
+    """
+    if (empty := regression.regression.nothing()).lam == 0:  # no column varies, or none correlates with y
+        yield from [empty] * lambdas.size
+        return
+    regression.regression.limit = Limit(max_iter * lambdas.size)
+    fit, solved = PathFit(regression, share, tol), 0
+    fit.begin(float(lambdas[0]))
+    while solved < lambdas.size:
+        try:
+            solutions = fit.step(lambdas[solved:])
+        except Stopped:
+            raise WorkFailed(
+                f"max_iter={max_iter} rounds for each penalty have solved {solved} of the {lambdas.size} penalties",
+                "Increase max_iter or tol, or let the path end at a larger penalty.",
+            ) from None
+        solved += len(solutions)
+        yield from solutions
+
+
+def models_of(regression: SparseRegression, lambdas: np.ndarray, tol: float, max_iter: int) -> list[Found]:
+    """The models of a regression of all rows for falling lambdas."""
+    return [found_model(regression, solution) for solution in follow(regression, lambdas, 1.0, tol, max_iter)]
+
+
+class Fold(NamedTuple):
+    """Weights of the rows that a model is trained on, and of those that it is tested on: float64 (n,)."""
+
+    trained: np.ndarray
+    held_out: np.ndarray
+
+
+def folds_of(
+    cv: Any, every: np.ndarray, classes: np.ndarray | None, random_state: Any, given: tuple[Any, Any, Any]
+) -> list[Fold]:
+    """The folds of a cross-validation.
+
+    cv: how many, drawn by random_state, with the same shares of the classes; or what scikit-learn takes: an object with
+    `split(X, y, groups)`, or pairs of arrays of row numbers. every: weights of the rows, float64 (n,). given: X, y,
+    groups. Raises RequestError.
+    """
+    if isinstance(cv, int | np.integer):
+        used = np.flatnonzero(every)
+        if used.size < cv:
+            raise RequestError(f"cv={cv} folds cannot be made of n_samples={used.size} rows", "Give a smaller cv.")
+        drawn = np.full(every.size, -1)
+        drawn[used] = draw_folds(
+            used.size, whole("cv", cv, 2), seed_of(random_state), None if classes is None else classes[used]
+        )
+        held_out = [np.where(drawn == fold, every, 0.0) for fold in range(int(cv))]
+        return [Fold(every - out, out) for out in held_out]
+    pairs = cv.split(*given) if hasattr(cv, "split") and not isinstance(cv, str) else cv
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+        raise RequestError(f"cv={cv!r}: expected a number of folds, an object with split, or pairs of row numbers")
+    folds = [Fold(*(_only(every, rows) for rows in pair)) for pair in pairs]
+    for number, fold in enumerate(folds):
+        if not fold.trained.any() or not fold.held_out.any():
+            raise RequestError(f"fold {number} of cv has no rows to train on or to test on, or none with a weight")
+    if len(folds) < 2:
+        raise RequestError(f"cv has {len(folds)} folds: at least 2 are needed")
+    return folds
+
+
+def _only(every: np.ndarray, rows: Any) -> np.ndarray:
+    """The weights of some rows, 0 for all others. rows: numbers, or a mask."""
+    kept, rows = np.zeros_like(every), np.asarray(rows)
+    try:
+        kept[rows] = every[rows]
+    except IndexError as error:
+        raise RequestError(f"cv: {error}", "Rows are numbers from 0 to the number of rows of X, less 1.") from None
+    return kept
+
+
+def fold_errors(
+    regression: SparseRegression, loss: str, y: np.ndarray, fold: Fold, lambdas: np.ndarray, tol: float, max_iter: int
+) -> list[float]:
+    """The errors on the rows of a fold of the solutions without them."""
+    share = float(fold.trained.sum() / (fold.trained + fold.held_out).sum())
+    solutions = follow(regression, lambdas, share, tol, max_iter)
+    return [held_out_error(loss, y, regression.scores(solution), fold.held_out) for solution in solutions]
