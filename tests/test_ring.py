@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import psutil
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from rings import Fleet, Threads, mpiexec
 
 from blocks import WorkFailed
-from ooc.ring import collectives, relay
+from ooc.ring import authority, collectives, control, relay, tcp
 from ooc.ring.ring import Failure, LocalRing, RingFailed, Silence
 
 PATIENCE = 1.5  # seconds, of ranks whose neighbours are stopped
@@ -120,6 +122,25 @@ def test_sums_of_more_chunks_than_are_on_their_way_at_a_time():
     size = (collectives.window(ranks) + 3) * collectives.CHUNK // 8 + 1
     with Threads(insecure=True).ring(ranks) as do:
         assert all((found == 15).all() for found in do(rings.reduce, [np.full(size, rank) for rank in range(ranks)]))
+
+
+def test_keys_are_renewed_before_they_have_encrypted_too_much(monkeypatch):
+    """While slices and sums go round, and after certificates have ended."""
+    monkeypatch.setattr(tcp, "MOST_RECORDS", 40)
+    monkeypatch.setattr(control, "MOST_RECORDS", 40)
+    monkeypatch.setattr(authority, "_VALID", timedelta(seconds=3))
+    with rings.tcp_rings(3, insecure=False) as ring:
+        time.sleep(3.5)
+        before = [connection for member in ring for connection in connections_of(member)]
+        sizes = [400_000] * 20 + [3] * 50
+        found = rings.in_all([lambda member=member: rings.slices_and_sums(member, sizes, 40_000) for member in ring])
+        after = [connection for member in ring for connection in connections_of(member)]
+    assert found == [70] * 3
+    assert all(new is not old for new, old in zip(after, before, strict=True))
+
+
+def connections_of(ring: tcp.TcpRing) -> list[Any]:
+    return [ring._in, ring._out, ring._previous.connection, ring._next.connection]
 
 
 def test_a_message_without_end_is_a_failure(monkeypatch):

@@ -7,6 +7,7 @@ the reason of a failure, which each rank passes on to its other neighbour; the p
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import socket
 import ssl
@@ -15,16 +16,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES
+from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES
 from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, Stopped
 
 _HEADER = struct.Struct("<IB")
-ALIVE, FAILED, LEAVING, SUM = range(4)
+ALIVE, FAILED, LEAVING, SUM, RENEW = range(5)
 _SENT = struct.Struct("<Q")  # of a sign of life: bytes of slices that have been sent
-_MOST_BYTES = {ALIVE: _SENT.size, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES}
+_MOST_BYTES = {ALIVE: _SENT.size, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES, RENEW: 0}
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _GLANCE = 0.02  # seconds until this is looked at again
 _GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear it
@@ -34,43 +36,103 @@ class Senseless(Exception):
     """A frame that no rank of ours would send."""
 
 
-class Channel:
-    """Frames to and from a neighbour, without ever waiting for it; only one thread may do more than `put`."""
+class Renews(Protocol):
+    """How a connection gets new keys; see `meeting.Manners`."""
 
-    def __init__(self, connection: socket.socket, rank: int) -> None:
+    def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket: ...
+
+    def check_renewed(self, connection: ssl.SSLSocket) -> None: ...
+
+
+class Channel:
+    """Frames to and from a neighbour, without ever waiting for it; only one thread may do more than `put`.
+
+    An encrypted one gets new keys in time: who has made the connection asks for that, and sends no more; so does the
+    other end once it has heard; then both make a handshake.
+    manners: of this rank, if the connection is encrypted. accepted: whether the neighbour has made it.
+    """
+
+    def __init__(
+        self, connection: socket.socket, rank: int, manners: Renews | None = None, *, accepted: bool = False
+    ) -> None:
         connection.setblocking(False)
         self.connection, self.rank = connection, rank
         self.open, self.left = True, False  # whether the connection is there, whether the rank has said that it leaves
+        self._manners, self._accepted = manners, accepted
+        self._records, self._most_records = 0, math.inf if manners is None or accepted else MOST_RECORDS
+        self._to_send = math.inf  # frames until this end sends no more with the old keys
+        self._is_asked = self._is_shaking = False  # whether the other end sends no more, and the handshake has begun
+        self._lock = threading.Lock()
         self._unsent: deque[memoryview] = deque()
         self._frame = memoryview(bytearray(_HEADER.size + max(_MOST_BYTES.values())))
         self._filled, self._length = 0, _HEADER.size
 
     @property
     def unsent(self) -> bool:
-        return self.open and bool(self._unsent)
+        return self.open and bool(self._unsent) and self._to_send > 0
 
     def put(self, kind: int, payload: bytes = b"") -> None:
         """Have a frame sent when there is time."""
-        self._unsent.append(memoryview(_frame(kind, payload)))
+        with self._lock:
+            self._unsent.append(memoryview(_frame(kind, payload)))
 
     def flush(self) -> None:
         """Send as much as the connection takes."""
+        if self._records >= self._most_records and self._to_send == math.inf:
+            self._ask()
         try:
-            while self._unsent:
+            self._shake_hands()
+            while self.unsent:
                 sent = self.connection.send(self._unsent[0])
+                self._records += 1 + sent // RECORD_BYTES
                 if sent == len(self._unsent[0]):
                     self._unsent.popleft()
+                    self._to_send -= 1
                 else:
                     self._unsent[0] = self._unsent[0][sent:]
+            self._shake_hands()
         except _LATER:
             pass
         except OSError:  # what is to be read says why
             self._unsent.clear()
 
+    def _ask(self) -> None:
+        """Tell the other end that what comes next is a handshake, which needs it to say the same."""
+        with self._lock:
+            self._unsent.append(memoryview(_frame(RENEW)))
+            self._to_send = len(self._unsent)
+
+    def _is_to_renew(self) -> None:
+        """The other end has asked, or answered."""
+        if self._is_asked or self._manners is None or (not self._accepted and self._to_send > 0):
+            raise Senseless
+        self._is_asked = True
+        if self._accepted:
+            self._ask()
+        self.flush()
+
+    def _shake_hands(self) -> None:
+        """Go on with a handshake if it is time for one; raises one of _LATER until it is done."""
+        if not self._is_asked or self._to_send > 0:
+            return
+        assert self._manners
+        if not self._is_shaking:
+            self._is_shaking = True
+            self.connection = self._manners.renew(self.connection, accepted=self._accepted)
+            self.connection.setblocking(False)
+        assert isinstance(self.connection, ssl.SSLSocket)
+        self.connection.do_handshake()
+        self._manners.check_renewed(self.connection)
+        self._is_asked = self._is_shaking = False
+        self._records, self._to_send = 0, math.inf
+
     def arrived(self) -> Iterator[tuple[int, bytes]]:
         """Kind and payload of the frames that have come. `open` is false once the connection has ended."""
         while True:
             try:
+                self._shake_hands()
+                if self._is_asked:
+                    return
                 got = self.connection.recv_into(self._frame[self._filled : self._length])
             except _LATER:
                 return
@@ -83,7 +145,11 @@ class Channel:
             if self._filled == _HEADER.size:
                 self._length += self._payload_bytes()
             if self._filled == self._length:
-                yield self._frame[_HEADER.size - 1], bytes(self._frame[_HEADER.size : self._length])
+                kind = self._frame[_HEADER.size - 1]
+                if kind == RENEW:
+                    self._is_to_renew()
+                else:
+                    yield kind, bytes(self._frame[_HEADER.size : self._length])
                 self._filled, self._length = 0, _HEADER.size
 
     def _payload_bytes(self) -> int:

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 
+MOST_RECORDS = 1 << 23  # of TLS, that one key of AES-GCM encrypts: fewer than the 2**24.5 of RFC 8446, 5.5
+RECORD_BYTES = 1 << 14  # of a record at most
+
 
 class Credentials(NamedTuple):
     """Those of one rank; `Credentials(**credentials._asdict())` is the way to JSON and back.

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ooc.ring.control import farewell
 from ooc.ring.credentials import Credentials, certified_name, rank_name
@@ -29,6 +29,7 @@ MANNERS = 4.0  # seconds for them to prove who they are
 _RETRY = 0.1  # seconds until a rank that was not there is looked for again
 _GLANCE = 0.1  # seconds until the door notices that it is to close
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds of silence, between probes; how many
+_NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 _NONCE = 32
 _HELLO = struct.Struct(f"<8sIIB{_NONCE}s")  # version, rank, ranks, purpose, nonce
 _VERSION = b"ooc-rng1"
@@ -153,6 +154,28 @@ class Manners:
             connection.close()
             raise
         return _ready(connection)
+
+    def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket:
+        """New keys for a connection on which both ends have just said that they want them: TLS begins anew.
+
+        accepted: whether it came from the previous rank. The handshake, and `check_renewed`, are the caller's. One day
+        after the run began, certificates are not valid for strangers any more; here they are.
+        """
+        context = self._server if accepted else self._client
+        assert context
+        context.verify_flags |= _NO_CHECK_TIME
+        return context.wrap_socket(
+            socket.socket(fileno=connection.detach()),
+            server_side=accepted,
+            server_hostname=None if accepted else rank_name(self.next),
+            do_handshake_on_connect=False,
+        )
+
+    def check_renewed(self, connection: ssl.SSLSocket) -> None:
+        """Raise PermissionError unless the other end is still the same rank."""
+        rank = self.previous if connection.server_side else self.next
+        if certified_name(connection) != rank_name(rank):
+            raise PermissionError(f"it is {certified_name(connection)}, not {rank_name(rank)}")
 
     def _proof(self, *parts: bytes) -> bytes:
         return hmac.digest(self._token, b"".join(parts), "sha256")

@@ -6,19 +6,21 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import xxhash
 
 from ooc.ring.collectives import Collectives, waiting_frames
 from ooc.ring.control import Channel, Control
-from ooc.ring.credentials import Credentials
+from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES, Credentials
 from ooc.ring.meeting import CONTROL, SLICES, Address, Links, Manners, hang_up, meet
 from ooc.ring.ring import LEFT, PATIENCE, Failure, Flow, LocalRing, Ring, too_long
 
 DEADLINE = 60.0  # seconds
 _SLICE = struct.Struct("<QQQ")  # number, bytes, checksum: 0 where encryption sees to it
+_RENEWAL = _SLICE.pack(0, 2**64 - 1, 0)  # in the place of one: new keys are wanted
 
 
 def join(
@@ -65,10 +67,12 @@ class TcpRing(Collectives):
     ) -> None:
         super().__init__(manners.rank, manners.ranks)
         self.bytes_sent = 0
-        self._failure, self._checked = failure, checked
+        self._failure, self._checked, self._manners = failure, checked, manners
+        self._records = 0  # of TLS, that were sent with the keys of the slices
         self._in, self._out = links.previous[SLICES], links.next[SLICES]
-        self._previous = Channel(links.previous[CONTROL], self.previous)
-        self._next = Channel(links.next[CONTROL], self.next)
+        own = None if checked else manners
+        self._previous = Channel(links.previous[CONTROL], self.previous, own, accepted=True)
+        self._next = Channel(links.next[CONTROL], self.next, own)
         self._flow = Flow(patience)
         self._control = Control(
             self.rank,
@@ -88,6 +92,12 @@ class TcpRing(Collectives):
         checksum = xxhash.xxh3_64_intdigest(data) if self._checked else 0
         self._flow.sent += _SLICE.size + len(data)
         try:
+            if self._records >= MOST_RECORDS:
+                self._out.sendall(_RENEWAL)
+                self._out = self._manners.renew(self._out, accepted=False)
+                self._shake_hands(self._out)
+                self._records = 0
+            self._records += 0 if self._checked else 2 + len(data) // RECORD_BYTES
             self._out.sendall(_SLICE.pack(number, len(data), checksum))
             self._out.sendall(data)
         except OSError as error:
@@ -99,6 +109,9 @@ class TcpRing(Collectives):
         self._failure.check()
         header = bytearray(_SLICE.size)
         self._fill(memoryview(header))
+        while header == _RENEWAL and not self._checked:
+            self._renew_in()
+            self._fill(memoryview(header))
         number, length, checksum = _SLICE.unpack(header)
         if length > len(into):
             self._blame(self.previous, too_long(length, len(into)))
@@ -107,21 +120,40 @@ class TcpRing(Collectives):
             self._blame(self.previous, f"sent a slice, number {number}, that has another checksum here")
         return number, length
 
-    def _fill(self, view: memoryview) -> None:
+    def _renew_in(self) -> None:
+        """The previous rank wants new keys."""
+        self._flow.arrived -= _SLICE.size  # of a slice that comes after the handshake
+        with self._awaiting():
+            self._in = self._manners.renew(self._in, accepted=True)
+            self._shake_hands(self._in)
+
+    def _shake_hands(self, connection: ssl.SSLSocket) -> None:
+        connection.settimeout(None)
+        self._failure.check()  # who has hung up meanwhile has not met this connection
+        connection.do_handshake()
+        self._manners.check_renewed(connection)
+
+    @contextmanager
+    def _awaiting(self) -> Iterator[None]:
+        """The previous rank is to send something meanwhile."""
         self._flow.is_awaited = True
         try:
-            while view:
-                got = self._in.recv_into(view)
-                if got == 0:
-                    raise ConnectionError("the other end is closed")
-                self._flow.arrived += got
-                view = view[got:]
+            yield
         except ssl.SSLError as error:
             self._blame(self.previous, f"sent what cannot be decrypted: {error.reason}")
         except OSError as error:
             self._control.explain(self._previous, error)
         finally:
             self._flow.is_awaited = False
+
+    def _fill(self, view: memoryview) -> None:
+        with self._awaiting():
+            while view:
+                got = self._in.recv_into(view)
+                if got == 0:
+                    raise ConnectionError("the other end is closed")
+                self._flow.arrived += got
+                view = view[got:]
 
     def fail(self, reason: str) -> None:
         """See `ring.Ring`."""
