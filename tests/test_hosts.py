@@ -127,6 +127,20 @@ def test_a_rank_that_hangs(machines, model, launch, guard):
     assert_goes_on(launch, machines, model)
 
 
+def test_a_launch_that_restarts_outlives_an_outage(machines, model, launch):
+    """It tries again while the machine is away, and while what was left there still holds the run."""
+    training = launch("--restarts", 8, *TRAIN)
+    training.until_trained(machines.places[1] / "run")
+    machines.plug(1, in_=False)
+    time.sleep(20)
+    machines.plug(1, in_=True)
+    done = training.done()
+    print(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert "restart 1 of 8 follows in 2 s" in done.stderr
+    assert model_bytes(machines.places[0] / "run") == model
+
+
 def test_two_ranks_that_cannot_reach_each_other(machines, model, launch):
     """As behind a firewall: both are named, with the port, and not who waits in vain for the other."""
     machines.let_through(0, 1, goes=False)

@@ -142,6 +142,18 @@ def test_workers_that_somebody_has_stopped_are_named(place):
     assert "-- resume still-{rank}" in done.stderr
 
 
+def test_a_launch_restarts_after_a_rank_was_lost(place, model):
+    with nobody_left(place):
+        launch = Launch(place, "--restarts", 1, "--", "train", "lda", "shard-{rank}", "again-{rank}", *OPTIONS)
+        launch.until_trained(place / "again-0")
+        rank_in(place).kill()
+        done = launch.done()
+    assert done.returncode == 0, done.stderr
+    assert "(one) was killed by SIGKILL; restart 1 of 1 follows in 2 s" in done.stderr
+    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
+    assert model_bytes(place / "again-0") == model
+
+
 @pytest.mark.long
 def test_a_killed_rank_goes_on_to_the_same_average(place):
     """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""

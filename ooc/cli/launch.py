@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,9 @@ def launch(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
     ] = 8.0,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Go on so often when a rank was lost, from the newest state that all have.")
+    ] = 0,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Do not encrypt the connections between ranks; only for a private network."),
@@ -61,6 +65,8 @@ def launch(
     if not 1 <= patience <= 3600:
         raise RequestError(f"--patience {patience:g}: 1 to 3600 seconds are possible")
     chosen = choose(command)
+    if restarts and chosen.ingests:
+        raise RequestError("--restarts is for trainings", "Begin an ingestion again.")
     places = read_hosts(hosts)
     if insecure:
         stderr.warn("--insecure: who can listen in the network sees the rows of the model go by")
@@ -68,8 +74,10 @@ def launch(
     start(
         Request(
             hosts=places,
-            arguments=[*chosen.name.split(), *(["--log-format=json"] if stderr.is_json() else []), *chosen.rest],
+            arguments=_arguments(chosen.name, chosen.rest),
             resume="" if chosen.ingests else _resume(context.params, chosen.makes),
+            again=lambda elapsed: _arguments("resume", chosen.to_go_on(elapsed)),
+            restarts=restarts,
             insecure=insecure,
             ports=_ports(ports) if ports else None,
             patience=patience,
@@ -78,6 +86,11 @@ def launch(
             debug=bool(context.find_root().params.get("debug")),
         )
     )
+
+
+def _arguments(name: str, rest: Sequence[str]) -> list[str]:
+    """Those of a rank. name, rest: of its command."""
+    return [*name.split(), *(["--log-format=json"] if stderr.is_json() else []), *rest]
 
 
 def _ports(text: str) -> tuple[int, int]:

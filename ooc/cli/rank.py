@@ -79,6 +79,7 @@ def _failed(
 ) -> int:
     """Tell why it failed. before: the run that a new one was to be put in the place of, as `_configured` has it."""
     from ooc.ring.ring import RingFailed
+    from ooc.runs.run import RunInUse
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop that others call for now changes nothing
     what, remedy, code = explained(error)
@@ -92,6 +93,7 @@ def _failed(
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
             "ring": type(error) is RingFailed,  # what others have told, or how they behave
+            "passes": isinstance(error, (RingFailed, RunInUse)),
             "begun": run is not None and _configured(run) not in (None, before),
         }
     )

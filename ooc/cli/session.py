@@ -182,6 +182,17 @@ class Chosen(NamedTuple):
         """What it is asked for by, on a machine without this one's files."""
         return [*self.name.split(), *self.rest]
 
+    def to_go_on(self, elapsed: float) -> list[str]:
+        """The arguments of `ooc resume` that go on with a training, so many seconds after it began."""
+        given = self.parameters
+        words = [*self.rest] if self.name == "resume" else [str(self.makes)]
+        if self.name != "resume":
+            told = {"workers": given["workers"], "memory": given["memory_bytes"], "metrics-file": given["metrics_file"]}
+            words += [f"--{name}={value}" for name, value in told.items() if value is not None]
+            words += [f"--{name}" for name in ("quiet", "json") if given[name]]
+        left = None if given["max_time"] is None else max(given["max_time"] - elapsed, 1.0)
+        return [*words, *([] if left is None else [f"--max-time={left:.0f}"])]
+
     def call(self) -> Any:
         """Run the command; its exit code, if that is not 0."""
         return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)

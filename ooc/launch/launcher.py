@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -33,17 +33,22 @@ _LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited 
 _BEAT = 2.0  # seconds between signs of life
 _KNOCKING = 8  # connections that no sshd has let in yet: it turns some away if there are ten
 _TRIES = 6  # for a connection that is turned away nevertheless
+_LONGEST_PAUSE = 60.0  # seconds before a restart
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
 
 
 class Request(NamedTuple):
-    """arguments: of `ooc`. resume: the command that goes on with the run. ports: the first and the last at which ranks
-    may listen; None for any. columns: of the terminal; 0 if it is none."""
+    """arguments: of `ooc`. resume: the command that goes on with the run, for the user. again: the arguments that do,
+    some seconds after the start. restarts: how often that is done here. ports: the first and the last at which ranks
+    may listen; None for any. columns: of the terminal; 0 if it is none.
+    """
 
     hosts: Sequence[Host]
     arguments: Sequence[str]
     resume: str
+    again: Callable[[float], Sequence[str]]
+    restarts: int
     insecure: bool
     ports: tuple[int, int] | None
     patience: float
@@ -53,25 +58,40 @@ class Request(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a rank says that it ended. ring: not by itself. begun: whether there is a run to go on with."""
+    """How a rank says that it ended.
+
+    ring: not by itself. passes: what is the matter may be over in a while. begun: there is a run to go on with.
+    """
 
     code: int
     what: str = ""
     remedy: str = ""
     ring: bool = False
+    passes: bool = False
     begun: bool = False
 
 
 def launch(request: Request) -> None:
-    """Run a command on all hosts, to its end; what rank 0 prints is printed. Raises what the command failed by."""
-    launcher = Launcher(request)
-    try:
-        with launcher.signals():
-            launcher.follow()
-    finally:
-        launcher.dismiss()
-    if failure := launcher.failure():
-        raise failure
+    """Run a command on all hosts, to its end; what rank 0 prints is printed. Raises what the command failed by.
+
+    Where a rank was lost, all go on by themselves after a while, as often as the request says.
+    """
+    began = time.monotonic()
+    for restart in range(request.restarts + 1):
+        launcher = Launcher(request)
+        try:
+            with launcher.signals():
+                launcher.follow()
+        finally:
+            launcher.dismiss()
+        if (failure := launcher.failure()) is None:
+            return
+        if restart == request.restarts or not launcher.passes(is_restart=restart > 0):
+            raise failure
+        pause = min(2.0 ** (restart + 1), _LONGEST_PAUSE)
+        stderr.warn(f"{failure.what.rstrip('.')}; restart {restart + 1} of {request.restarts} follows in {pause:.0f} s")
+        time.sleep(pause)
+        request = request._replace(arguments=request.again(time.monotonic() - began))
 
 
 class Launcher:
@@ -286,6 +306,14 @@ class Launcher:
         if report.code == 1 and self._request.resume not in remedy:
             remedy = "\n".join(filter(None, [remedy, self._go_on()]))
         return _ERRORS[report.code](f"{remote.name}: {report.what}", remedy)
+
+    def passes(self, *, is_restart: bool) -> bool:
+        """Whether the run can go on in a while: a rank was lost after all had met, or is not back yet."""
+        found = cause(self._failed, signalled=self._signalled)
+        if found is None or self._signalled or not (self._joined or is_restart):
+            return False
+        remote, report = found
+        return remote.is_lost if report is None else report.passes
 
     def _go_on(self) -> str:
         """How to, if there is anything to go on with."""

@@ -135,6 +135,11 @@ class Remote:
         return f"ended with exit code {code}{words}"
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it has ended because its connection did, or it was killed."""
+        return self.code == _LOST or (self.code or 0) - 128 in _SIGNALS
+
+    @property
     def remedy(self) -> str:
         """What may help one that has ended before it had said who it is."""
         if self.code == _LOST:

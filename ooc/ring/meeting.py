@@ -26,6 +26,7 @@ from ooc.ring.ring import Failure, Unreachable
 CONTROL, SLICES = PURPOSES = (0, 1)  # what a connection is for
 CROWD = 32  # connections that may stand at the door
 MANNERS = 4.0  # seconds for them to prove who they are
+_LONGER = 2.0  # seconds that who waits for the previous rank leaves that one to say why it cannot connect
 _RETRY = 0.1  # seconds until a rank that was not there is looked for again
 _GLANCE = 0.1  # seconds until the door notices that it is to close
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds of silence, between probes; how many
@@ -70,7 +71,7 @@ def meet(
         try:
             for purpose in PURPOSES:
                 made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
-            links = Links(door.wait(until), made)
+            links = Links(door.wait(until + _LONGER), made)
         except Absent as absent:
             rank, reason, remedy = absent.args
             failure.record(rank, reason)

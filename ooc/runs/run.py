@@ -297,11 +297,15 @@ def file_sizes(path: Path) -> Iterator[int]:
                 yield found.st_size
 
 
+class RunInUse(RequestError):
+    """Another process works on the run."""
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[list[Removed]]:
     """Hold the lock of a run directory; yields what others left in it that were killed, which is deleted.
 
-    Raises RequestError if another process works on the run. A killed process holds no lock.
+    Raises RunInUse if another process works on the run. A killed process holds no lock.
     """
     with disk_errors(path):
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -310,7 +314,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-            raise RequestError(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
+            raise RunInUse(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
         if inode(descriptor) != inode(path / LOCK):
             raise RequestError(f"{path} was removed or replaced at this moment", "Look at it, then try again.")
         with disk_errors(path):
