@@ -16,9 +16,12 @@ from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets,
 from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.files import publish_directory
+from blocks.given_arrays import integers
 from blocks.ingestion.counts import count_words
 from blocks.shuffle import partition, shuffled
 from blocks.store import write_lines
+
+_SPLIT = "Give a list of words for each: [text.split() for text in texts]; `ooc ingest text` reads and splits files."
 
 
 def write_corpus(
@@ -43,6 +46,9 @@ def write_corpus(
     slices are kept. Returns the dataset. Raises RequestError if `out` exists, if there are no tokens and no
     `vocab_from`, or if the arrays do not fit together.
     """
+    offsets, words = integers("offsets", offsets), integers("words", words)
+    if isinstance(vocabulary, str):
+        raise RequestError(f"the vocabulary is one string, {_shortened(vocabulary)}", "Give a list of words.")
     if words.size == 0 and vocab_from is None:
         raise RequestError("there are no tokens: a dataset needs at least one document with at least one word")
     lengths = _checked_lengths(offsets, words, len(vocabulary), names)
@@ -91,14 +97,16 @@ def ingest_documents(
     to keep, in this order; tokens of other words are left out. None keeps all words, in alphabetical order. options:
     those of `write_corpus`.
     """
+    if isinstance(documents, str):
+        raise RequestError(f"the documents are one string, {_shortened(documents)}", _SPLIT)
     number_of = {term: number for number, term in enumerate(vocabulary or ())}
     numbers, lengths = array("I"), array("Q")
-    for document in documents:
-        before = len(numbers)
+    for number, document in enumerate(documents):
+        before, tokens = len(numbers), _tokens(number, document)
         if vocabulary is None:
-            numbers.extend(number_of.setdefault(token, len(number_of)) for token in document)
+            numbers.extend(number_of.setdefault(token, len(number_of)) for token in tokens)
         else:
-            numbers.extend(number_of[token] for token in document if token in number_of)
+            numbers.extend(number_of[token] for token in tokens if token in number_of)
         lengths.append(len(numbers) - before)
     terms, words = list(number_of), np.frombuffer(numbers, np.uint32)
     if vocabulary is None:
@@ -110,12 +118,27 @@ def ingest_documents(
     return write_corpus(out, offsets, words, terms, **options)
 
 
+def _tokens(number: int, document: Any) -> list[str]:
+    """The words of a document; RequestError if it is not a list of these."""
+    if isinstance(document, str) or not isinstance(document, Iterable):
+        raise RequestError(f"document {number} is {_shortened(document)}, not a list of words", _SPLIT)
+    tokens = list(document)
+    if strange := [token for token in tokens if not isinstance(token, str)]:
+        raise RequestError(f"document {number} has {_shortened(strange[0])}, which is no word", _SPLIT)
+    return tokens
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
 def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
     """Tokens of each document, uint32 (D,), after checking that the arrays fit together."""
     lengths = np.diff(offsets)
-    if offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
+    if not offsets.size or offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(
             f"offsets must ascend from 0 to the number of tokens, {words.size}; they end at {offsets[-1]}"
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from blocks.corpus.division import blocks_of_buckets, rank_words
 from blocks.errors import RequestError
 from blocks.files import publish_directory
+from blocks.given_arrays import finite_floats, integers
 from blocks.ratings.ingestion import grid_size
 from blocks.ratings.matrix import Matrix, RowBlock
 from blocks.ratings.transposition import ENTRY
@@ -35,6 +37,7 @@ def write_matrix(
     are those that `ingest_ratings` makes of the same entries under the same names. Raises RequestError if `out` exists,
     or if the entries do not fit the names.
     """
+    entries = _taken(entries)
     _check(entries, len(row_names), len(column_names))
     grid = grid or grid_size(entries.values.size)
     frequencies = np.bincount(entries.columns, minlength=len(column_names)).astype(np.int64)
@@ -63,6 +66,15 @@ def write_matrix(
             made={"kind": "arrays", "seed": seed, "duplicates": sum(block["duplicates"] for block in blocks)},
         )
     return Matrix(out)
+
+
+def _taken(entries: Any) -> Entries:
+    """Entries of arrays; RequestError if they are of something else."""
+    if not isinstance(entries, Entries):
+        remedy = "Of a scipy.sparse array m = m.tocoo(): blocks.ratings.writer.Entries(m.row, m.col, m.data)."
+        raise RequestError(f"the entries are a {type(entries).__name__}, not Entries of three arrays", remedy)
+    rows, columns = integers("rows", entries.rows), integers("columns", entries.columns)
+    return Entries(rows, columns, finite_floats("values", entries.values))
 
 
 def _check(entries: Entries, rows: int, columns: int) -> None:

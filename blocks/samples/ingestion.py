@@ -21,6 +21,7 @@ from blocks.design.formats import Svmlight
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
 from blocks.files import disk_errors
+from blocks.given_arrays import finite_floats, integers, require_ascending
 from blocks.in_process import InProcess
 from blocks.ingestion.manifest import how_made
 from blocks.ingestion.messages import LinesChunk, Piece
@@ -84,16 +85,19 @@ def write_samples(
     """Make a set of samples of arrays, as those of scipy.sparse.csr_array.
 
     offsets: integers (n+1,), where the entries of each sample begin. columns: integers (N,), ascending within a sample.
-    values: (N,). labels: (n,). width: columns there are, None for one more than the highest number. Raises RequestError
-    if the arrays do not fit together.
+    values: (N,). labels: (n,). Lists are taken, too. width: columns there are, None for one more than the highest
+    number. Raises RequestError if the arrays do not fit together, or are of something else.
     """
-    lengths = np.diff(offsets)
-    if offsets[0] != 0 or (lengths < 0).any() or not offsets[-1] == columns.size == values.size:
+    offsets, columns = integers("offsets", offsets), integers("columns", columns)
+    values, labels = finite_floats("values", values), finite_floats("labels", labels)
+    lengths = np.diff(offsets.astype(np.int64))
+    if not offsets.size or offsets[0] != 0 or (lengths < 0).any() or not offsets[-1] == columns.size == values.size:
         raise RequestError(f"offsets must ascend from 0 to {columns.size}, the number of columns and values")
     if lengths.size != labels.size:
         raise RequestError(f"{labels.size} labels for {lengths.size} samples")
     if columns.size and not 0 <= columns.min() <= columns.max() < (width or MOST_COLUMNS):
         raise RequestError(f"columns from {columns.min()} to {columns.max()} of {width}")
+    require_ascending("columns", offsets, columns)
     rows = Rows(np.zeros(labels.size), labels, lengths, columns, values)
     made = {"kind": "arrays", "options": {"seed": seed}}
     some = _cut(rows, np.asarray(offsets, np.int64))

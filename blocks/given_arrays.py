@@ -1,0 +1,60 @@
+"""Arrays that a caller gives: lists are taken for them, and what cannot be one is told of by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import RequestError
+
+_CSR = "Of a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); its arrays are m.indptr, m.indices and m.data."
+
+
+def integers(name: str, given: Any) -> np.ndarray:
+    """Integers (n,), none below 0. Raises RequestError for anything else."""
+    array = _one_dimensional(name, given)
+    if array.dtype.kind not in "iu":
+        if array.size:
+            raise RequestError(f"{name} has to be integers; it is of {array.dtype}", f"Give {name}.astype(int).")
+        return array.astype(np.int64)
+    if array.dtype.kind == "i" and array.size and (least := int(array.min())) < 0:
+        raise RequestError(f"{name} has to be 0 or more everywhere; place {int(array.argmin())} is {least}")
+    return array
+
+
+def finite_floats(name: str, given: Any) -> np.ndarray:
+    """Numbers (n,), all finite. Raises RequestError for anything else."""
+    array = _one_dimensional(name, given)
+    if array.dtype.kind not in "fiub":
+        raise RequestError(f"{name} has to be numbers; it is of {array.dtype}")
+    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        place = int(finite.argmin())
+        raise RequestError(f"{name} has to be finite everywhere; place {place} is {array[place]}")
+    return array
+
+
+def _one_dimensional(name: str, given: Any) -> np.ndarray:
+    if hasattr(given, "tocsr"):
+        raise RequestError(f"{name} is a {type(given).__name__}, and has to be an array of numbers", _CSR)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # lists of different lengths
+        raise RequestError(f"{name} has to be an array of one dimension: {error}") from error
+    if array.ndim != 1:
+        raise RequestError(f"{name} has to be an array of one dimension; its shape is {array.shape}")
+    return array
+
+
+def require_ascending(name: str, offsets: np.ndarray, columns: np.ndarray) -> None:
+    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), where the rows begin."""
+    wrong = columns[1:] <= columns[:-1]
+    begins = offsets[(offsets > 0) & (offsets < columns.size)]
+    wrong[begins - 1] = False
+    if wrong.any():
+        place = int(wrong.argmax())
+        row = int(np.searchsorted(offsets, place, side="right")) - 1
+        what = (
+            f"{name} has to ascend within each row; in row {row}, {columns[place]} is followed by {columns[place + 1]}"
+        )
+        raise RequestError(what, _CSR)
