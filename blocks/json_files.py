@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,21 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     with publish(path) as beside:
         whole = {**content, "checksum": _content_checksum(content)}
         beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def json_text(content: Any, **how: Any) -> str:
+    """The JSON text of some content. What JSON has no number for, NaN and infinities, is null; numbers of NumPy are as
+    those of Python. how: more arguments of `json.dumps`."""
+    return json.dumps(_with_nulls(content), allow_nan=False, **how)
+
+
+def _with_nulls(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _with_nulls(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_with_nulls(value) for value in content]
+    value = content.item() if hasattr(content, "item") else content
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _require_inside(directory: Path, content: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import sys
 from inspect import Parameter
 from typing import Annotated, Any, NamedTuple
@@ -89,8 +88,10 @@ def progress_bar(what: str, total: int | None, unit: str) -> Any:
 
 
 def print_json(content: Any) -> None:
-    """Print one JSON document on standard output."""
-    print(json.dumps(content, indent=1))
+    """Print one JSON document on standard output, as `json_text` writes it."""
+    from blocks.json_files import json_text
+
+    print(json_text(content, indent=1))
 
 
 _CONTROLS = [*range(9), *range(11, 32), *range(127, 160)]  # but for the ends of lines and tabulators

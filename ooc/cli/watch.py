@@ -123,7 +123,7 @@ def _print_lines(
     run: Path, stream: IO[str], ended: threading.Event | None = None, *, as_json: bool = False
 ) -> Progress:
     """A line for each iteration that was not told before."""
-    import json
+    from blocks.json_files import json_text
 
     told: tuple[Path | None, int] = None, 0
     for seen in _looks(run, ended):
@@ -132,7 +132,7 @@ def _print_lines(
         new = [line for line in seen.lines if line["iteration"] > told[1]]
         for line in new:
             facts = {"run": str(seen.path), "planned": seen.planned, **line}
-            print(json.dumps(facts) if as_json else plain(seen, line), file=stream, flush=True)
+            print(json_text(facts) if as_json else plain(seen, line), file=stream, flush=True)
         told = seen.path, max(told[1], seen.done)
     return seen
 

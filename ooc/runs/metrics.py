@@ -1,18 +1,24 @@
-"""The lines of metrics.jsonl: a JSON object for each iteration, with a checksum of what it says."""
+"""The lines of metrics.jsonl: a JSON object for each iteration, with a checksum of what it says.
+
+NaN and infinities, for which JSON has no numbers, are written as null, and read as NaN.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import xxhash
+
+from blocks.json_files import json_text
 
 CHECKSUM = "checksum"  # XXH3-64 of the line without it, as hex; earlier versions wrote none
 
 
 def metrics_line(values: dict[str, Any]) -> str:
     """The line of an iteration, with its end."""
-    return json.dumps({**values, CHECKSUM: _checksum(values)}) + "\n"
+    return json_text({**values, CHECKSUM: _checksum(values)}) + "\n"
 
 
 def values_of(line: bytes) -> dict[str, Any] | None:
@@ -23,7 +29,7 @@ def values_of(line: bytes) -> dict[str, Any] | None:
         sound = isinstance(values["iteration"], int) and (noted == _checksum(values) if noted else _is_without(values))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return values if sound else None
+    return {name: math.nan if value is None else value for name, value in values.items()} if sound else None
 
 
 def _is_without(values: dict[str, Any]) -> bool:
@@ -36,4 +42,4 @@ def _is_without(values: dict[str, Any]) -> bool:
 
 
 def _checksum(values: dict[str, Any]) -> str:
-    return xxhash.xxh3_64_hexdigest(json.dumps(values).encode())
+    return xxhash.xxh3_64_hexdigest(json_text(values).encode())
