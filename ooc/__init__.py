@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING
 
 from ooc.hidden import require_own_packages
+from ooc.uncaught import tell_instead_of_tracing
 
 require_own_packages()
+tell_instead_of_tracing()
 
 from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been told of)
 

@@ -33,6 +33,7 @@ from ooc.state.generations import Cursor, Generations, remove_uncommitted
 from ooc.state.layout import Layout
 from ooc.state.passes import Pass
 from ooc.state.slice_file import SLICES
+from ooc.user_programs import numbers_of
 from ooc.workers.dispatch import Dispatcher, Scheduler
 from ooc.workers.engine_arrays import EngineArrays
 from ooc.workers.engine_options import Switches
@@ -298,9 +299,10 @@ class StaticEngine:
     def objective(self) -> dict[str, float]:
         """The program's objective for the present state."""
         if self._replication:
-            return self.program.objective(self.program.measure(self._divided_sweep, self.arrays), self.arrays)
-        sums = self._ranks.summed(self.program.measure(self.sweep, self.arrays))
-        return self.program.objective(sums, self._exact())
+            sums = numbers_of(self.program.measure, self._divided_sweep, self.arrays)
+        else:
+            sums = self._ranks.summed(numbers_of(self.program.measure, self.sweep, self.arrays))
+        return numbers_of(self.program.objective, sums, self._exact())
 
     def export(self, directory: Path) -> None:
         """Write the model of the present state at the first machine; the others tell it what they have."""
@@ -331,7 +333,7 @@ class StaticEngine:
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
             self.program.add_deltas(self.arrays, self._engine_arrays.deltas)
-            sums = self.program.aggregate(phase, self.arrays, self._engine_arrays.deltas, answers)
+            sums = numbers_of(self.program.aggregate, phase, self.arrays, self._engine_arrays.deltas, answers)
             self._engine_arrays.clear_deltas()
             return sums
 

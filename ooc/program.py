@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from blocks.errors import RequestError
 from blocks.npz import write_npz
 from blocks.ratings.matrix import RowBlock
 from ooc.fields import fields_of, set_options
@@ -22,6 +23,8 @@ from ooc.ring.packets import Passage
 from ooc.workers.shared_arrays import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
+_ORDERS = ("slice", "block", "grid")
+_TRAVELS = ("", "made", "changed", "shown", "looked at")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,12 @@ class Phase:
     staged: bool = False
     overlaps: bool = False
     travels: Literal["", "made", "changed", "shown", "looked at"] = ""
+
+    def __post_init__(self) -> None:
+        for field, possible in (("order", _ORDERS), ("travels", _TRAVELS)):
+            if (given := getattr(self, field)) not in possible:
+                known = ", ".join(map(repr, possible))
+                raise RequestError(f"Phase({self.name!r}): {field}={given!r} is not known", f"Choose one of: {known}.")
 
 
 class LocalState(NamedTuple):

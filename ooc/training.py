@@ -20,6 +20,7 @@ from ooc.runs.run import Run
 from ooc.slurm import node_directory
 from ooc.state.generations import Cursor, Generations
 from ooc.state.layout import Layout
+from ooc.user_programs import mistakes_told
 
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
 _SHOWN = {  # values of a line that the progress bar shows
@@ -85,13 +86,19 @@ def train(
     dataset = run.dataset(open_rows)
     with trained(run, stop):
         run.warn_of_changed_program()
-        layout = Layout(dataset.cells, run.spec.build(dataset).local_state())
+        program = run.spec.build(dataset)
+        run.require_same_state(program)
+        layout = Layout(dataset.cells, program.local_state())
         generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
-        with StaticEngine(*begins, ring=ring, **_of_ring(run)) as engine, together(ring):
+        with (
+            StaticEngine(*begins, ring=ring, **_of_ring(run)) as engine,
+            together(ring),
+            mistakes_told(engine.program),
+        ):
             if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
                 told = "before the first iteration: there was nothing to save yet"
-                raise interruption(run, stop.reason(), told, f"Begin again with: ooc resume {run.path}", ring)
+                raise interruption(run, stop.reason(), told, f"Begin again with: {run.how_to_resume}", ring)
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")

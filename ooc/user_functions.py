@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from blocks.errors import RequestError
 from ooc.stochastic.elements import KINDS as ELEMENTS
 from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS
+from ooc.user_programs import place_in, reason
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 _PARSING = threading.Lock()  # Python 3.11 counts how deep a tree is for all threads together: SystemError, now and then
-_WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 class Function(NamedTuple):
@@ -136,23 +135,7 @@ def reported(program: StochasticProgram) -> Iterator[None]:
         yield
     except NumbaError as error:
         files = {_read(type(program), name).file for name in ("process", *program.functions)}
-        where, line = _place(str(error), files)
+        where, line = place_in(str(error), files) or (min(files), 0)
         text = Path(where).read_text(encoding="utf-8").splitlines()[line - 1].strip() if line else ""
         what = f"{where}, line {line}: `{text}` cannot be compiled" if line else f"{where} cannot be compiled"
-        raise RequestError(f"{what}: {_reason(str(error))}") from error
-
-
-def _place(message: str, files: Collection[str]) -> tuple[str, int]:
-    """The file and the line that a message of numba tells of: the first that is one of these files."""
-    for found in _WHERE.finditer(message):
-        for file in files:
-            if Path(found[1]).name == Path(file).name:
-                return file, int(found[2])
-    return min(files), 0
-
-
-def _reason(message: str) -> str:
-    """The line of a message of numba that says why."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "File ", "- Resolution"))]
-    return telling[0] if telling else lines[0]
+        raise RequestError(f"{what}: {reason(str(error))}") from error

@@ -9,6 +9,7 @@ from ooc.runs.chains import chain_paths
 from ooc.runs.previous import MODEL, PREVIOUS
 from ooc.runs.run import Run, file_sizes
 from ooc.runs.status import run_problems
+from ooc.workers.worker import ProgramSpec
 from samplers.models import open_any_model
 
 
@@ -27,6 +28,9 @@ def verify_run(run: Run) -> Report:
     models = [run.path / name for name in (MODEL, PREVIOUS) if (run.path / name).exists()]
     for model in models[:1]:
         if unreadable(model.rglob("*")):
+            continue
+        if not ProgramSpec(program := run.config["program"], {}).is_known:
+            unchecked.append(f"{model}: {program} has written it, which is no part of ooc, without checksums")
             continue
         of_model = list(open_any_model(model).problems())
         problems += of_model

@@ -292,7 +292,7 @@ def test_wrong_options_of_a_program_are_told(matrix: Matrix, ooc: Ooc) -> None:
     for settings, says in (
         (
             ["--set", "wrnog=1"],
-            "the program counts:Counts: got an unexpected keyword argument 'wrnog'\nIt takes: wrong",
+            "unexpected keyword argument 'wrnog'\nIt takes: wrong.",
         ),
         (["--set", "wrong"], "--set 'wrong' is not NAME=VALUE"),
     ):

@@ -82,7 +82,7 @@ def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, mo
     (run.parent / "mine.py").unlink()
     gone = ooc("resume", "own", "--program", "mine:Own", "--iterations", 6)
     assert gone.returncode == 2
-    assert "program mine:Own cannot be imported: No module named 'mine'" in gone.stderr
+    assert "program mine:Own cannot be imported: there is no module 'mine'" in gone.stderr
 
 
 def test_only_what_a_run_owns_is_deleted(run: Path, ooc: Ooc) -> None:

@@ -34,7 +34,8 @@ def create_run(
     scratch: Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Make a run directory with its configuration; raises RequestError if something is there already.
+    """Make a run directory with its configuration; raises RequestError if something is there already, or if there is
+    no iteration to make or to evaluate.
 
     With `--resume` of the command it is the run that is there, if it was begun in the same way. settings: JSON values
     that the observer of the training needs to go on. scratch: a directory, of another disk, in which the state of the
@@ -42,6 +43,9 @@ def create_run(
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
+    for name, count in length.items():
+        if count < 1:
+            raise RequestError(f"{name}={count}: at least 1 is needed")
     config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
     if resumes() and (path / CONFIG).exists():
         return resumed_run(path, dataset, spec, config)

@@ -14,6 +14,7 @@ lock            held by the process that works on the run
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
+import numpy as np
 from msgspec import Meta
 
 from blocks import stderr
@@ -31,11 +33,13 @@ from blocks.generations import has_generation, refer
 from blocks.json_files import read_json, require_fit, write_json
 from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import MANIFEST
+from ooc.program import StaticProgram
 from ooc.runs.beginning import OPTIONS
 from ooc.runs.metrics import metrics_line, values_of
 from ooc.runs.previous import MODEL, PREVIOUS, drop_previous
 from ooc.runs.remembered import AnyStore, DatasetEntry, entries_of, moved, open_remembered, place_of
 from ooc.runs.scratch import STATE, note_place, owned, remove_scratch, require_owned
+from ooc.state.generations import committed, committed_local_state
 from ooc.state.slice_file import SLICES
 from ooc.workers.worker import ProgramSpec
 
@@ -127,9 +131,15 @@ class Run:
         if spec.target != self._trusted and not spec.is_known:
             raise RequestError(
                 f"{self.path} names {spec.target}, a program that is not part of ooc",
-                f"If you trust its code, name it, too: ooc resume {self.path} --program {spec.target}",
+                f"If you trust its code, name it, too: {self.how_to_resume}",
             )
         return spec
+
+    @property
+    def how_to_resume(self) -> str:
+        """The command that goes on with it."""
+        spec = ProgramSpec(self.config["program"], {})
+        return f"ooc resume {self.path}{'' if spec.is_known else f' --program {spec.target}'}"
 
     def warn_of_changed_program(self) -> None:
         """Tell, on standard error and in log.txt, if the file of a user's program is another one than at the start."""
@@ -138,6 +148,28 @@ class Run:
             warning = f"the file of {self.config['program']} is not the one that {self.path} was started with"
             stderr.warn(warning)
             self.log(warning)
+
+    def require_same_state(self, program: StaticProgram) -> None:
+        """Raise RequestError if what was committed is not the state of a user's program, which was changed, then.
+
+        Nothing is given up: the engine takes what does not fit for damaged, and goes back to the generation before.
+        """
+        entries = [] if self.spec.is_known else committed(self.scratch / STATE)
+        if not entries:
+            return
+        specs, local = program.shared_arrays(), program.local_state()
+        now = {name: _size(math.prod(specs[name].shape), specs[name].dtype) for name in program.primary_arrays()}
+        then = {name: _size(size, dtype) for name, (_, dtype, size) in entries[0]["arrays"]["arrays"].items()}
+        if found := committed_local_state(self.scratch / STATE):
+            now["local_state"], then["local_state"] = _size(local.width, local.dtype), _size(found.width, found.dtype)
+        names = {*now} if "staleness" in self.config["settings"] else {*now, *then}  # a ring keeps more
+        for name in sorted(names):
+            if now.get(name) != then.get(name):
+                raise RequestError(
+                    f"{self.path}: {self.config['program']} was changed: as {name!r} the run has "
+                    f"{then.get(name, 'nothing')}, the program {now.get(name, 'nothing')}",
+                    "Go on with the program as it was, or train a new run.",
+                )
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
         """The dataset of the run, `opened` as its kind; raises RequestError if another one lies in its place now."""
@@ -287,6 +319,10 @@ class Run:
             path = self.path / name
             with disk_errors(path), path.open("ab") as file:
                 os.fsync(file.fileno())
+
+
+def _size(numbers: int, dtype: Any) -> str:
+    return f"{numbers:,} {np.dtype(dtype)}"
 
 
 def file_sizes(path: Path) -> Iterator[int]:

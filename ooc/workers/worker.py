@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -15,10 +13,11 @@ import numpy as np
 from msgspec import convert
 
 from blocks.compiler import prepare
-from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import REMEDY, checksum
+from blocks.errors import OocError, WorkFailed
+from blocks.files import REMEDY
 from blocks.kinds import open_rows
 from blocks.store import Store, parts
+from ooc import user_programs
 from ooc.program import Job, Phase, StaticProgram
 from ooc.ring.packets import SLOTS, Passage, Slots
 from ooc.state.layout import Layout
@@ -57,7 +56,7 @@ class ProgramSpec(NamedTuple):
         Raises RequestError if it is not there, WorkFailed if it is one of ooc and does not take the options.
         """
         if not self.is_known:
-            return self._build_users(dataset)
+            return user_programs.build(self.target, dataset, self.options)
         program, options = importlib.import_module(PROGRAMS).find(*self)
         types, wrong = _types_of(program), f"of the program {self.target}"
         for name, value in options.items():
@@ -72,33 +71,9 @@ class ProgramSpec(NamedTuple):
         except (TypeError, ValueError, KeyError) as error:
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
-    def _build_users(self, dataset: Store) -> StaticProgram:
-        """Make a user's program; RequestError for options that it does not take."""
-        program = self._of_user()
-        takes = signature(program)
-        try:
-            takes.bind(dataset, **self.options)
-        except TypeError as error:
-            names = list(takes.parameters)[1:]
-            raise RequestError(
-                f"the program {self.target}: {error}", f"It takes: {', '.join(names) or 'no options'}"
-            ) from error
-        return program(dataset, **self.options)
-
-    def _of_user(self) -> Callable[..., StaticProgram]:
-        module, _, name = self.target.partition(":")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise RequestError(
-                f"program {self.target} cannot be imported: {error}",
-                "Run the command where the module is, or have its directory on PYTHONPATH.",
-            ) from error
-
     def source_checksum(self) -> str | None:
         """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
-        found = None if self.is_known else importlib.util.find_spec(self.target.partition(":")[0])
-        return checksum(Path(found.origin)) if found and found.origin and Path(found.origin).is_file() else None
+        return None if self.is_known else user_programs.source_checksum(self.target)
 
 
 def _types_of(program: type) -> dict[str, Any]:
@@ -227,23 +202,23 @@ class JobHandler:
             bases = self._layout.block_rows[:-1]
         else:
             bases = self._buffer_bases(phase.order, message.unit)
-        return self._program.update(
-            Job(
-                phase=phase.name,
-                unit=message.unit,
-                stage=message.stage,
-                part=part,
-                bounds=bounds,
-                data=data,
-                state=self._arrays.get(message.buffer, _NOTHING),
-                bases=bases,
-                shared=self._shared,
-                delta=self._delta,
-                stream=(message.iteration, message.phase, message.unit, message.stage, part),
-                passage=self._passage(message, part),
-                starts=self._starts(phase.order),
-            )
+        job = Job(
+            phase=phase.name,
+            unit=message.unit,
+            stage=message.stage,
+            part=part,
+            bounds=bounds,
+            data=data,
+            state=self._arrays.get(message.buffer, _NOTHING),
+            bases=bases,
+            shared=self._shared,
+            delta=self._delta,
+            stream=(message.iteration, message.phase, message.unit, message.stage, part),
+            passage=self._passage(message, part),
+            starts=self._starts(phase.order),
         )
+        with user_programs.mistakes_told(self._program):
+            return self._program.update(job)
 
     def _first_rows(self, order: str) -> list[int]:
         """The first row of each block, or column of each slice, and how many there are."""

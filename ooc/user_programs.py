@@ -1,0 +1,239 @@
+"""Programs of one's own: how they are found, what is refused of them, and how their mistakes are told."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import importlib.util
+import inspect
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from numbers import Real
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from blocks.errors import OocError, RequestError, WorkFailed
+from blocks.files import checksum
+from ooc.program import LocalState, Phase, StaticProgram
+from ooc.workers.shared_arrays import ArraySpec
+
+_OURS = ("blocks", "ooc", "samplers")  # packages whose classes are not a user's
+_PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # told by others
+_WHERE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
+    """Import a program, "module:Class", and make one for a dataset.
+
+    Raises RequestError if it cannot be imported, if it does not take the options, or if a part of it is missing or
+    cannot be.
+    """
+    program = find(target)
+    with mistakes_told(program, RequestError):
+        try:
+            built = program(dataset, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:  # raised by the call itself
+                what = f"{place_of(program)}: {program.__name__} does not take its options: {error}"
+                takes = [name for name in list(inspect.signature(program).parameters)[1:] if name != "options"]
+                raise RequestError(what, f"It takes: {', '.join(takes) or 'no options'}.") from error
+            raise
+        except NotImplementedError as error:
+            missing = traceback.extract_tb(error.__traceback__)[-1].name
+            raise RequestError(f"{place_of(program)}: {program.__name__} has no `{missing}`") from error
+        check(built)
+    return built
+
+
+def find(target: str) -> type[StaticProgram]:
+    """Import a program, "module:Class"; RequestError says what is wrong if that fails."""
+    name, _, program = target.partition(":")
+    cannot = f"program {target} cannot be imported"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{name}.".startswith(f"{error.name}."):
+            raise RequestError(f"{cannot}: its module needs {error.name!r}, which is not installed") from error
+        remedy = "Run the command in the directory of the module, or with that on PYTHONPATH."
+        raise RequestError(f"{cannot}: there is no module {name!r}", remedy) from error
+    except SyntaxError as error:
+        raise RequestError(f"{cannot}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except OocError:
+        raise
+    except Exception as error:
+        raise _explained(error, {source_of(target) or ""}, RequestError) or RequestError(
+            f"{cannot}: {error}"
+        ) from error
+    found = getattr(module, program, None)
+    if not inspect.isclass(found) or not issubclass(found, StaticProgram):
+        what = "there is no" if found is None else "it has, but not as a subclass of ooc.StaticProgram,"
+        raise RequestError(f"{cannot}: of {module.__file__}, {what} {program or 'name'!r}", 'Write "module:Class".')
+    return found
+
+
+def source_of(target: str) -> str | None:
+    """The file of a program, "module:Class", which is not run; None if there is none."""
+    try:
+        found = importlib.util.find_spec(target.partition(":")[0])
+    except (ImportError, ValueError):
+        return None
+    return found.origin if found and found.origin and Path(found.origin).is_file() else None
+
+
+def source_checksum(target: str) -> str | None:
+    """XXH3-128 of the file of a program; None without one."""
+    file = source_of(target)
+    return checksum(Path(file)) if file else None
+
+
+def place_of(what: Any) -> str:
+    """Where a class or a function is written, as "file, line n"."""
+    try:
+        return f"{inspect.getsourcefile(what)}, line {max(inspect.getsourcelines(what)[1], 1)}"
+    except (OSError, TypeError):
+        return getattr(what, "__module__", "?")
+
+
+def check(program: StaticProgram) -> None:
+    """Raise RequestError, with file and line, for what is missing of a program or cannot be."""
+    kind = type(program)
+    if kind.update is StaticProgram.update:
+        remedy = "It does one part, in a worker: def update(self, job)."
+        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `update`", remedy)
+    if not program.phases:
+        remedy = 'They are the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
+        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `phases`", remedy)
+    for name in ("initial", "phases", "reading_phases"):
+        phases = getattr(program, name)
+        if not isinstance(phases, Sequence) or not all(isinstance(phase, Phase) for phase in phases):
+            raise RequestError(f"{place_of(kind)}: `{name}` is {phases!r}", "It has to be a tuple of ooc.Phase.")
+    if not isinstance(state := program.local_state(), LocalState):
+        raise RequestError(f"{place_of(kind.local_state)}: `local_state` returns {state!r}, not an ooc.LocalState")
+    arrays = _checked_specs(program, "shared_arrays")
+    if not arrays:
+        remedy = 'Declare the arrays that all workers see: users = ooc.Field("row").'
+        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no arrays", remedy)
+    for method in (kind.primary_arrays, kind.sliced_arrays, kind.summed_arrays):
+        if unknown := [name for name in method(program) if name not in arrays]:
+            what = f"`{method.__name__}` names {unknown[0]!r}, which is no shared array"
+            raise RequestError(f"{place_of(method)}: {what}", f"There are: {', '.join(arrays) or 'none'}.")
+    for name, spec in _checked_specs(program, "delta_arrays").items():
+        if np.dtype(spec.dtype).base.kind in "fc":
+            raise RequestError(
+                f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has floats, {np.dtype(spec.dtype)}, whose "
+                "sum depends on which worker does which part",
+                "Give it an integer dtype, or return sums of floats from `update`: answers come in a fixed order.",
+            )
+
+
+def _place_of_method(program: StaticProgram, name: str) -> str:
+    """Where a program says what a method returns: in the method, or by fields of its class."""
+    own = getattr(type(program), name)
+    return place_of(type(program) if own is getattr(StaticProgram, name) else own)
+
+
+def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
+    """What a method says of arrays; RequestError unless these can be."""
+    where, given = f"{_place_of_method(program, method)}: `{method}`", 'Give ooc.ArraySpec((1000,), "float64") of each.'
+    specs = getattr(program, method)()
+    if not isinstance(specs, Mapping):
+        raise RequestError(f"{where} returns {_shortened(specs)}, not a dictionary", given)
+    for name, spec in specs.items():
+        if not isinstance(spec, ArraySpec):
+            raise RequestError(f"{where}: {name!r} is {_shortened(spec)}, not an ooc.ArraySpec", given)
+        shape = spec.shape
+        if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise RequestError(f"{where}: the shape of {name!r} is {_shortened(shape)}, not a tuple of sizes", given)
+        try:
+            plain = not np.dtype(spec.dtype).hasobject
+        except TypeError:
+            plain = False
+        if not plain:
+            raise RequestError(f"{where}: the dtype of {name!r} is {spec.dtype!r}, not one of numbers", given)
+    return dict(specs)
+
+
+def numbers_of(method: Callable[..., Any], *arguments: Any) -> dict[str, float]:
+    """What a method of a program returns, for the metrics; WorkFailed unless these are numbers by names."""
+    found = method(*arguments)
+    if not isinstance(found, Mapping):
+        raise WorkFailed(
+            f"{place_of(method)}: `{method.__name__}` returns {_shortened(found)}, not a dictionary",
+            'Return numbers by name, as {"squared_error": 1.5}; {} if there is nothing to tell.',
+        )
+    for name, value in found.items():
+        if not isinstance(value, Real | np.bool_):
+            raise WorkFailed(
+                f"{place_of(method)}: `{method.__name__}` returns {_shortened(value)} as {name!r}, which is no number"
+            )
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+
+
+def _shortened(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@contextmanager
+def mistakes_told(program: StaticProgram | type, kind: type[OocError] = WorkFailed) -> Iterator[None]:
+    """Raise what goes wrong in the functions of a user's program as an error of a kind that has the user's line."""
+    of = program if isinstance(program, type) else type(program)
+    try:
+        yield
+    except Exception as error:
+        if told := _explained(error, _files(of), kind):
+            told.add_note("".join(traceback.format_exception(error)))  # which --debug shows
+            raise told from error
+        raise
+
+
+@lru_cache
+def _files(program: type) -> set[str]:
+    """The files of a program and of what it is derived from, but those of ooc."""
+    theirs = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in (*_OURS, "builtins")]
+    return {inspect.getfile(each) for each in theirs if each.__module__ in sys.modules}
+
+
+def _explained(error: Exception, files: Collection[str], kind: type[OocError]) -> OocError | None:
+    """The error that tells of one that was raised below a line of some files; None if it was not, or others tell it."""
+    if isinstance(error, OocError | MemoryError) or getattr(error, "errno", None) in _PASSED_ON:
+        return None
+    frames = [frame for frame in _frames(error.__traceback__) if frame[0] in files]
+    if not frames:
+        return None
+    file, line, function = frames[-1]
+    where, said = f", in {function}", str(error)
+    if type(error).__module__.startswith("numba.") and (place := place_in(said, files)):
+        (file, line), where, said = place, "", reason(said)
+    said = said.strip().splitlines()[0] if said.strip() else ""
+    what = f"{file}, line {line}{where}: `{linecache.getline(file, line).strip()}` raises {type(error).__name__}"
+    return kind(f"{what}: {said}" if said else what)
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+    for frame, line in traceback.walk_tb(trace):
+        yield frame.f_code.co_filename, line, frame.f_code.co_name
+
+
+def place_in(message: str, files: Collection[str]) -> tuple[str, int] | None:
+    """The file and the line that a message of numba tells of: the first that is one of these files."""
+    for found in _WHERE.finditer(message):
+        for file in files:
+            if Path(found[1]).name == Path(file).name:
+                return file, int(found[2])
+    return None
+
+
+def reason(message: str) -> str:
+    """The line of a message of numba that says why."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "File ", "- Resolution"))]
+    return telling[0] if telling else lines[0]
