@@ -137,6 +137,20 @@ def test_all_machines_undo_the_same_passes(samples: Samples, tmp_path: Path) -> 
             assert np.allclose(found[name], value, rtol=1e-9, atol=1e-9 * np.abs(value).max()), name
 
 
+def test_batches_of_workers_make_no_difference(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is memory for two workers at a time, as many passes are undone."""
+    found = []
+    for size in (1 << 28, 1):
+        monkeypatch.setattr("ooc.stochastic.program._SLOTS_BYTES", size)
+        with InProcess(samples, spec()) as chain:
+            chain.iterate(4)
+            values = {name: value.copy() for name, value in chain.program.variables(chain.shared).items()}
+            found.append((chain.shared["choice"].tolist(), values))
+    (choices, values), (others, rounded) = found
+    assert choices == others
+    assert all(np.allclose(values[name], rounded[name], rtol=1e-6, atol=1e-6) for name in values)
+
+
 def test_what_is_too_fast_even_for_one_worker_ends_with_a_message(samples: Samples, tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"iteration 1: `.` is not finite any more: the steps of Machine"):
         trained(tmp_path / "run", samples, rate=10.0)
