@@ -128,8 +128,8 @@ def check(program: StaticProgram) -> None:
     for name, spec in _checked_specs(program, "delta_arrays").items():
         if np.dtype(spec.dtype).base.kind in "fc":
             raise RequestError(
-                f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has floats, {np.dtype(spec.dtype)}, whose "
-                "sum depends on which worker does which part",
+                f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has floats, "
+                f"{np.dtype(spec.dtype)}, whose sum depends on which worker does which part",
                 "Give it an integer dtype, or return sums of floats from `update`: answers come in a fixed order.",
             )
 
@@ -142,23 +142,30 @@ def _place_of_method(program: StaticProgram, name: str) -> str:
 
 def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
     """What a method says of arrays; RequestError unless these can be."""
-    where, given = f"{_place_of_method(program, method)}: `{method}`", 'Give ooc.ArraySpec((1000,), "float64") of each.'
     specs = getattr(program, method)()
+    if wrong := _wrong_in(specs):
+        where = f"{_place_of_method(program, method)}: `{method}`"
+        raise RequestError(where + wrong, 'Give ooc.ArraySpec((1000,), "float64") of each name.')
+    return dict(specs)
+
+
+def _wrong_in(specs: Any) -> str | None:
+    """What is wrong with the specs of arrays, to be read after where they stand; None if nothing is."""
     if not isinstance(specs, Mapping):
-        raise RequestError(f"{where} returns {_shortened(specs)}, not a dictionary", given)
+        return f" returns {_shortened(specs)}, not a dictionary"
     for name, spec in specs.items():
         if not isinstance(spec, ArraySpec):
-            raise RequestError(f"{where}: {name!r} is {_shortened(spec)}, not an ooc.ArraySpec", given)
+            return f": {name!r} is {_shortened(spec)}, not an ooc.ArraySpec"
         shape = spec.shape
         if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
-            raise RequestError(f"{where}: the shape of {name!r} is {_shortened(shape)}, not a tuple of sizes", given)
+            return f": the shape of {name!r} is {_shortened(shape)}, not a tuple of sizes"
         try:
             plain = not np.dtype(spec.dtype).hasobject
         except TypeError:
             plain = False
         if not plain:
-            raise RequestError(f"{where}: the dtype of {name!r} is {spec.dtype!r}, not one of numbers", given)
-    return dict(specs)
+            return f": the dtype of {name!r} is {spec.dtype!r}, not one of numbers"
+    return None
 
 
 def numbers_of(method: Callable[..., Any], *arguments: Any) -> dict[str, float]:
