@@ -64,7 +64,9 @@ def require_replaceable(out: Path, overwrite: bool) -> None:
     """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
     require_new(out, overwrite=overwrite, directory=True)
     if out.exists() and not (is_free(out) or (out / MANIFEST).is_file() or shard_paths(out)):
-        raise RequestError(f"{out} is not a dataset, so it is not replaced", "Choose another name, or remove it.")
+        raise RequestError(
+            f"{out} exists and is not a dataset, so it is not replaced", "Choose another name, or remove it."
+        )
 
 
 @contextmanager
@@ -83,7 +85,8 @@ def append_to(out: str) -> Iterator[Target]:
     with disk_errors(root), locked(root) as free:
         if not free:
             raise RequestError(
-                f"another process is appending to {root}, or there are no locks on its disk", "Wait until it has ended."
+                f"{root} cannot be locked: another process is appending to it, or its file system has no locks",
+                "Wait until the other process has ended, then try again.",
             )
         remove_strays(root)
         spill = temporary_name(root / "spill")

@@ -62,7 +62,7 @@ def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[st
     try:
         archive = zipfile.ZipFile(file)
         if any(name in _OFFICE for name in archive.namelist()):
-            raise RequestError(f"{path} is a document of an office program, or a book", "Save it as plain text.")
+            raise RequestError(f"{path} is an office document or an e-book, not text", "Save it as plain text.")
         for member in archive.infolist():
             if not member.is_dir():
                 with archive.open(member) as inside:

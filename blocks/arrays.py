@@ -122,12 +122,16 @@ def open_arrays(
     fields = dict.fromkeys(where, _NUMBERS) if holds is None else _fields(holds)
     needed = fields.keys() - getattr(holds, "_field_defaults", {}).keys()
     if not needed <= where.keys() <= fields.keys():
-        raise WorkFailed(f"{path} holds {', '.join(where)}; it should hold {', '.join(fields)}", remedy)
+        raise WorkFailed(f"{path} has the arrays {', '.join(where)}; expected {', '.join(fields)}", remedy)
     for name, (offset, dtype, size) in where.items():
         if dtype not in fields[name]:
-            raise WorkFailed(f"{path}: {name} is said to be of {dtype!r}, not {' or '.join(fields[name])}", remedy)
+            raise WorkFailed(
+                f"{path}: the array {name} has dtype {dtype!r}; expected {' or '.join(fields[name])}", remedy
+            )
         if size and (offset % np.dtype(dtype).alignment or offset + size * np.dtype(dtype).itemsize > entry["bytes"]):
-            raise WorkFailed(f"{path}: {size} numbers of {name} do not fit into it at byte {offset}", remedy)
+            raise WorkFailed(
+                f"{path}: the array {name}, {size} numbers from byte {offset} on, does not fit into the file", remedy
+            )
     return map_arrays(path, where, streamed=streamed)
 
 
@@ -135,9 +139,9 @@ def _require_size(path: Path, expected: int, remedy: str) -> None:
     try:
         found = path.stat().st_size
     except FileNotFoundError:
-        raise WorkFailed(f"{path} is missing: it had {expected} bytes", remedy) from None
+        raise WorkFailed(f"{path} is missing; expected a file of {expected} bytes", remedy) from None
     if found != expected or not found:
-        raise WorkFailed(f"{path} is damaged: {found} bytes, expected {expected}", remedy)
+        raise WorkFailed(f"{path} is damaged: it has {found} bytes, expected {expected}", remedy)
 
 
 def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:

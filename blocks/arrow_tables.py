@@ -34,7 +34,7 @@ def arrow_table(path: str, progress: Callable[[int], object], query: str | None)
     if not is_arrow(path):
         return None
     if query:
-        raise RequestError(f"--query is for SQLite databases, but {path} is none", "Leave it out.")
+        raise RequestError(f"--query is only for SQLite databases, and {path} is not one", "Leave --query out.")
     return ArrowTable(path, progress)
 
 
@@ -81,7 +81,7 @@ class ArrowTable:
         self._types = dict(fields)
         self._places = {name: place for place, (name, _) in enumerate(fields)}
         if twice := [name for name, count in Counter(name for name, _ in fields).items() if count > 1]:
-            raise RequestError(f"{path}: column {twice[0]!r} stands twice", "Give each a name of its own.")
+            raise RequestError(f"{path}: two columns are named {twice[0]!r}", "Rename one of them.")
 
     def require_numbers(self, columns: Iterable[str], remedy: str) -> None:
         """Raise RequestError if one of the columns cannot hold numbers, as dates do not."""
@@ -132,7 +132,7 @@ class ArrowTable:
         except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
                 f"{self.name} is truncated or damaged: {' '.join(str(error).split())}",
-                "Get it again; nothing of it was kept.",
+                "Copy or download the file again; nothing of it was kept.",
             ) from None
 
 
@@ -274,7 +274,8 @@ def _arrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise RequestError(
-            "Parquet and Arrow files need pyarrow", 'Install it with: pip install "ooc[parquet]"'
+            "reading Parquet and Arrow files needs the package pyarrow, which is not installed",
+            'Install it with: pip install "ooc[parquet]"',
         ) from None
     pyarrow.set_cpu_count(1)
     return pyarrow

@@ -148,7 +148,7 @@ def _installation(directory: Path) -> Path | None:
 def _temporary(name: str) -> Path | None:
     """A directory of that name in a fresh one, which is removed when this process ends."""
     stderr.note(
-        "Kernels are compiled anew by every process, as no directory for them can be written to or is private. "
+        "every process compiles its kernels again: no cache directory is private and writable\n"
         f"Set {CHOSEN} to a directory that only you can write to."
     )
     for place in _temporary_places():

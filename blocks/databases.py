@@ -41,16 +41,16 @@ def _rows_of_query(path: str, query: str | None, longest: int) -> Iterator[bytes
                     "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"
                 )
                 there = ", ".join(name for (name,) in tables) or "none"
-                raise RequestError(f"{path} is a SQLite database; its tables: {there}", "Choose rows with --query.")
+                raise RequestError(f"{path} is a SQLite database with the tables {there}", "Select rows with --query.")
             rows = database.execute(query)
             if rows.description is None:
-                raise RequestError("--query gives no rows", "Write a SELECT.")
+                raise RequestError("--query returns no rows", "Write a SELECT statement.")
             yield _csv_of([[column for column, *_ in rows.description]])
             while some := rows.fetchmany(_ROWS):
                 _require_no_bytes(some, [column for column, *_ in rows.description])
                 yield _csv_of(some)
     except sqlite3.Error as error:
-        raise RequestError(f"{path}: {error}", "Correct --query; or see whether the file is whole.") from None
+        raise RequestError(f"{path}: {error}", "Correct --query; or check that the file is complete.") from None
 
 
 def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) -> None:
@@ -58,7 +58,8 @@ def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) 
         if bytes in map(type, row):
             name = next(name for name, value in zip(columns, row, strict=True) if isinstance(value, bytes))
             raise RequestError(
-                f"--query: the column {name!r} holds bytes", f"Select CAST({name} AS TEXT), or leave it out."
+                f"--query: the column {name!r} has bytes; expected text or numbers",
+                f"Select CAST({name} AS TEXT), or leave the column out.",
             )
 
 

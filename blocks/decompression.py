@@ -129,8 +129,8 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
         members = [member for member in archive.infolist() if not (member.is_dir() or is_hidden(member.filename))]
         if len(members) != 1:
             raise RequestError(
-                f"{name} is a zip archive of {len(members)} files",
-                "Unpack it, and name the files; `ooc ingest text` makes a document of each.",
+                f"{name} is a zip archive of {len(members)} files; expected a single file",
+                "Unpack it and name the files; or use `ooc ingest text`, which makes a document of each.",
             )
         with archive.open(members[0]) as inside:
             yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
@@ -165,7 +165,9 @@ def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> It
     promised = next((each for each in _FORMATS if PurePath(name).suffix.lower() == each.suffix), None)
     if promised and promised != found and first:
         what = f"a {found.suffix} file" if found else "not compressed"
-        raise RequestError(f"{name} is not a {promised.suffix} file, but {what}", "Rename it, or get it again.")
+        raise RequestError(
+            f"{name} is not a {promised.suffix} file, but {what}", "Rename the file, or download it again."
+        )
     if promised and not first:
         raise EOFError("it is empty")
     whole = chain([first], pieces)

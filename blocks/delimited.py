@@ -104,9 +104,9 @@ class Dialect:
             return list(csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True))
         except csv.Error as error:
             if str(error) == "unexpected end of data":
-                raise BadRow("the quote that opens a field here is not closed", closed=False) from None
+                raise BadRow("a quoted field begins here and is not closed", closed=False) from None
             if "expected after" in str(error):
-                raise BadRow("text follows the quote that closes a field") from None
+                raise BadRow("text follows the closing quote of a field") from None
             raise BadRow(str(error)) from None
 
 
@@ -124,7 +124,9 @@ def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool
         return Dialect(character, None, header)
     mark = '"' if quote is None else character_of("--quote", quote)
     if mark == character:
-        raise RequestError(f"--quote and --delimiter are both {mark!r}", "Write --quote none if no field is quoted.")
+        raise RequestError(
+            f"--quote and --delimiter must differ, got {mark!r} for both", "Give --quote none if no field is quoted."
+        )
     return Dialect(character, mark, header)
 
 
@@ -132,16 +134,19 @@ def character_of(option: str, given: str) -> str:
     """One ASCII character, or that of a name as `tab`; RequestError if it is neither or cannot stand between fields."""
     character = {**_DELIMITERS, r"\t": "\t"}.get(given.lower(), given)
     if len(character) != 1 or not character.isascii() or character in "\r\n\0":
-        raise RequestError(f"{option} {given!r}: write one character of ASCII, or one of {', '.join(_DELIMITERS)}")
+        raise RequestError(f"{option} must be one ASCII character, or one of {', '.join(_DELIMITERS)}; got {given!r}")
     return character
 
 
 def require_decimal(decimal: str, delimiter: str | None) -> None:
     """Raise RequestError if the mark before fractions is none, or the delimiter, which is None if it is not given."""
     if decimal not in (".", ","):
-        raise RequestError(f"--decimal {decimal!r}: write . or ,")
+        raise RequestError(f"--decimal must be . or , and not {decimal!r}")
     if delimiter is not None and character_of("--delimiter", delimiter) == decimal:
-        raise RequestError("--delimiter and --decimal are the same", "Numbers with commas need another delimiter.")
+        raise RequestError(
+            f"--delimiter and --decimal must differ, got {decimal!r} for both",
+            "Numbers with a decimal comma must be separated by another character.",
+        )
 
 
 def likely_delimiter(header: str, delimiter: str) -> str | None:

@@ -15,8 +15,8 @@ from blocks.samples.samples import Samples
 from blocks.store import Store
 
 _WHY = {
-    "duplicates": "a later one of the same user and item counts",
-    "unknown": "of users or items that the other matrix does not have",
+    "duplicates": "the same user and item have a later rating",
+    "unknown": "their user or item is not in the other dataset",
 }
 
 
@@ -135,7 +135,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         yield from _told_of_design(facts)
     elif facts["kind"] == Samples.kind:
         sizes, unit = facts["block_entries"], "entries"
-        labels = f"{facts['labels']:,} labels" if facts["labels"] else "labels are numbers"
+        labels = count_of(facts["labels"], "label") if facts["labels"] else "numeric labels"
         yield f"samples     {facts['rows']:,}, {labels}"
         yield f"columns     {facts['columns']:,}"
         yield f"entries     {facts['entries']:,}"
@@ -148,7 +148,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         sizes, unit = facts["block_tokens"], "tokens"
         yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
         yield f"tokens      {facts['tokens']:,}"
-        yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them never occur)"
+        yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them unused)"
     yield f"blocks      {facts['blocks']:,} of {sizes['least']:,} to {sizes['most']:,} {unit}"
     if "slices" in facts:
         yield f"slices      {facts['slices']:,}"
@@ -157,14 +157,18 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     made = facts["made"]
     yield from _how(made, "made")
     for number, batch in enumerate(made.get("appended", []), 2):
-        yield from _how(batch, f"batch {number}", f": {batch['documents']:,} documents, {batch['tokens']:,} tokens")
+        yield from _how(
+            batch,
+            f"batch {number}",
+            f": {count_of(batch['documents'], 'document')}, {count_of(batch['tokens'], 'token')}",
+        )
 
 
 def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
     share = facts["entries"] / (facts["rows"] * facts["columns"])
-    constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of these all 0"
+    constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of them all 0"
     yield f"rows        {facts['rows']:,}"
-    offsets = f"; {facts['offset_columns']:,} kept as differences from an offset" if facts["offset_columns"] else ""
+    offsets = f"; {facts['offset_columns']:,} stored as differences from an offset" if facts["offset_columns"] else ""
     yield f"columns     {facts['columns']:,} ({constant}{offsets})"
     missing = f"; {facts['missing']:,} values are missing" if facts["missing"] else ""
     yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}{missing}"
@@ -189,14 +193,14 @@ def _how(made: dict[str, Any], title: str, held: str = "") -> Iterator[str]:
         yield f"            {why} dropped {words}{what['tokens']:,} tokens"
     for why in ("duplicates", "unknown"):
         if made.get(why):
-            yield f"            {made[why]:,} ratings left out: {_WHY[why]}"
+            yield f"            {count_of(made[why], 'rating')} left out: {_WHY[why]}"
     if made.get("known"):
-        yield f"            {made['known']:,} documents left out: they were there already"
+        yield f"            {count_of(made['known'], 'document')} left out, which the dataset already had"
     if made.get("without_y"):
-        yield f"            {made['without_y']:,} rows without {what_is_missing(made)} left out"
+        yield f"            {count_of(made['without_y'], 'row')} without {what_is_missing(made)} left out"
     if made.get("without_genotypes"):
-        yield f"            {made['without_genotypes']:,} individuals had covariates, but no genotypes"
+        yield f"            {count_of(made['without_genotypes'], 'individual')} with covariates, but no genotypes"
     if made.get("queries"):
-        yield "            qid, the query that a row belongs to, was passed over"
+        yield "            qid, the query id of a row, was ignored"
     if made.get("skipped"):
-        yield f"            {made['skipped']:,} bad records skipped, the first: {made['first_skipped']}"
+        yield f"            {count_of(made['skipped'], 'bad record')} skipped, the first: {made['first_skipped']}"

@@ -52,7 +52,9 @@ def find_files(inputs: Sequence[str], pattern: str) -> Files:
             continue
         inside = sorted(path for path in _below(Path(given), set(), left_out) if path.match(pattern))
         if not inside:
-            raise RequestError(f"{given}: no file in this directory matches {pattern!r}", "Choose with --glob.")
+            raise RequestError(
+                f"{given}: no file in this directory matches {pattern!r}", "Give another pattern with --glob."
+            )
         found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
     archives = {given for given in inputs if not Path(given).is_dir() and is_archive(given)}
     return Files(found, dict(left_out), frozenset(archives))
@@ -76,7 +78,7 @@ def _tables_below(directory: str) -> list[str]:
     if not found:
         raise RequestError(
             f"{directory} is a directory without {', '.join(_TABLES[:-1])} or {_TABLES[-1]} files",
-            "Name files; directories of texts are read by `ooc ingest text`.",
+            "Name files; or read a directory of texts with `ooc ingest text`.",
         )
     return list(map(str, found))
 
@@ -85,7 +87,7 @@ def _listed(state: Path) -> list[Path]:
     """Return the data files that a saved dataset lists, which lie beside the list."""
     try:
         if state.stat().st_size > _MOST_STATE:
-            raise RequestError(f"{state} is too large for a list of files", "Save the dataset again.")
+            raise RequestError(f"{state} is too large to be a list of files", "Save the dataset again.")
         files = msgspec.json.decode(state.read_bytes(), type=_State).files
     except (OSError, msgspec.MsgspecError) as error:
         raise RequestError(f"{state} does not list the files of a dataset: {error}", "Save it again.") from None
@@ -96,7 +98,7 @@ def require_outside(out: str, inputs: Sequence[str]) -> None:
     """Raise RequestError if a new dataset would be among the documents that it is made of."""
     for given in inputs:
         if Path(given).is_dir() and Path(out).resolve().is_relative_to(Path(given).resolve()):
-            raise RequestError(f"{out} would be inside of {given}, whose files are read", "Choose a place outside.")
+            raise RequestError(f"{out} is inside of {given}, whose files are read", "Choose an output outside of it.")
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:

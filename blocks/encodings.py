@@ -27,7 +27,10 @@ def require_encoding(name: str | None) -> None:
     except (LookupError, ValueError):
         known = False
     if not known:
-        raise RequestError(f"--encoding {name!r} is not known", "Some are utf-8, utf-16, latin-1, cp1252, gb18030.")
+        raise RequestError(
+            f"--encoding: unknown encoding {name!r}",
+            "Known are, for example, utf-8, utf-16, latin-1, cp1252 and gb18030.",
+        )
 
 
 def as_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:

@@ -57,7 +57,7 @@ class TimeOver(Interrupted):
     exit_code = 75
 
 
-RAISE_LIMIT = "Raise that limit, as with: ulimit -v unlimited"
+RAISE_LIMIT = "Raise the limit, for example with: ulimit -v unlimited"
 
 # Exit codes of a run that `ooc resume` goes on with.
 STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
@@ -69,9 +69,9 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
-        remedy = "Give a smaller --memory or fewer --workers, or run it where more memory is free."
+        remedy = "Give a smaller --memory or fewer --workers, or use a machine with more free memory."
         return WorkFailed(f"memory ran out{f': {error}' if str(error) else ''}", remedy)
-    what = f"memory ran out: a process may have {limit / 1e6:,.0f} MB of address space (ulimit -v)"
+    what = f"memory ran out: the address space of a process is limited to {limit / 1e6:,.0f} MB (ulimit -v)"
     return WorkFailed(what, RAISE_LIMIT)
 
 

@@ -30,7 +30,7 @@ _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
 _NO_ROOM = 1 << 20  # bytes: less than this is free on a disk that is full, whose last blocks some may not use
-REMEDY = "Restore it from a copy, or make it again."  # of what is damaged
+REMEDY = "Restore the file from a copy, or make it again."  # of what is damaged
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
 _UNLOCKED = ".unlocked"  # ends such a name for the moment before there is a lock
 _LONG_AGO = 60.0  # seconds: what has no lock yet after so long will get none
@@ -52,8 +52,8 @@ def _settle(path: Path) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise WorkFailed(
-            f"{path} was written, but may not outlive a power cut: {os.strerror(error.errno or 0)}",
-            "Look after the disk; `ooc verify` reads datasets and runs again.",
+            f"{path} was written, but may be lost in a power cut: {os.strerror(error.errno or 0)}",
+            "Check the disk, then check datasets and runs with `ooc verify`.",
         ) from error
 
 
@@ -98,7 +98,7 @@ def publish(path: Path) -> Iterator[Path]:
     else is there at the end.
     """
     if path.is_dir():
-        raise RequestError(f"{path} is a directory, but a file is to be made", "Choose another name.")
+        raise RequestError(f"{path} is a directory; expected the path of a file to write", "Choose another name.")
     beside, seen = temporary_name(path), inode(path)
     try:
         with disk_errors(path), _locked_anew(beside, directory=False):
@@ -159,7 +159,7 @@ def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> Non
 
 def _made_meanwhile(path: Path) -> RequestError:
     return RequestError(
-        f"{path} was made by another program while this one worked, and is left as it is", "Choose another name."
+        f"{path} was created by another program in the meantime, and is left as it is", "Choose another name."
     )
 
 
@@ -251,7 +251,7 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
         place = parent or Path(tempfile.gettempdir())
     except FileNotFoundError:
         raise RequestError(
-            "there is no directory for temporary files that can be written to", "Set TMPDIR to one that can."
+            "no directory for temporary files is writable", "Set TMPDIR to a writable directory."
         ) from None
     with scratch_directory(place / "ooc") as directory:
         yield directory
@@ -301,7 +301,7 @@ def require_new(path: Path, *, overwrite: bool = False, directory: bool = False)
     """Refuse to write over something that exists unless that was asked for. directory: an empty one may be there, as
     what is to be made is a directory, too."""
     if os.path.lexists(path) and not overwrite and not (directory and is_free(path)):
-        raise RequestError(f"{path} exists already", "Choose another name, or replace it with --overwrite.")
+        raise RequestError(f"{path} already exists", "Choose another name, or replace it with --overwrite.")
 
 
 @contextmanager
@@ -317,22 +317,25 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and free < _NO_ROOM):
             raise WorkFailed(
                 f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
-                "Make room, then run the same command again.",
+                "Free some disk space, then run the same command again.",
             ) from error
         if error.errno == errno.EACCES and Path(where).exists() and not os.access(where, os.R_OK):
-            raise RequestError(f"{where}: no permission to read it", "Ask its owner for it.") from error
+            raise RequestError(
+                f"{where}: no permission to read it", "Ask the owner of the file for permission."
+            ) from error
         if error.errno == errno.EROFS:
             raise RequestError(
-                f"{where}: this file system is read-only", "Choose a directory on another, or mount it writable."
+                f"{where}: the file system is read-only",
+                "Choose a directory on another file system, or mount this one writable.",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM):
             raise RequestError(
-                f"{where}: no permission to write here", "Choose a directory you may write to."
+                f"{where}: no permission to write", "Choose a directory that you can write to."
             ) from error
         if error.errno in (errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP):
             raise WorkFailed(
-                f"{where}: this file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
-                "Choose a directory on a local one, such as ext4, XFS or APFS.",
+                f"{where}: the file system cannot map, allocate or rename files ({os.strerror(error.errno)})",
+                "Choose a directory on a local file system, such as ext4 or XFS.",
             ) from error
         if lack := out_of_memory(error):
             raise lack from error
@@ -387,7 +390,7 @@ def read_small(path: Path) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is not a regular file")
         if found.st_size > _MOST_JSON:
-            raise ValueError(f"it has {found.st_size} bytes, more than any that ooc writes")
+            raise ValueError(f"it has {found.st_size} bytes, more than any file of ooc")
         return file.read()
 
 

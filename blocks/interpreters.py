@@ -70,7 +70,10 @@ def _require_address_space() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < _LEAST_SPACE:
         there, needed = f"{limit / 1e6:,.0f} MB", f"{_LEAST_SPACE / 1e6:,.0f} MB"
-        raise RequestError(f"a process may have {there} of address space (ulimit -v), and needs {needed}", RAISE_LIMIT)
+        raise RequestError(
+            f"the address space of a process is limited to {there} (ulimit -v), but must be at least {needed}",
+            RAISE_LIMIT,
+        )
 
 
 @contextmanager

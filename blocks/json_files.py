@@ -56,8 +56,8 @@ def _require_name_inside(directory: Path, name: Any) -> None:
     plain = isinstance(name, str) and name and "\0" not in name and not Path(name).is_absolute()
     if not plain or ".." in Path(name).parts or leads_out(directory, name):
         raise WorkFailed(
-            f"{directory} names {name!r} as a file of its own, which is not a path inside it",
-            "Get it again from where it was made.",
+            f"{directory} lists the file {name!r}, which is outside of it",
+            "Copy the directory again from its source.",
         )
 
 
@@ -84,7 +84,7 @@ def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = 
     if type(found) is not int or not 1 <= found <= schema:
         raise RequestError(
             f"{path} has schema version {found}; this version of ooc reads {'1' if schema == 1 else f'1 to {schema}'}",
-            "Use the version of ooc that wrote it, or make it again.",
+            "Use the version of ooc that wrote the file, or make it again.",
         )
     if not intact:
         raise WorkFailed(f"{path} is damaged: its checksum does not match", REMEDY)
@@ -100,7 +100,7 @@ def require_fit(path: Path, content: Any, holds: Any) -> None:
     try:
         convert(content, holds)
     except ValidationError as error:
-        raise WorkFailed(f"{path} does not hold what it should: {error}", REMEDY) from error
+        raise WorkFailed(f"{path} has unexpected content: {error}", REMEDY) from error
 
 
 def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], bool]:
@@ -108,7 +108,7 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
     try:
         content = json.loads(read_small(path))
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         noted = content.pop("checksum", None)
         return content, noted == _content_checksum(content) or not (noted or sealed or _is_under_another_key(content))
     except (FileNotFoundError, NotADirectoryError):

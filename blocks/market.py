@@ -43,14 +43,14 @@ def _wrong(line: bytes, form: Market) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
     fields = words(line)
     if len(fields) != form.fields or not all(map(is_number, fields)):
-        return f"{quoted(line)} is not `{_MEANING[form.fields - 1]}`", "Mend the line."
+        return f"expected `{_MEANING[form.fields - 1]}`, got {quoted(line)}", "Correct the line."
     if form.fields != 2 and not is_number(fields[-1], LARGEST):
-        return f"{quoted(fields[-1])} is not a number that float32 can hold", "Mend the line."
+        return f"expected a finite float32 number, got {quoted(fields[-1])}", "Correct the line."
     if form.fields == 1:
-        return f"more than the {form.rows * form.columns} values that the header tells of", "Mend the header."
+        return f"more than {form.rows * form.columns} values, the number that the header says", "Correct the header."
     return (
-        f"there is no row {quoted(fields[0])} or no column {quoted(fields[1])}",
-        f"The header tells of {form.rows} rows and {form.columns} columns; they are numbered from 1.",
+        f"row {quoted(fields[0])}, column {quoted(fields[1])} is outside the matrix",
+        f"The header says {form.rows} rows and {form.columns} columns; they are numbered from 1.",
     )
 
 

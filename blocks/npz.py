@@ -49,10 +49,10 @@ def read_npz(path: Path, dtypes: Mapping[str, str]) -> dict[str, np.ndarray]:
 def _read_member(archive: zipfile.ZipFile, name: str, dtype: str) -> np.ndarray:
     told = archive.getinfo(f"{name}.npy")
     if told.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"array {name} is compressed, which may make it any size")
+        raise ValueError(f"the array {name} is compressed, and its size cannot be checked")
     with archive.open(told) as member:
         npy.read_magic(member)
         shape, by_column, found = npy.read_array_header_2_0(member)
         if found != np.dtype(dtype) or by_column:
-            raise ValueError(f"array {name} holds {found}, not {dtype}")
+            raise ValueError(f"the array {name} has dtype {found}; expected {dtype}")
         return np.frombuffer(member.read(), found).reshape(shape)

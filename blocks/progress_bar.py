@@ -119,6 +119,7 @@ class ProgressBar:
         if unit == "B":
             unit, units, scale = "MB", "MB", 1e6
         of = f" of {total / scale:,.0f}" if total else ""
+        units = unit if (total or done) == 1 else units
         share = f" ({done / total:.0%})" if total else ""
         parts = [f"{self._what}: {done / scale:,.0f}{of} {units}{share}"]
         if rate:

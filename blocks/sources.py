@@ -62,7 +62,9 @@ class Source:
         self._longest = longest
         self.is_database = databases and pieces is None and path != STANDARD_INPUT and is_database(path)
         if query and not self.is_database:
-            raise RequestError(f"--query is for SQLite databases, but {self.name} is none", "Leave it out.")
+            raise RequestError(
+                f"--query is only for SQLite databases, and {self.name} is not one", "Leave --query out."
+            )
         if self.is_database:
             self._pieces = with_line_feeds(rows_as_csv(path, query, progress, longest))
         else:
@@ -123,9 +125,9 @@ class Source:
 def too_long(where: str, longest: int) -> RequestError:
     """The error for a record of more bytes than there may be."""
     return RequestError(
-        f"{where}: a record of more than {longest / 1e6:,.1f} MB begins here",
-        "If it is one record, give more --memory. If not, look for a quote that is not closed, or (for text without "
-        "--lines) for a file that holds many documents.",
+        f"{where}: a record of more than {longest / 1e6:,.1f} MB begins here, too long for --memory",
+        "If the record is complete, give a larger --memory. If not, look for a quote that is not closed, or (for text "
+        "without --lines) for a file of many documents.",
     )
 
 
@@ -175,7 +177,8 @@ class ReadErrors:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if isinstance(error, DAMAGE):
             raise RequestError(
-                f"{self.name} is truncated or damaged: {error}", "Get it again; nothing of it was kept."
+                f"{self.name} is truncated or damaged: {error}",
+                "Copy or download the file again; nothing of it was kept.",
             ) from error
         if isinstance(error, OSError):
             raise RequestError(f"{self.name} cannot be read: {error.strerror or error}") from error

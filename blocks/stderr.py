@@ -17,7 +17,7 @@ def use_format(name: str) -> None:
     """Say everything in one of `FORMATS` from now on; raises RequestError for another."""
     global _format  # noqa: PLW0603  (standard error belongs to the process)
     if name not in FORMATS:
-        raise RequestError(f"--log-format {name}: there are {' and '.join(FORMATS)}")
+        raise RequestError(f"--log-format must be {' or '.join(FORMATS)}, got {name!r}")
     _format = name
 
 

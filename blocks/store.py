@@ -65,7 +65,7 @@ class Store:
         what = "a dataset made by `ooc ingest`"
         self.manifest = read_json(file, what=what, schema=self.schema, holds=Kind)
         if self.manifest["kind"] != self.kind:
-            raise RequestError(f"{self.path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
+            raise RequestError(f"{self.path} is a {self.manifest['kind']}; expected a {self.kind}")
         require_fit(file, self.manifest, self.holds)
         self.looked_through: set[str] = set()  # files whose numbers are known to be in range, see `blocks.bounds`
         self.identity: str = self.manifest["identity"]
@@ -132,7 +132,7 @@ class Store:
 
     def map(self, entry: dict[str, Any], holds: Any, *, streamed: bool = False) -> dict[str, np.ndarray]:
         """Map the arrays of a file, given its entry; holds, streamed, raises: see `open_arrays`."""
-        remedy = f"See what is left with: ooc verify {self.path}"
+        remedy = f"List all damaged files with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
 
     def mapped(
@@ -222,7 +222,7 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
     except UnicodeDecodeError as error:
         raise WorkFailed(f"{path} is damaged: {error}", REMEDY) from error
     if lines.pop():
-        raise WorkFailed(f"{path} is damaged: its last line has no end", REMEDY)
+        raise WorkFailed(f"{path} is damaged: its last line has no line break", REMEDY)
     if count is not None and len(lines) != count:
         raise _other_count(path, len(lines), count)
     return lines
@@ -245,4 +245,4 @@ def each_line(path: Path, count: int) -> Iterator[str]:
 
 
 def _other_count(path: Path, found: int, count: int) -> WorkFailed:
-    return WorkFailed(f"{path} is damaged: it has {found} lines, and should have {count}", REMEDY)
+    return WorkFailed(f"{path} is damaged: it has {found} lines, expected {count}", REMEDY)

@@ -96,7 +96,8 @@ def repair_dataset(path: Path, report: Report) -> bool:
     with locked(path) as free:
         if not free:
             raise RequestError(
-                f"another process is appending to {path}, or there are no locks on its disk", "Wait until it has ended."
+                f"{path} cannot be locked: another process is appending to it, or its file system has no locks",
+                "Wait until the other process has ended, then try again.",
             )
         dataset = open_any(path)
         return not isinstance(dataset, Design) and _repair(dataset, report)
@@ -209,15 +210,15 @@ def _remedies(dataset: Dataset | Matrix | Samples | Design, damaged: set[str]) -
     """What can still be done."""
     of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
-        yield f"All {len(of_blocks)} blocks are whole, and what is damaged is derived from them."
-        yield f"Write it anew with: ooc verify --repair {dataset.path}"
+        yield f"All {len(of_blocks)} blocks are undamaged, and the damaged files can be made from them."
+        yield f"Repair the dataset with: ooc verify --repair {dataset.path}"
         return
     yield "Make the dataset again, or restore these files from a copy."
     if not damaged & of_blocks:
-        yield f"All {len(of_blocks)} blocks are whole: no {what[:-1]} is lost."
+        yield f"All {len(of_blocks)} blocks are undamaged: no {what[:-1]} is lost."
         return
     whole = [entry for entry in dataset.manifest["blocks"] if entry["file"] not in damaged]
     yield (
-        f"{len(whole)} of {len(of_blocks)} blocks are whole, with {sum(entry[what] for entry in whole)} of "
+        f"{len(whole)} of {len(of_blocks)} blocks are undamaged, with {sum(entry[what] for entry in whole)} of "
         f"{dataset.manifest[what]} {what}."
     )

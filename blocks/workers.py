@@ -127,9 +127,9 @@ class Workers:
         if not ready:
             self.dump_stacks()
             raise WorkFailed(
-                f"no worker has answered for {timeout:.0f} seconds; "
-                f"they are at {'; '.join(str(asked[0]) for asked in self._asked if asked)}",
-                "Their stacks are above. What was committed can be resumed.",
+                f"no worker process has answered for {timeout:.0f} seconds; "
+                f"their tasks are {'; '.join(str(asked[0]) for asked in self._asked if asked)}",
+                "The stacks of the processes are above. Everything committed can be resumed.",
             )
         for connection in ready:
             if connection is wake:
@@ -166,11 +166,11 @@ class Workers:
             try:
                 number, status = self._control.recv()
             except _GONE:
-                status = "killed with all the others"
+                status = "killed together with the other workers"
                 break
             if number == worker:
                 break
-        at = f"it was at {self._asked[worker][0]}" if self._asked[worker] else "it had nothing to do"
+        at = f"its task was {self._asked[worker][0]}" if self._asked[worker] else "it had no task"
         raise WorkerDied(f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; {at}")
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
@@ -378,7 +378,7 @@ def failure_of(error: BaseException) -> OocError:
     """Return the error for a worker's caller to raise: an OocError as it is, any other as one with its traceback."""
     if isinstance(error, OocError):
         return error
-    mistake = WorkFailed(f"a worker failed: {error!r}", "This is a mistake in ooc; --debug shows where.")
+    mistake = WorkFailed(f"a worker process failed: {error!r}", "This is a bug in ooc; --debug shows the traceback.")
     failed = out_of_memory(error) or mistake
     failed.add_note("".join(traceback.format_exception(error)))
     return failed

@@ -68,14 +68,14 @@ def advice(facts: dict[str, Any]) -> list[Advice]:
         _if(
             facts["huge_pages"]["shmem_enabled"] in ("never", "deny"),
             "huge pages for shared memory are switched off",
-            "a sampler with many topics waits for address translation: sparse-gibbs 3 to 9 percent of the time",
+            "with many topics, address translation takes time: 3 to 9 percent of sparse-gibbs",
             f"As root: echo always > {_HUGE_PAGES / 'shmem_enabled'}",
         ),
         _if(
             facts["open_files"] < FEW_FILES,
-            f"a process may have {facts['open_files']} files open",
+            f"a process can only have {facts['open_files']} open files",
             "a dataset of many blocks needs more",
-            "Raise it with: ulimit -n 4096",
+            "Raise the limit with: ulimit -n 4096",
         ),
         *_of_disk(facts["disk"]),
         _of_kernels(facts["kernel_cache"]),
@@ -87,21 +87,21 @@ def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
     return [
         _if(
             processor["quota"] is not None and processor["quota"] < processor["usable"],
-            f"the control group has the time of {processor['quota'] or 0:.1f} of {processor['usable']} cores",
-            "workers are as many as those, and stand still whenever the time is used up",
-            f"Have the limit raised, which is in {processor['quota_source']}",
+            f"the control group limits the CPU time to {processor['quota'] or 0:.1f} of {processor['usable']} cores",
+            "workers pause whenever this time is used up",
+            f"Raise the limit in {processor['quota_source']}",
         ),
         _if(
             processor["usable"] < processor["logical"],
-            f"{processor['usable']} of {processor['logical']} cores may be used",
-            "workers are as many as those",
-            "Start it without taskset, or ask the scheduler for more.",
+            f"only {processor['usable']} of {processor['logical']} cores can be used",
+            "there are no more workers than that",
+            "Start ooc without taskset, or ask the scheduler for more cores.",
         ),
         _if(
             processor["load"] > 0.5 * processor["usable"],
-            f"others keep {processor['load']:.1f} cores busy",
+            f"other processes keep {processor['load']:.1f} cores busy",
             "they share cores, caches and memory bandwidth with the workers",
-            "Wait for them, or give fewer --workers.",
+            "Wait until they have ended, or give fewer --workers.",
         ),
     ]
 
@@ -110,36 +110,36 @@ def _of_memory(memory: dict[str, Any]) -> list[Advice | None]:
     return [
         _if(
             memory["available"] < LITTLE_MEMORY,
-            f"{memory['available'] / 1e9:.1f} GB of memory are available",
-            "what does not fit is streamed from the disk",
-            "Close what is not needed; --memory says how much may be used.",
+            f"only {memory['available'] / 1e9:.1f} GB of memory are available",
+            "data that do not fit into memory are streamed from disk",
+            "Close other programs; --memory sets how much memory ooc uses.",
         ),
         _if(
             memory["swap_used"] > 0.1 * max(memory["total"], 1),
-            f"{memory['swap_used'] / 1e9:.1f} GB are swapped out",
-            "what others need again is read while the training streams",
-            "See that what runs fits in memory.",
+            f"{memory['swap_used'] / 1e9:.1f} GB of memory are swapped out",
+            "swapping competes with the training for the disk",
+            "Close programs until all running ones fit into memory.",
         ),
     ]
 
 
 def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
     if "error" in disk:
-        remedy = "Give a directory that can be written to: ooc doctor DIR"
+        remedy = "Give a writable directory: ooc doctor DIR"
         return [Advice(f"the disk of {disk['path']} was not measured: {disk['error']}", "", remedy)]
     speed = disk["reading"] + disk["writing"]
     return [
         _if(
             speed < SLOW_DISK,
             f"the disk of {disk['path']} reads and writes {speed / 1e6:,.0f} MB/s in all",
-            "a training that streams its state waits for it",
-            "Put the state on a faster one with --scratch DIR, or keep it in memory with more --memory.",
+            "a training that streams its state waits for the disk",
+            "Put the state on a faster disk with --scratch DIR, or keep it in memory with a larger --memory.",
         ),
         _if(
             disk["free"] < 0.05 * disk["total"],
             f"{disk['free'] / 1e9:.1f} GB of {disk['total'] / 1e9:.0f} are free on the disk of {disk['path']}",
-            "full disks are slow, and a training keeps up to three generations of its state",
-            "Make room: ooc clean finds what killed commands left.",
+            "full disks are slow, and a training keeps up to three copies of its state",
+            "Free some space: `ooc clean` deletes temporary files of killed commands.",
         ),
     ]
 
@@ -149,8 +149,8 @@ def _of_kernels(cache: dict[str, Any]) -> Advice | None:
     return _if(
         chosen is not None and not (cache["path"] and Path(cache["path"]).is_relative_to(chosen)),
         f"OOC_CACHE_DIR is {chosen}, but kernels are not kept there",
-        "it cannot be read, or it or a directory above it belongs to others or can be written to by them",
-        f"See whose it is: namei -l {chosen}",
+        "the directory is not readable, or other users can write to it or to a directory above it",
+        f"Check its owners and permissions with: namei -l {chosen}",
     )
 
 

@@ -182,7 +182,7 @@ def conclude(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | No
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {steps.position}")
     if reason:
         saved = f"{steps.position}; everything is saved"
-        raise interruption(run, reason, saved, f"Go on with: {run.how_to_resume}", ring)
+        raise interruption(run, reason, saved, f"Continue with: {run.how_to_resume}", ring)
     return run.last_metrics()
 
 
@@ -228,7 +228,7 @@ def resumable(run: Run) -> Iterator[None]:
             run.require_in_place()
         except WorkFailed as cause:
             raise cause from error
-        error.remedy = error.remedy or f"Everything that was committed is safe. Go on with: {run.how_to_resume}"
+        error.remedy = error.remedy or f"Everything committed is safe. Continue with: {run.how_to_resume}"
         raise
 
 

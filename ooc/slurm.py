@@ -32,7 +32,8 @@ def time_to_train() -> JobTime | None:
     reserve = min(max(_SHARE * left, _LEAST), _MOST)
     if left <= reserve:
         raise RequestError(
-            f"the job ends in {max(left, 0):.0f} s, and {reserve:.0f} s are needed to save a training", "Ask for more."
+            f"the job ends in {max(left, 0):.0f} s, but saving a training can take {reserve:.0f} s",
+            "Request more time for the job.",
         )
     return JobTime(left - reserve)
 
@@ -42,8 +43,8 @@ def check_ranks(ranks: int) -> None:
     started = os.environ.get(_TASKS, "")
     if ranks == 1 and started.isdecimal() and int(started) > 1:
         raise RequestError(
-            f"srun has started {started} tasks, but each takes itself for the only one",
-            "Say which interface the MPI library has to srun, as in: srun --mpi=pmix, or start with mpirun.",
+            f"srun has started {started} tasks, but MPI sees only 1 rank in each",
+            "Give srun the interface of your MPI library, as in `srun --mpi=pmix`; or start with mpirun.",
         )
 
 
@@ -58,5 +59,6 @@ def node_directory() -> Path:
         if (place := os.environ.get(name)) and Path(place).is_dir():
             return Path(place)
     raise RequestError(
-        f"--scratch node: neither of {' and '.join(_DISKS)} is a directory here", "Name a directory instead."
+        f"--scratch node: neither {' nor '.join(_DISKS)} is a directory on this node",
+        "Give --scratch the path of a directory.",
     )

@@ -97,8 +97,8 @@ def train(
             mistakes_told(engine.program),
         ):
             if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
-                told = "before the first iteration: there was nothing to save yet"
-                raise interruption(run, stop.reason(), told, f"Begin again with: {run.how_to_resume}", ring)
+                told = "before the first iteration; nothing was saved yet"
+                raise interruption(run, stop.reason(), told, f"Start again with: {run.how_to_resume}", ring)
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
@@ -145,8 +145,8 @@ class Training:
         iteration = engine.cursor.iteration
         if iteration > run.config["iterations"]:
             raise WorkFailed(
-                f"{run.path}: the state is of iteration {iteration}, but the run has {run.config['iterations']}",
-                "Restore both from a copy; or train again.",
+                f"{run.path}: the state is at iteration {iteration}, after the last of {run.config['iterations']}",
+                "Restore the run from a copy, or train again.",
             )
         self._told = self._go_back_to(iteration)
         # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.stochastic.elements import KINDS as ELEMENTS
 from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS
 from ooc.user_programs import place_in, reason
@@ -39,14 +40,20 @@ class Function(NamedTuple):
 def check(program: StochasticProgram) -> None:
     """Raise RequestError, with file and line, for what the functions of a program do that cannot be."""
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
-        raise RequestError(f"{type(program).__name__}: {min(taken)!r} is an operator", "Name the variable otherwise.")
+        raise RequestError(
+            f"{type(program).__name__}: {min(taken)!r} is the name of an operator", "Give the variable another name."
+        )
     for name in ("process", *program.functions):
         function = _read(type(program), name)
         wanted = 4 if name == "process" else 3
         parameters = [argument.arg for argument in function.tree.args.args]
         if len(parameters) != wanted:
             names = "element, weight, shared, local" if wanted == 4 else "element, shared, local"
-            raise function.wrong(function.tree, f"{name} takes {', '.join(parameters)}", f"It has to take {names}.")
+            raise function.wrong(
+                function.tree,
+                f"{name} takes {', '.join(parameters)}; expected {names}",
+                f"Change its parameters to {names}.",
+            )
         _check_names(function, program, parameters[0], *parameters[-2:])
         _check_operators(function, program, parameters[-2])
 
@@ -99,22 +106,26 @@ def _check_operator(function: Function, program: StochasticProgram, call: ast.Ca
     method: Callable[..., Any] | None = getattr(kind, operator, None) if operator in OPERATORS else None
     if method is None:
         has = ", ".join(each for each in OPERATORS if hasattr(kind, each))
-        raise function.wrong(call, f"there is no operator {name}.{operator}", f"There are: {has}.")
+        raise function.wrong(call, f"unknown operator {name}.{operator}", f"Choose one of: {has}.")
     wanted = list(inspect.signature(method).parameters)[1:]
     if len(call.args) != len(wanted) or call.keywords:
-        given = f"{len(call.args)} are given"
+        given = f"got {count_of(len(call.args), 'argument')}"
         raise function.wrong(call, f"{name}.{operator} takes {', '.join(wanted) or 'nothing'}; {given}")
     if operator in ("delayed_add", "late_add") and not declared.delayed:
-        raise function.wrong(call, f"nothing of `{name}` can be delayed", "Declare it as Shared(..., delayed=True).")
+        raise function.wrong(
+            call, f"additions to `{name}` cannot be delayed", "Declare it as Shared(..., delayed=True)."
+        )
     if operator == "delayed_add" and not program.delays:
-        raise function.wrong(call, "`delays` of the program is 0", "Say how many delayed additions an element makes.")
+        raise function.wrong(
+            call, "`delays` of the program is 0", "Set `delays` to the number of delayed additions of an element."
+        )
     if operator == "row_view" and declared.averaged and function.name == "process":
-        what = f"`{name}`, of which a mean is kept, cannot be viewed row by row"
+        what = f"`{name}` is averaged and cannot be viewed row by row"
         raise function.wrong(call, what, "Use get_row and add_row.")
     if operator == "average" and not declared.averaged:
-        raise function.wrong(call, f"no mean of `{name}` is kept", "Declare it as Shared(..., averaged=True).")
+        raise function.wrong(call, f"`{name}` is not averaged", "Declare it as Shared(..., averaged=True).")
     if function.name != "process" and not hasattr(FIXED_KINDS[len(declared.shape)], operator):
-        raise function.wrong(call, f"{function.name} changes `{name}`", "It may only read shared variables.")
+        raise function.wrong(call, f"{function.name} changes `{name}`", "Only `process` can change shared variables.")
 
 
 def _of_shared(node: ast.AST, shared: str) -> str:

@@ -17,7 +17,7 @@ from blocks.store import check_file, read_lines
 
 SCHEMA = 1
 MANIFEST = "model.json"
-REMEDY = "Write the model again with `ooc resume`."
+REMEDY = "Write the model again with `ooc resume RUN`."
 
 
 class ModelManifest(Kind):
@@ -36,7 +36,7 @@ class ModelFiles:
         self.path = path
         self.manifest = read_manifest(path)
         if self.manifest["kind"] != self.kind:
-            raise RequestError(f"{path} holds a {self.manifest['kind']}, but a {self.kind} is needed here")
+            raise RequestError(f"{path} is a {self.manifest['kind']}; expected a {self.kind}")
         require_fit(path / MANIFEST, self.manifest, self.holds)
         require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, File])
 

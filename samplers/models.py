@@ -26,7 +26,7 @@ def model_directory(path: Path) -> Path:
         return _previous(path)
     if is_chains(path):
         path = best_chain(path)
-        stderr.note(f"{path} is the chain with the best final likelihood")
+        stderr.note(f"using {path}, the chain with the best log-likelihood")
     if (path / MANIFEST).exists():
         return path
     run = Run(path)
@@ -34,15 +34,15 @@ def model_directory(path: Path) -> Path:
         return _previous(path)
     if not (path / MODEL).exists():
         raise RequestError(
-            f"{path} has no model yet: {len(run.metrics())} of {run.config['iterations']} iterations are done",
-            f"Finish it with `ooc resume {path}`; --iterations can also be fewer than were planned.",
+            f"{path} has no model yet: it is at iteration {len(run.metrics())} of {run.config['iterations']}",
+            f"Finish the run with: ooc resume {path}  (--iterations N ends it earlier)",
         )
     return path / MODEL
 
 
 def _previous(path: Path) -> Path:
     """The model of the run that one replaces which has none yet."""
-    stderr.note(f"{path} is not trained yet: this is the model of the run that it replaces")
+    stderr.note(f"{path} has no model yet: using the model of the run that it replaces")
     return path / PREVIOUS
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
+from blocks.plurals import count_of
 from ooc.plan.memory_plan import Plan
 from ooc.ring.ring import Ring
 from ooc.runs.chains import chain_paths, is_chains
@@ -72,7 +73,9 @@ def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resource
     from samplers.regression.training import resume_regression
 
     if options.iterations is not None:
-        raise RequestError("--iterations is not for a path, whose values of lambda are set", "Leave it out.")
+        raise RequestError(
+            "--iterations cannot be used for a regression: its lambdas are set", "Leave --iterations out."
+        )
     return resume_regression(run, resources, ring)
 
 
@@ -103,11 +106,13 @@ def ring_of(run: Run, ring: Ring | None) -> Ring | None:
     on_ring = "staleness" in run.config["settings"]
     if on_ring and not ring:
         raise RequestError(
-            f"{run.path} is one rank's part of a run on several machines",
-            "Go on with all of them: ooc launch --hosts FILE -- resume RUN",
+            f"{run.path} is the part of one rank of a run on several machines",
+            "Resume the run on all machines with: ooc launch --hosts FILE -- resume RUN",
         )
     if of_several(ring) and not on_ring:
-        raise RequestError(f"{run.path} is not a run on several machines", "Go on with it on one, with: ooc resume")
+        raise RequestError(
+            f"{run.path} is not a run on several machines", f"Resume it on one machine with: ooc resume {run.path}"
+        )
     return ring if on_ring else None
 
 
@@ -131,7 +136,9 @@ def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
     """Raise RequestError unless a run can be trained to so many iterations. first: of several machines, or the only."""
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
-        raise RequestError(f"--iterations {iterations}: {done} are done already", "Give that number, or more.")
+        raise RequestError(
+            f"--iterations must be at least {max(done, 1)}, as {count_of(done, 'iteration')} are done; got {iterations}"
+        )
     if first and run.config["settings"].get("average"):
         from samplers.lda.averaging import check_more
 

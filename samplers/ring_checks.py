@@ -40,7 +40,7 @@ def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> N
         rank, names = found
         raise RequestError(
             f"{run.path} and the run of rank {rank} differ in {', '.join(names)}",
-            "Give --iterations, or each rank the run that it trained."
+            "Give --iterations, or give each rank the run that it trained."
             if names == ["iterations"]
             else "Give each rank the run that it trained.",
         )
@@ -51,8 +51,8 @@ def check_alike(ring: Ring, options: dict[str, Any]) -> None:
     if found := _different(ring, options):
         rank, names = found
         raise RequestError(
-            f"rank {ring.rank} and rank {rank} were given different {', '.join(names)}",
-            "Give all ranks the same options, and files with the same in them.",
+            f"rank {ring.rank} and rank {rank} have different {', '.join(names)}",
+            "Give all ranks the same options, and files with the same content.",
         )
 
 
@@ -73,7 +73,7 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
     (first_host, first), *_ = told
     for rank, (host, (kind, features)) in enumerate(told):
         names = f"the processor of rank {rank} ({host})", f"that of rank 0 ({first_host})"
-        remedy = "All ranks take the same decisions by the same numbers; use machines of one kind."
+        remedy = "Use machines of one kind: all ranks must compute the same numbers."
         if kind != first[0]:
             raise RequestError(f"{names[0]} is a {kind}, {names[1]} a {first[0]}", remedy)
         if unlike := sorted({*features} ^ {*first[1]}):
@@ -119,8 +119,8 @@ def check_apart(ring: Ring, path: Path) -> None:
     for other, rank in pairs:
         if other in seen[rank]:
             raise RequestError(
-                f"what is made by ranks {other} and {rank} would be in the same directory",
-                f"Put the number of the rank into its name, as in: {path.name}-{{rank}}",
+                f"ranks {other} and {rank} would write to the same directory",
+                f"Put {{rank}} into the path, as in: {path.name}-{{rank}}",
             )
 
 

@@ -256,7 +256,7 @@ def distrusts(place: Path) -> str:
     for path in sorted(path for path in place.glob("[!.]*") if any((path / mark).exists() for mark in marks)):
         code, message = ended(place, f"verify {path.name}")
         lines = message.splitlines()
-        if code not in (0, 1) or (code and len(lines) < 2) or re.search("Traceback|mistake in ooc", message):
+        if code not in (0, 1) or (code and len(lines) < 2) or re.search("Traceback|bug in ooc", message):
             return f"verify {path.name}: {code}: {message}"
     return ""
 

@@ -61,7 +61,7 @@ def test_a_training_and_what_goes_on_from_it_have_the_generation_that_it_began_w
         assert done.returncode == 0, done.stderr
         done = ooc("verify", "beside")
         assert done.returncode == 0, done.stderr
-        assert "beside is being trained; what it has committed is verified" in done.stderr
+        assert "beside is being trained; verifying its last saved state" in done.stderr
         for command in ("verify corpus", "clean corpus", "info corpus"):
             done = ooc(*command.split())
             assert done.returncode == 0, done.stderr

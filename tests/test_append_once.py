@@ -26,7 +26,7 @@ from blocks.json_files import write_json
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["apple", "pear", "plum", "goal", "team", "ball", "match", "fruit"]
-REMEDY = "Leave it out, or give --skip-known, which passes over what the dataset has."
+REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
 
 
 def write_day(file: Path, *names: str) -> None:
@@ -80,7 +80,7 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
         REMEDY,
     ]
     done = succeed(ooc, "ingest jsonl copy.jsonl 1.jsonl corpus --append --skip-known")
-    assert done.stderr == "nothing was added: corpus has it already\n"
+    assert done.stderr == "nothing was added: corpus already has all documents\n"
     assert "20 documents, 120 tokens, vocabulary of 8 words; 0 new documents" in done.stdout
     assert json.loads(succeed(ooc, "ingest jsonl 1.jsonl corpus --append --skip-known --json").stdout)["added"] == 0
     assert tree(days / "corpus") == before
@@ -96,15 +96,15 @@ def test_documents_are_appended_once_by_their_names(days: Path, ooc: Ooc, bags) 
     succeed(ooc, "ingest jsonl 1.jsonl corpus")
     before = tree(days / "corpus")
     assert refused(ooc, "ingest jsonl 2.jsonl corpus --append") == [
-        "ooc: 2.jsonl: the dataset has a document 'doc15' already",
+        "ooc: 2.jsonl: the dataset already has a document named 'doc15'",
         REMEDY,
     ]
     assert tree(days / "corpus") == before
     for command in ("ingest jsonl 2.jsonl corpus --append", "ingest jsonl 2.jsonl all.jsonl beside --append"):
         succeed(ooc, "ingest jsonl 1.jsonl beside --overwrite")
         done = succeed(ooc, f"{command} --skip-known --workers 2")
-    assert "left out 25 documents that are there already" in done.stderr
-    assert "left out: they were there already" in succeed(ooc, "info corpus").stdout
+    assert "left out 25 documents that the dataset already has" in done.stderr
+    assert "left out, which the dataset already had" in succeed(ooc, "info corpus").stdout
     corpus, beside = Dataset(days / "corpus"), Dataset(days / "beside")
     assert corpus.document_names() == [f"doc{number}" for number in range(32)]
     assert bags(corpus) == [Counter(words_of(f"doc{number}")) for number in range(32)]
@@ -152,12 +152,12 @@ def test_each_kind_of_input_is_appended_once(days: Path, ooc: Ooc) -> None:
     query = "SELECT-*-FROM-texts"
     for number, (command, complaint) in enumerate(
         {
-            "text texts": "texts/0.txt: the dataset has a document '0.txt' already",
-            "text texts.tar": "the dataset has a document '0.txt' already",
+            "text texts": "texts/0.txt: the dataset already has a document named '0.txt'",
+            "text texts.tar": "the dataset already has a document named '0.txt'",
             "text --lines lines.txt": "lines.txt was ingested before",
             "csv table.csv": "table.csv was ingested before",
             "csv table.parquet --name-column name": "table.parquet was ingested before",
-            f"csv table.db --name-column name --query {query}": "the dataset has a document '0.txt' already",
+            f"csv table.db --name-column name --query {query}": "the dataset already has a document named '0.txt'",
             "uci bags.txt": "bags.txt was ingested before",
         }.items()
     ):
@@ -177,7 +177,7 @@ def test_options_that_chose_the_vocabulary_may_be_given_again(days: Path, ooc: O
         for day in ("1.jsonl", "2.jsonl"):
             succeed(ooc, f"{command.format(day)} --append --skip-known")
     assert Dataset(days / "corpus").documents == Dataset(days / "other").documents == 32
-    again = "and keeps its vocabulary when more is appended"
+    again = "and an append cannot change that"
     for option, was in {
         "--max-vocab 6": "with --max-vocab 5",
         "--min-df 3": "with --min-df 2",
@@ -185,9 +185,15 @@ def test_options_that_chose_the_vocabulary_may_be_given_again(days: Path, ooc: O
         "--vocab-from other": "without it",
     }.items():
         complaint = f"ooc: {option}: corpus was made {was}, {again}"
-        assert refused(ooc, f"ingest jsonl all.jsonl corpus --append {option}") == [complaint, "Leave it out."]
+        assert refused(ooc, f"ingest jsonl all.jsonl corpus --append {option}") == [
+            complaint,
+            f"Leave {option.split()[0]} out.",
+        ]
     assert "--append" in refused(ooc, "ingest jsonl 1.jsonl nowhere --skip-known")[1]
-    assert "--overwrite replaces it" in refused(ooc, "ingest jsonl 1.jsonl corpus --append --overwrite")[0]
+    assert (
+        "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it"
+        in refused(ooc, "ingest jsonl 1.jsonl corpus --append --overwrite")[0]
+    )
 
 
 def rows(place: Path, table: str) -> list[list[str]]:
@@ -219,10 +225,10 @@ def test_mixtures_of_a_batch_are_those_of_its_documents(days: Path, ooc: Ooc, *,
     assert f"batch 3     from {kind.split(maxsplit=1)[0]} all.{end} by ooc" in succeed(ooc, "info corpus").stdout
     assert refused(ooc, "infer run corpus none.csv --batch 4") == [
         "ooc: --batch 4: corpus has 3 batches",
-        "See them with: ooc info corpus",
+        "List the batches with: ooc info corpus",
     ]
     assert refused(ooc, "infer run corpus none.csv --batch 0")[0] == "ooc: --batch 0: corpus has 3 batches"
-    assert "write a number" in refused(ooc, "infer run corpus none.csv --batch last")[0]
+    assert "--batch must be a number N" in refused(ooc, "infer run corpus none.csv --batch last")[0]
 
 
 def rows_of_batch(days: Path, ooc: Ooc, batch: str) -> list[list[str]]:

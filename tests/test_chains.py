@@ -91,8 +91,8 @@ def test_killed_chains_are_resumed(trained, data, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(Interrupted, match="chain-1") as told:
         training.train_lda(data.path, path, iterations=ITERATIONS, chains=CHAINS, max_time=1e-6, **OPTIONS)
-    assert told.value.remedy == f"Go on with: ooc resume {path}"
-    with pytest.raises(RequestError, match="not all of its 2 chains are done"):
+    assert told.value.remedy == f"Continue with: ooc resume {path}"
+    with pytest.raises(RequestError, match="not all of its 2 chains are finished"):
         open_model(path)
     kill_while_resuming(path, "chain-1/metrics.jsonl")
     kill_while_resuming(path, "chain-2/state/manifest.json")
@@ -107,7 +107,7 @@ def test_more_iterations_are_for_all_chains(data, tmp_path):
     last = resume(path, iterations=10, quiet=True)
     assert last["iteration"] == 10
     assert [len(Run(path / f"chain-{number + 1}").metrics()) for number in range(CHAINS)] == [10, 10]
-    for iterations, said in ((9, "10 are done already"), (7, "10 are done already")):
+    for iterations, said in ((9, "must be at least 10"), (7, "must be at least 10")):
         with pytest.raises(RequestError, match=said):
             resume(path, iterations=iterations, quiet=True)
     assert open_model(path)
@@ -116,10 +116,10 @@ def test_more_iterations_are_for_all_chains(data, tmp_path):
 def test_runs_and_chains_replace_each_other_only_if_told_to(data, tmp_path):
     path, short = tmp_path / "run", OPTIONS | {"evaluate_every": 1, "iterations": 8}
     training.train_lda(data.path, path, **short)
-    with pytest.raises(RequestError, match="is a run already"):
+    with pytest.raises(RequestError, match=r"the run .* already exists"):
         training.train_lda(data.path, path, chains=CHAINS, **short)
     training.train_lda(data.path, path, chains=CHAINS, overwrite=True, **short)
-    with pytest.raises(RequestError, match="is a run already"):
+    with pytest.raises(RequestError, match=r"the run .* already exists"):
         training.train_lda(data.path, path, **short)
     training.train_lda(data.path, path, overwrite=True, **short)
     assert not (path / "chains.json").exists()
@@ -128,7 +128,7 @@ def test_runs_and_chains_replace_each_other_only_if_told_to(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"chains": 0}, "--chains 0"),
+        ({"chains": 0}, "--chains must be"),
         ({"chains": 2, "iterations": 6}, "R-hat needs 4"),
         ({"chains": 2, "stop_when_converged": True}, "--stop-when-converged"),
     ],

@@ -138,7 +138,7 @@ def test_recommendations_and_predictions(trained: Path, ooc: Ooc) -> None:
     (trained / "pairs.tsv").write_text("u3\tfilm 7\nu3\tfilm 8\nstranger\tfilm 8\n")
     done = ooc("predict", "run", "pairs.tsv", "predictions.csv")
     assert done.returncode == 0, done.stderr
-    assert "1 pairs" in done.stderr
+    assert "1 of 3 pairs" in done.stderr
     values = [float(line.split(",")[2]) for line in (trained / "predictions.csv").read_text().splitlines()[1:]]
     assert values == [pytest.approx(4.5, abs=0.4), pytest.approx(1.5, abs=0.4), pytest.approx(3.0, abs=0.4)]
 
@@ -199,28 +199,28 @@ def test_workers_and_kills_change_nothing(trained: Path, method: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--rank", 0), "--rank 0"),
-        (("--rank", 4, "--method", "magic"), "--method 'magic'"),
-        (("--rank", 4, "--method", "implicit"), "--method 'implicit'"),
-        (("--rank", 4, "--schedule", "magic"), "--schedule 'magic'"),
-        (("--rank", 4, "--schedule", "bsp", "--method", "ccd"), "--schedule is not for --method ccd"),
-        (("--rank", 4, "--replicas", 2), "--replicas is not for --method sgd"),
-        (("--rank", 4, "--schedule", "bsp", "--replicas", 0), "--replicas 0"),
-        (("--rank", 4, "--schedule", "bsp", "--combine", "magic"), "--combine 'magic'"),
-        (("--rank", 4, "--regularization", -1), "--regularization -1"),
-        (("--rank", 4, "--penalty", "none"), "--penalty 'none'"),
+        (("--rank", 0), "--rank must be"),
+        (("--rank", 4, "--method", "magic"), "--method: 'magic'"),
+        (("--rank", 4, "--method", "implicit"), "--method: 'implicit'"),
+        (("--rank", 4, "--schedule", "magic"), "--schedule: 'magic'"),
+        (("--rank", 4, "--schedule", "bsp", "--method", "ccd"), "--schedule cannot be used with --method ccd"),
+        (("--rank", 4, "--replicas", 2), "--replicas cannot be used with --method sgd"),
+        (("--rank", 4, "--schedule", "bsp", "--replicas", 0), "--replicas must be"),
+        (("--rank", 4, "--schedule", "bsp", "--combine", "magic"), "--combine: 'magic'"),
+        (("--rank", 4, "--regularization", -1), "--regularization must be"),
+        (("--rank", 4, "--penalty", "none"), "--penalty: 'none'"),
         (("--rank", 4, "--penalty", "row"), "--penalty row"),
-        (("--rank", 4, "--nonnegative"), "--nonnegative is not for --method sgd"),
+        (("--rank", 4, "--nonnegative"), "--nonnegative cannot be used with --method sgd"),
         (("--rank", 4, "--method", "ccd", "--nonnegative", "--biases"), "--nonnegative"),
-        (("--rank", 4, "--method", "ccd", "--rate", 0.1), "--rate is not for --method ccd"),
-        (("--rank", 4, "--rate", 0), "--rate 0"),
-        (("--rank", 4, "--method", "als", "--steps", 0), "--steps 0"),
-        (("--rank", 4, "--implicit", "--biases"), "--biases is not for --implicit"),
-        (("--rank", 4, "--implicit", "--method", "ccd"), "--implicit is not for --method ccd"),
-        (("--rank", 4, "--implicit", "--alpha", 0), "--alpha 0"),
-        (("--rank", 4, "--alpha", 2), "--alpha is not for --method sgd"),
+        (("--rank", 4, "--method", "ccd", "--rate", 0.1), "--rate cannot be used with --method ccd"),
+        (("--rank", 4, "--rate", 0), "--rate must be"),
+        (("--rank", 4, "--method", "als", "--steps", 0), "--steps must be"),
+        (("--rank", 4, "--implicit", "--biases"), "--biases cannot be used with --implicit"),
+        (("--rank", 4, "--implicit", "--method", "ccd"), "--implicit cannot be used with --method ccd"),
+        (("--rank", 4, "--implicit", "--alpha", 0), "--alpha must be"),
+        (("--rank", 4, "--alpha", 2), "--alpha cannot be used with --method sgd"),
         (("--rank", 4, "--held-out", "later"), "--names-from ratings"),
-        (("--rank", 60000, "--memory", "200MB"), "--memory 200 MB is too little"),
+        (("--rank", 60000, "--memory", "200MB"), "--memory 200 MB is too small"),
         (("--rank", 4, "--iterations", 0), "--iterations"),
     ],
 )
@@ -238,12 +238,12 @@ def test_what_is_of_another_kind_is_refused(trained: Path, ooc: Ooc) -> None:
     """Topics of ratings, factors of documents."""
     (trained / "texts.txt").write_text("apple pear plum\ngoal team ball\n")
     assert ooc("ingest", "text", "texts.txt", "corpus", "--lines").returncode == 0
-    assert_refused(ooc("train", "mf", "corpus", "new", "--rank", 2), "a matrix is needed here")
-    assert_refused(ooc("train", "lda", "ratings", "new", "--topics", 2), "a corpus is needed here")
-    assert_refused(ooc("topics", "run"), "a topic model is needed here")
+    assert_refused(ooc("train", "mf", "corpus", "new", "--rank", 2), "expected a matrix")
+    assert_refused(ooc("train", "lda", "ratings", "new", "--topics", 2), "expected a corpus")
+    assert_refused(ooc("topics", "run"), "expected a topic model")
     assert ooc("train", "lda", "corpus", "topics", "--topics", 2, "--iterations", 2).returncode == 0
-    assert_refused(ooc("recommend", "topics"), "a matrix factorization is needed here")
-    assert_refused(ooc("predict", "topics", "ratings.tsv", "out.csv"), "a matrix factorization is needed here")
+    assert_refused(ooc("recommend", "topics"), "expected a matrix factorization")
+    assert_refused(ooc("predict", "topics", "ratings.tsv", "out.csv"), "expected a matrix factorization")
     assert not (trained / "out.csv").exists()
     assert_refused(ooc("recommend", "run", "--ratings", "ratings2"), "ratings2")
 

@@ -178,9 +178,9 @@ def test_metrics_are_those_asked_for(model: Model) -> None:
         (Request(("completion", "magic")), "'magic' is not known"),
         (Request(parse_metrics("")), "'' is not known"),
         (Request(()), "none is not known"),
-        (Request(("left-to-right",), particles=0), "--particles 0"),
-        (Request(("npmi",), top=1), "--top 1"),
-        (Request(("npmi",), top=101), "--top 101"),
+        (Request(("left-to-right",), particles=0), "--particles must be"),
+        (Request(("npmi",), top=1), "--top must be"),
+        (Request(("npmi",), top=101), "--top must be"),
     ],
 )
 def test_wrong_requests_are_refused(model: Model, request_: Request, said: str) -> None:
@@ -214,9 +214,9 @@ def test_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     for wrong, said in (
         (("--metrics", "npmi,no"), "'no' is not known"),
         (("--metrics", ""), "'' is not known"),
-        (("--particles", 0), "--particles 0"),
-        (("--top", 0), "--top 0"),
-        (("--metrics", "c_v"), "--top 10: the vocabulary has 8 words"),
+        (("--particles", 0), "--particles must be"),
+        (("--top", 0), "--top must be"),
+        (("--metrics", "c_v"), "--top must be at most 8, the size of the vocabulary; got 10"),
     ):
         done = ooc("evaluate", "run", "corpus", *wrong)
         assert done.returncode == 2, done.stderr

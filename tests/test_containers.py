@@ -103,7 +103,7 @@ def test_it_is_told_where_memory_cannot_be_shared(container: Container, preloade
     done = container.ooc(train, place="/", read_only=True, **denied)
     *_, what, remedy = done.stderr.splitlines()
     assert done.returncode == 1, done.stderr
-    assert what.startswith("ooc: no memory can be shared by processes"), done.stderr
+    assert what.startswith("ooc: processes cannot share memory:"), done.stderr
     assert "--shm-size" in remedy
     assert "Traceback" not in done.stderr
 
@@ -133,7 +133,7 @@ def test_a_chosen_cache_that_cannot_be_used_is_told_of(container: Container) -> 
         done = container.ooc("compile lda", OOC_CACHE_DIR=chosen)
         assert (done.returncode, done.stderr.splitlines()[0]) == (
             2,
-            f"ooc: {chosen} cannot be written to, or others can write there",
+            f"ooc: OOC_CACHE_DIR {chosen} is not writable, or others can write to it",
         )
 
 

@@ -89,7 +89,7 @@ def writers(name: str) -> list[str]:
 def require_explained(done: subprocess.CompletedProcess[str], what: object) -> None:
     assert done.returncode in (0, 1, 2), (what, done)
     assert "Traceback" not in done.stderr, (what, done.stderr)
-    assert "mistake in ooc" not in done.stderr, (what, done.stderr)
+    assert "bug in ooc" not in done.stderr, (what, done.stderr)
 
 
 def open_all(ooc: Ooc, place: Path, name: str, what: object) -> list[int]:
@@ -279,7 +279,7 @@ def test_a_manifest_without_end_is_not_read(place: Path, ooc: Ooc) -> None:
         file.truncate(300_000_000)
     done = ooc("info", "corpus")
     assert done.returncode == 1
-    assert "it has 300000000 bytes, more than any that ooc writes" in done.stderr
+    assert "it has 300000000 bytes, more than any file of ooc" in done.stderr
     manifest.unlink()
     manifest.symlink_to("/dev/zero")
     done = ooc("info", "corpus")

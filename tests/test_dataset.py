@@ -98,8 +98,8 @@ def test_words_with_odd_letters_and_names_come_back(tmp_path):
     [
         ([0, 0], [], None, "no tokens"),
         ([0, 1], [0, 0], None, "offsets"),
-        ([0, 2], [0, 3], None, "word 3"),
-        ([0, 2], [0, 0], ["a", "b"], "2 names for 1"),
+        ([0, 2], [0, 3], None, "word number 3"),
+        ([0, 2], [0, 0], ["a", "b"], "names has 2 elements"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, offsets, words, names, complaint):
@@ -110,7 +110,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, offsets, words, names, com
 
 def test_overwriting_is_explicit(tmp_path):
     ingest_documents([["a"]], tmp_path / "data")
-    with pytest.raises(RequestError, match="exists already"):
+    with pytest.raises(RequestError, match="already exists"):
         ingest_documents([["b"]], tmp_path / "data")
     assert ingest_documents([["b"]], tmp_path / "data", overwrite=True).vocabulary() == ["b"]
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -142,8 +142,8 @@ def test_no_block_is_without_tokens():
 @pytest.mark.parametrize(
     ("pattern", "remedy"),
     [
-        ("blocks/00000.h5", "3 of 4 blocks are whole"),
-        ("slices/00000.h5", "damaged is derived from them"),
+        ("blocks/00000.h5", "3 of 4 blocks are undamaged"),
+        ("slices/00000.h5", "damaged files can be made from them"),
         ("index.h5", "no document is lost"),
         ("vocabulary.txt", "no document is lost"),
     ],
@@ -197,5 +197,5 @@ def test_a_file_system_that_cannot_map_files_is_named():
     path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not path.exists():
         pytest.skip(f"there is no {path}")
-    with pytest.raises(WorkFailed, match=f"{path}: this file system cannot map"):
+    with pytest.raises(WorkFailed, match=f"{path}: the file system cannot map"):
         map_arrays(path, {"words": (0, "uint8", 1)})

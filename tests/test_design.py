@@ -183,15 +183,15 @@ def test_workers_memory_and_chunks_do_not_change_the_design(tmp_path, monkeypatc
 
 BAD = {
     "1 1:1\n1 3:1 2:1\n": "line 2: index 2 comes after 3",
-    "1 1:1\n\n1 2:1 2:1\n": "line 3: index 2 stands twice",
+    "1 1:1\n\n1 2:1 2:1\n": "line 3: index 2 occurs twice",
     "1 1:1\n1 0:1\n": "line 2: index 0",
-    "1 1:nan\n": "line 1: '1:nan': its value is not a number",
-    "1 1:1e39\n": "line 1: '1:1e39': its value is not a number that float32 can hold",
-    "1 1:1\nnan 1:1\n": "line 2: the label 'nan' is not a finite number",
-    "1 1:1\n1 a:1\n": "line 2: 'a:1' is not `index:value`",
-    "1 1:1\n1 qid:3a 1:1\n": "line 2: 'qid:3a' is not `index:value`",
-    "1 1:1\n1 1\n": "line 2: '1' is not `index:value`",
-    "1 1:\n": "line 1: '1:': its value",
+    "1 1:nan\n": "line 1: '1:nan': the value is not a finite",
+    "1 1:1e39\n": "line 1: '1:1e39': the value is not a finite float32 number",
+    "1 1:1\nnan 1:1\n": "line 2: the label must be a finite number, got 'nan'",
+    "1 1:1\n1 a:1\n": "line 2: expected `index:value`, got 'a:1'",
+    "1 1:1\n1 qid:3a 1:1\n": "line 2: expected `index:value`, got 'qid:3a'",
+    "1 1:1\n1 1\n": "line 2: expected `index:value`, got '1'",
+    "1 1:\n": "line 1: '1:': the value",
     "1 4294967296:1\n": "line 1: index 4294967296 is above 4294967295",
     "1 99999999999999999999:1\n": "line 1: index 99999999999999999999 is above",
     "": "0 rows",
@@ -207,14 +207,14 @@ def test_a_bad_line_of_svmlight_is_named_and_nothing_is_left(tmp_path, inline, c
 
 
 BAD_TABLES = {
-    "a,b,y\n1,2,3\n1,,3\n": "line 3: column 'b': it is empty",
-    "a,b,y\n1,2,3\n1,2,NA\n": "line 3: column 'y': 'NA' is not a number",
-    "a,b,y\n1,male,3\n": "line 2: column 'b': 'male' is not a number",
-    "a,b,y\n1,2,3\n\n1,2\n": "line 4: 2 fields, but the header has 3",
-    "a,b,y\n1,2,3,4\n": "line 2: 4 fields, but the header has 3",
-    'a,b,y\n1,"2,3\n': "line 2: the quote that opens a field here is not closed",
-    "a,a,y\n1,2,3\n": "line 1: column 'a' stands twice",
-    "a,b\n1,2\n": "has no column 'y'; there are 'a', 'b'",
+    "a,b,y\n1,2,3\n1,,3\n": "line 3: column 'b': the field is empty",
+    "a,b,y\n1,2,3\n1,2,NA\n": "line 3: column 'y': expected a finite float32 number, got 'NA'",
+    "a,b,y\n1,male,3\n": "line 2: column 'b': expected a finite float32 number, got 'male'",
+    "a,b,y\n1,2,3\n\n1,2\n": "line 4: 2 fields, expected 3 as in the header",
+    "a,b,y\n1,2,3,4\n": "line 2: 4 fields, expected 3 as in the header",
+    'a,b,y\n1,"2,3\n': "line 2: a quoted field begins here and is not closed",
+    "a,a,y\n1,2,3\n": "line 1: two columns are named 'a'",
+    "a,b\n1,2\n": "has no column 'y'; its columns are 'a', 'b'",
     "a,b,y\n": "0 rows",
     "y\n1\n": "0 columns",
 }
@@ -229,18 +229,18 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, inline, content):
 
 COORDINATE = "%%MatrixMarket matrix coordinate real general\n% comment\n3 2 2\n"
 BAD_MARKETS = {
-    "%%MatrixMarket matrix coordinate complex general\n": "line 1: .* does not tell of a real matrix that can be read",
-    "%%MatrixMarket matrix array real symmetric\n": "line 1: .* does not tell of a real matrix that can be read",
-    "%%MatrixMarket matrix coordinate real general\n3 2\n": "line 2: '3 2' is not `rows columns entries`",
-    f"{COORDINATE}1 1 1\n": "the header tells of 2 entries, but 1 follow it",
-    f"{COORDINATE}1 1 1\n4 1 1\n": "line 5: there is no row '4' or no column '1'",
-    f"{COORDINATE}1 1 1\n1 0 1\n": "line 5: there is no row '1' or no column '0'",
-    f"{COORDINATE}1 1 1\n1 1.5 1\n": "line 5: there is no row '1' or no column '1.5'",
-    f"{COORDINATE}1 1 1\n1 1\n": "line 5: '1 1' is not `row column value`",
-    f"{COORDINATE}1 1 nan\n1 1 1\n": "line 4: '1 1 nan' is not `row column value`",
-    f"{COORDINATE}1 1 1\n1 1 2\n": r"two entries in row 1, column 1 \(counted from 1\)",
-    "%%MatrixMarket matrix array real general\n2 1\n1\n2\n3\n": "line 5: more than the 2 values",
-    "%%MatrixMarket matrix array real general\n2 1\n1\n": "the header tells of 2 entries, but 1 follow it",
+    "%%MatrixMarket matrix coordinate complex general\n": "line 1: expected the header of a real MatrixMarket matrix",
+    "%%MatrixMarket matrix array real symmetric\n": "line 1: expected the header of a real MatrixMarket matrix",
+    "%%MatrixMarket matrix coordinate real general\n3 2\n": "line 2: expected `rows columns entries`, got '3 2'",
+    f"{COORDINATE}1 1 1\n": "the header says 2 entries, but 1 follow",
+    f"{COORDINATE}1 1 1\n4 1 1\n": "line 5: row '4', column '1' is outside the matrix",
+    f"{COORDINATE}1 1 1\n1 0 1\n": "line 5: row '1', column '0' is outside the matrix",
+    f"{COORDINATE}1 1 1\n1 1.5 1\n": "line 5: row '1', column '1.5' is outside the matrix",
+    f"{COORDINATE}1 1 1\n1 1\n": "line 5: expected `row column value`, got '1 1'",
+    f"{COORDINATE}1 1 nan\n1 1 1\n": "line 4: expected `row column value`, got '1 1 nan'",
+    f"{COORDINATE}1 1 1\n1 1 2\n": r"two entries for row 1, column 1 \(counted from 1\)",
+    "%%MatrixMarket matrix array real general\n2 1\n1\n2\n3\n": "line 5: more than 2 values",
+    "%%MatrixMarket matrix array real general\n2 1\n1\n": "the header says 2 entries, but 1 follow",
 }
 
 
@@ -254,7 +254,7 @@ def test_a_bad_line_of_a_matrix_is_named(tmp_path, inline, content):
 def test_an_entry_that_stands_twice_is_named_in_a_dense_design_too(tmp_path, inline):
     entries = "".join(f"{row} {column} {row + column / 7}\n" for row in (1, 2, 3) for column in (1, 2))
     (tmp_path / "x.mtx").write_text(COORDINATE.replace("3 2 2", "3 2 7") + entries + "2 2 8\n")
-    with pytest.raises(RequestError, match="two entries in row 2, column 2"):
+    with pytest.raises(RequestError, match="two entries for row 2, column 2"):
         ingested("mtx", tmp_path / "x.mtx", tmp_path / "out")
 
 
@@ -264,23 +264,23 @@ def save(path: Path, **members: object) -> None:
 
 BAD_ARRAYS = {
     "neither": ({"data": np.ones(2)}, "neither an array X nor a matrix"),
-    "complex": ({"X": np.ones((2, 2), complex)}, "array X holds complex128, not real numbers"),
-    "vector": ({"X": np.ones(2)}, "X has 1 dimensions"),
-    "nan": ({"X": np.array([[1, 2], [3, np.nan]])}, r"row 2, column 2 \(counted from 1\): nan is not a number"),
-    "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 labels, but .* has 2 rows"),
-    "label": ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "label 2: inf is not a number"),
-    "format": ({"format": b"dia", "shape": (2, 2)}, "a dia matrix"),
+    "complex": ({"X": np.ones((2, 2), complex)}, "array X has dtype complex128; expected real numbers"),
+    "vector": ({"X": np.ones(2)}, "X must have 2 dimensions, got 1"),
+    "nan": ({"X": np.array([[1, 2], [3, np.nan]])}, r"row 2, column 2 \(counted from 1\): nan is not a finite"),
+    "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 values of y, but .* has 2 rows"),
+    "label": ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "label 2: inf is not a finite"),
+    "format": ({"format": b"dia", "shape": (2, 2)}, "a sparse matrix in dia format"),
     "outside": (
         {"format": b"coo", "shape": (2, 2), "row": np.array([0, 2]), "col": np.array([0, 1]), "data": np.ones(2)},
-        "an entry of row 2, column 1 in a matrix of 2 rows",
+        "an entry is in row 2, column 1 .* but the matrix has 2 rows",
     ),
     "indptr": (
         {"format": b"csr", "shape": (2, 2), "indptr": [0, 2, 1], "indices": [0, 1], "data": [1.0, 2.0]},
-        "indptr does not ascend",
+        "indptr must ascend",
     ),
     "infinite": (
         {"format": b"csr", "shape": (1, 2), "indptr": [0, 2], "indices": [0, 1], "data": [1.0, np.inf]},
-        r"row 1, column 2 \(counted from 1\): inf is not a number",
+        r"row 1, column 2 \(counted from 1\): inf is not a finite",
     ),
 }
 
@@ -302,7 +302,10 @@ def test_an_archive_cut_short_is_told(tmp_path, inline):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("1\n2\n", "y.txt has 2 labels, but .* has 3 rows"), ("1\n2\nx\n", "y.txt, line 3: .*'x' is not a number")],
+    [
+        ("1\n2\n", "y.txt has 2 values of y, but .* has 3 rows"),
+        ("1\n2\nx\n", "y.txt, line 3: .*got 'x'"),
+    ],
 )
 def test_bad_labels_are_told(tmp_path, inline, content, told):
     (tmp_path / "y.txt").write_text(content)
@@ -314,13 +317,13 @@ def test_bad_labels_are_told(tmp_path, inline, content, told):
 PHENOTYPES = {
     "-9 -9": None,
     "0 1": [0.0, 1.0],
-    "0 -9": "line 2: the phenotype -9 means that it is missing",
+    "0 -9": "line 2: the phenotype is missing .coded as -9",
     "1 2": [1.0, 2.0],
-    "0 2": "line 1: the phenotype 0 means that it is missing",
-    "1.5 NA": "line 2: the phenotype NA means that it is missing",
-    "1.5 NaN": "line 2: the phenotype NaN means that it is missing",
-    "-9.0 1.5": "line 1: the phenotype -9.0 means that it is missing",
-    **{f"1.5 {bad}": f"line 2: the phenotype '{bad}' is not a number" for bad in ("tall", "inf", "1_0", "1e999")},
+    "0 2": "line 1: the phenotype is missing .coded as 0",
+    "1.5 NA": "line 2: the phenotype is missing .coded as NA",
+    "1.5 NaN": "line 2: the phenotype is missing .coded as NaN",
+    "-9.0 1.5": "line 1: the phenotype is missing .coded as -9.0",
+    **{f"1.5 {bad}": f"line 2: the phenotype must be a number, got '{bad}'" for bad in ("tall", "inf", "1_0", "1e999")},
 }
 
 
@@ -353,7 +356,7 @@ def test_damage_is_found(tmp_path, inline):
     block.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     report = verify_dataset(open_any(design.path), bar=no_bar)
     assert report.damaged == ["blocks/00002.h5"]
-    assert report.remedies[-1] == "4 of 5 blocks are whole, with 32 of 40 columns."
+    assert report.remedies[-1] == "4 of 5 blocks are undamaged, with 32 of 40 columns."
 
 
 def test_20_newsgroups(tmp_path, data_directory: Path):

@@ -124,7 +124,7 @@ def test_of_sparse_columns_those_that_were_gathered_last_are_not_read_again(desi
 def test_columns_that_there_is_no_room_for_are_told_of(designs):
     features = DesignFeatures(designs["float32"], 1, 2 * 8 * ROWS * 5)
     features.gather(np.arange(5))
-    with pytest.raises(WorkFailed, match="6 columns are worked on at a time"):
+    with pytest.raises(WorkFailed, match="the working set of 6 columns takes"):
         features.gather(np.arange(6))
 
 

@@ -105,7 +105,7 @@ def test_the_largest_topics_come_with_the_rest(place: Path, expected: dict, ooc:
         assert float(row["rest"]) == pytest.approx(min(theta), abs=2e-6)
         assert int(row["tokens"]) == tokens
     refused = ooc("export", "run", "top.npz", "--top", 2)
-    assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, "ooc: --top is not for --format npz")
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, "ooc: --top cannot be used with --format npz")
 
 
 def test_documents_of_a_topic_have_the_shares_of_trained_mixtures(expected: dict, ooc: Ooc) -> None:
@@ -144,20 +144,20 @@ def test_an_average_over_states_has_the_tokens_of_one(place: Path, expected: dic
 def test_infer_tells_stop_words_from_unknown_ones_and_counts_empty_documents(place: Path, ooc: Ooc) -> None:
     write_jsonl(place / "new.jsonl", ["the ball and the goal of a zebra", "the zebra", "comet"])
     told = do(ooc, "ingest", "jsonl", "new.jsonl", "new", "--vocab-from", "corpus").stderr
-    assert "dropped 2 tokens whose words the vocabulary lacks, besides 5 stop words\n" in told
+    assert "dropped 2 tokens of words that are not in the vocabulary and 5 stop words\n" in told
     counted = {"documents": 3, "empty_documents": 1, "tokens": 3, "unknown_tokens": 2, "stop_words": 5}
     assert json.loads(do(ooc, "infer", "run", "new", "new.csv", "--json").stdout) == {"path": "new.csv", **counted}
     rows = read_csv(place / "new.csv")
     assert [(row["name"], row["tokens"]) for row in rows] == [("doc 0", "2"), ("doc 1", "0"), ("doc 2", "1")]
     assert [float(rows[1][f"topic_{k}"]) for k in range(3)] == pytest.approx(ALPHA)
     said = do(ooc, "infer", "run", "new", "new.csv", "--overwrite").stdout
-    left_out = "2 tokens of unknown words and 5 stop words were left out"
+    left_out = "left out 2 unknown words and 5 stop words"
     assert said == f"new.csv: topic mixtures of 3 documents (1 empty), 3 tokens; {left_out}\n"
 
 
 def test_infer_says_that_documents_of_the_training_have_other_mixtures(ooc: Ooc) -> None:
     done = do(ooc, "infer", "run", "corpus", "folded.csv")
-    assert "Those are written by: ooc export run OUT --format mixtures\n" in done.stderr
+    assert "Write the trained mixtures with: ooc export run OUT --format mixtures\n" in done.stderr
 
 
 def test_a_batch_without_a_known_word_is_answered_by_the_prior(place: Path, ooc: Ooc) -> None:

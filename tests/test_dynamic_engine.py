@@ -167,14 +167,16 @@ def test_blocks_that_are_not_asked_for_are_not_read(design):
 def test_there_must_be_room_for_what_is_held(design):
     with DynamicEngine(design, LASSO, RULE, 1, Room(5, 5 * design.rows)) as engine:
         engine.hold(np.array([1, 2, 50, 60, 119]))
-        with pytest.raises(RequestError, match=r"6 columns with .* entries are to be held, but there is room for 5"):
+        with pytest.raises(
+            RequestError, match=r"6 columns with .* entries do not fit into --memory, which has room for 5"
+        ):
             engine.hold(np.arange(6))
 
 
 def test_a_program_that_fails_is_told(design):
     with DynamicEngine(design, ProgramSpec(f"{__name__}:Broken", {}), RULE, 2) as engine:
         engine.hold()
-        with pytest.raises(WorkFailed, match="a worker failed: ValueError") as caught:
+        with pytest.raises(WorkFailed, match="a worker process failed: ValueError") as caught:
             engine.run(1000)
     assert str(caught.value).count("\n") == 1
     assert "Traceback" in caught.value.__notes__[0]
@@ -186,7 +188,7 @@ def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
         engine.hold()
         engine.program.begin(engine.arrays, engine.columns, 1.0)
         threading.Timer(0.3, os.kill, (engine.pids[2], signal.SIGKILL)).start()
-        with pytest.raises(WorkFailed, match="died: killed by SIGKILL; it was at Stretch"):
+        with pytest.raises(WorkFailed, match="died: killed by SIGKILL; its task was Stretch"):
             engine.run(1_000_000)
     assert children() == []
 
@@ -219,13 +221,13 @@ engine.run(1_000_000)
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"schedule": "greedy"}, "there is no schedule 'greedy'; there are priority, random, cyclic"),
-        ({"parallel": 0}, "0 parameters in a round"),
-        ({"candidates": 7}, "7 candidates for rounds of 8 parameters"),
-        ({"rho": 0.0}, "rho 0.0 is not above 0"),
-        ({"eta": 0.0}, "eta 0.0 is not above 0"),
-        ({"pipeline": Pipeline(0, 1, 1)}, "a pipeline of depth 0"),
-        ({"pipeline": Pipeline(3, 2, 1)}, "2 schedulers for a pipeline of depth 3"),
+        ({"schedule": "greedy"}, "--schedule: 'greedy' is not known; choose one of priority, random, cyclic"),
+        ({"parallel": 0}, "--parallelism must be at least 1, got 0"),
+        ({"candidates": 7}, "candidates must be at least the parallelism 8, got 7"),
+        ({"rho": 0.0}, "--rho must be above 0, got 0.0"),
+        ({"eta": 0.0}, "eta must be above 0, got 0.0"),
+        ({"pipeline": Pipeline(0, 1, 1)}, "the depth of the pipeline"),
+        ({"pipeline": Pipeline(3, 2, 1)}, "schedulers must be at least the depth 3"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(design, changes, told):

@@ -253,7 +253,7 @@ def test_a_dead_worker_is_named_with_the_unit_that_it_was_told_to_work_on(datase
     with open_engine(new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS), plan(2, buffers)) as engine:
         engine.start()
         os.kill(engine.pids[2], signal.SIGKILL)
-        with pytest.raises(WorkerDied, match=r"worker 1 of 2 .* killed by SIGKILL; it was at unit \d+, stage 0"):
+        with pytest.raises(WorkerDied, match=r"worker 1 of 2 .* killed by SIGKILL; its task was unit \d+, stage 0"):
             engine.step()
     assert children() == []
 

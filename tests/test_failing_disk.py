@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 CLI = ["-m", "ooc"]  # forked from an interpreter that has imported it, and the library that has calls fail
 TRAIN = [str(HERE / "engine_script.py"), "run"]  # workers, buffers, mapped, seconds between commits
 ERRORS = {"full": (errno.ENOSPC, 1 << 40), "failing once": (errno.EIO, 1), "failing": (errno.EIO, 1 << 40)}
-TOLD = ("the disk is full", "Input/output error", "may not outlive a power cut")
+TOLD = ("the disk is full", "Input/output error", "may be lost in a power cut")
 ITERATIONS = 2
 
 
@@ -244,5 +244,5 @@ def test_a_disk_that_is_too_small_for_a_run_or_read_only(prepared, tmp_path, siz
     assert "Traceback" not in told
     assert (tmp_path / "leftovers").read_text() == ""
     assert int((tmp_path / "code-read-only").read_text()) == 2
-    assert "this file system is read-only" in read_only
+    assert "the file system is read-only" in read_only
     assert tree(tmp_path / "model") == tree(prepared / "done" / "model")

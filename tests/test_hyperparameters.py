@@ -125,8 +125,8 @@ def test_estimates_stay_within_bounds_and_the_log_says_so(tmp_path, ooc):
     assert max(line["beta"] for line in lines) == 1.0
     assert Model(tmp_path / "run" / "model").alpha.min() >= 0.01 / 4
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert log.count("beta is at the largest value that an estimate may have, 1\n") == 1
-    assert log.count("topics is at the smallest value that an estimate may have, 0.0025\n") == 1
+    assert log.count("beta is at its largest allowed value, 1\n") == 1
+    assert log.count("topics is at its smallest allowed value, 0.0025\n") == 1
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=1, max_size=6), st.randoms())

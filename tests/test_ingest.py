@@ -166,15 +166,15 @@ def test_appending_adds_documents_and_a_crash_before_leaves_the_old(tmp_path, ba
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("2\n3\n2\n1 1 1\n", "the header says 2 lines .* but 1 follow"),
-        ("2\n3\n1\n1 1 1\n2 1 1\n", "the header says 1 lines .* but 2 follow"),
-        ("2\nx\n1\n1 1 1\n", "line 2: 'x' is not a number of words"),
-        ("2\n3\n", "line 2: '' is not a number of non-zero counts"),
-        ("", "line 1: '' is not a number of documents"),
+        ("2\n3\n2\n1 1 1\n", "says 2 lines, but 1 follow"),
+        ("2\n3\n1\n1 1 1\n2 1 1\n", "says 1 lines, but 2 follow"),
+        ("2\nx\n1\n1 1 1\n", "line 2: expected the number of words, got 'x'"),
+        ("2\n3\n", "line 2: expected the number of non-zero counts, got ''"),
+        ("", "line 1: expected the number of documents, got ''"),
         ("2\n4\n1\n1 1 1\n", "line 2: the header says 4 words, the vocabulary has 3"),
         ("2\n3\n3\n1 1 1\n2 1 1\n1 2 1\n", r"line 6: document 1 comes after"),
-        ("2\n3\n0\n", "no tokens are left in 2 documents: none of them has any"),
-        ("0\n3\n0\n", "there are no documents"),
+        ("2\n3\n0\n", "no tokens are left in 2 documents: all documents are empty"),
+        ("0\n3\n0\n", "no documents found"),
     ],
 )
 def test_a_bad_uci_file_is_named_and_leaves_nothing(tmp_path, content, complaint):
@@ -232,7 +232,7 @@ def test_a_document_beyond_memory_is_refused(tmp_path, count):
     (tmp_path / "docword.txt").write_text(f"3\n2\n3\n1 1 1\n2 1 {count}\n3 1 2\n")
     request = Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"))
     said = (
-        rf"docword\.txt: document 2 has {count:,} tokens.* takes {count // 50_000:,} MB, but --memory leaves .* 199 MB"
+        rf"docword\.txt: document 2 has {count:,} tokens.* take {count // 50_000:,} MB, but --memory leaves .* 199 MB"
     )
     with pytest.raises(RequestError, match=said):
         ingest(request, workers=1, memory=400_000_000)
@@ -243,7 +243,7 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("".join(f"w{number:x} " + ("\n" if number % 100 == 99 else "") for number in range(700_000)))
     request = Request("text", [str(source)], str(tmp_path / "out"), lines=True)
-    with pytest.raises(RequestError, match="is too little for 1 workers"):
+    with pytest.raises(RequestError, match="is too small for 1 worker"):
         ingest(request, workers=1, memory=100 << 20)
     with pytest.raises(RequestError, match="the vocabulary does not fit in memory"):
         ingest(request, workers=1, memory=232 << 20)
@@ -253,14 +253,20 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"kind": "svg"}, "unknown kind"),
+        ({"kind": "svg"}, "unknown input kind"),
         ({"inputs": ["nowhere.jsonl"]}, "there is no such file"),
         ({"inputs": ["."]}, "is a directory"),
-        ({"on_error": "ignore"}, "write fail or skip"),
+        ({"on_error": "ignore"}, "--on-error must be fail or skip"),
         ({"token_pattern": "("}, "is not a regular expression"),
-        ({"token_pattern": "x*"}, "matches nothing at all"),
-        ({"append": True, "overwrite": True}, "--append adds to a dataset"),
-        ({"vocab_from": "x", "filters": Filters(min_df=2)}, "it is given already"),
+        ({"token_pattern": "x*"}, "--token-pattern matches an empty text"),
+        (
+            {"append": True, "overwrite": True},
+            "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it",
+        ),
+        (
+            {"vocab_from": "x", "filters": Filters(min_df=2)},
+            "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
+        ),
         ({"vocab_from": "nowhere"}, "nowhere: there is no such file or directory"),
         ({"out": ".", "overwrite": True}, "is not a dataset, so it is not replaced"),
     ],

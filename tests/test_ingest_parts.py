@@ -101,19 +101,19 @@ def test_uci_chunks_hold_whole_documents(tmp_path, monkeypatch, together, docume
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("1 2", "is not `document word count`"),
-        ("1 2 3 4", "is not `document word count`"),
-        ("1 x 3", "is not `document word count`"),
-        ("1 2 3.5", "is not `document word count`"),
-        ("0 1 1", "document 0, but the header says 1 to 3"),
-        ("4 1 1", "document 4, but the header says 1 to 3"),
-        ("3 0 1", "word 0, but the header says 1 to 5"),
-        ("3 6 1", "word 6, but the header says 1 to 5"),
+        ("1 2", "expected `document word count` in whole numbers, got"),
+        ("1 2 3 4", "expected `document word count` in whole numbers, got"),
+        ("1 x 3", "expected `document word count` in whole numbers, got"),
+        ("1 2 3.5", "expected `document word count` in whole numbers, got"),
+        ("0 1 1", "document 0 is not in 1 to 3"),
+        ("4 1 1", "document 4 is not in 1 to 3"),
+        ("3 0 1", "word 0 is not in 1 to 5"),
+        ("3 6 1", "word 6 is not in 1 to 5"),
         ("3 1 0", "count 0"),
         ("3 1 -2", "count -2"),
         ("3 1 99999999999999999999999", "count 99999999999999999999999"),
         ("1 1 1", "document 1 comes after"),
-        ("\0\0\0", "is not `document word count`"),
+        ("\0\0\0", "expected `document word count` in whole numbers, got"),
     ],
 )
 def test_a_bad_uci_line_is_named(line, complaint):
@@ -133,17 +133,17 @@ def read_jsonl(lines, *, skip=False, text_field="text", name_field=None):
 
 
 BAD_JSON = [
-    ('{"text": "a"', "not JSON"),
+    ('{"text": "a"', "not valid JSON"),
     ("[1]", "not a JSON object"),
-    ('{"body": "a", "id": 3}', "there is no field 'text'; there are 'body', 'id'"),
-    ('{"text": 5}', "holds neither text nor a list of tokens"),
-    ('{"text": ["a", 1]}', "holds neither text nor a list of tokens"),
-    ('{"text": ["a\\nb"]}', "has a token that is empty or holds a line break"),
-    ('{"text": ["a\\u0000b"]}', "has a token that is empty or holds a line break or a NUL"),
+    ('{"body": "a", "id": 3}', "no field 'text' (--text-field); the fields are 'body', 'id'"),
+    ('{"text": 5}', "is neither a text nor a list of tokens"),
+    ('{"text": ["a", 1]}', "is neither a text nor a list of tokens"),
+    ('{"text": ["a\\nb"]}', "has a token that is empty or contains a line break or NUL"),
+    ('{"text": ["a\\u0000b"]}', "has a token that is empty or contains a line break or NUL"),
     ('{"text": ["\\ud800"]}', "has a token that is not Unicode text"),
     (b'{"text": "\xff"}', "byte 0xff is not UTF-8; as cp1252 it reads"),
     (b'{"text": "\0"}', "binary data (a NUL byte)"),
-    ("[" * 100_000, "not JSON"),
+    ("[" * 100_000, "not valid JSON"),
 ]
 
 
@@ -169,7 +169,7 @@ def test_names_are_kept_to_the_last_digit():
 def test_bad_csv_rows_are_named_or_skipped(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("id,text\n")
-    with pytest.raises(RequestError, match=r"no column 'body'; there are 'id', 'text'"):
+    with pytest.raises(RequestError, match=r"no column 'body'; its columns are 'id', 'text'"):
         records.find_columns(Source(str(path)), Dialect(), "body", None)
     columns = records.find_columns(Source(str(path)), Dialect(), "text", "id")
     data = b'1,"a\nb"\n2,b,c\n3,\xff\n4,d\n'
@@ -233,7 +233,7 @@ def test_a_fixed_vocabulary_does_not_grow():
     ids, lengths, _, unknown = tokenizer(["dog bird cat fish dog", ["bird"]])
     assert (ids.tolist(), lengths.tolist(), unknown) == ([1, 0, 1], [3, 0], 3)
     assert words_of(tokenizer) == ["cat", "dog"]
-    with pytest.raises(RequestError, match="holds the word 'cat' twice"):
+    with pytest.raises(RequestError, match="has the word 'cat' twice"):
         Tokenizer(Rules(), ["cat", "cat"])
 
 
@@ -304,7 +304,7 @@ def test_vocabulary_files_and_stop_words(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert uci.read_vocabulary(str(path)) == ["one", "two"]
     path.write_text("one\ntwo\none\n")
-    with pytest.raises(RequestError, match=r"line 3: 'one' stands in line 1 already"):
+    with pytest.raises(RequestError, match=r"line 3: the word 'one' is already in line 1"):
         uci.read_vocabulary(str(path))
     assert {"the", "and", "don"} < set(read_stop_words("english"))
     assert read_stop_words(str(path)) == ("one", "two")

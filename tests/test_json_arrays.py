@@ -41,12 +41,12 @@ def test_an_array_longer_than_what_is_read_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[{"a": 1}', "element 2: the array is not closed"),
-        ('[{"a": 1},', "element 2: not JSON"),
-        ('[{"a": 1} {"a": 2}]', "element 2: '{\"a\": 2}]' stands where ']' should"),
-        ('[{"a": 1}]\n[{"a": 2}]', "there is text after the array"),
-        ('[{"a": }]', "element 1: not JSON"),
-        ("[[" * 100_000, "element 1: not JSON"),
+        ('[{"a": 1}', "element 2: the JSON array is not closed"),
+        ('[{"a": 1},', "element 2: not valid JSON"),
+        ('[{"a": 1} {"a": 2}]', "element 2: expected ']', got '{\"a\": 2}]'"),
+        ('[{"a": 1}]\n[{"a": 2}]', "text follows the end of the JSON array"),
+        ('[{"a": }]', "element 1: not valid JSON"),
+        ("[[" * 100_000, "element 1: not valid JSON"),
         ('["' + "x" * (1 << 21) + '"]', "a record of more than 1.0 MB begins here"),
     ],
 )
@@ -67,7 +67,7 @@ def test_documents_of_an_array(tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "bad.json").write_text(json.dumps([*records, {"id": "c"}]))
     refused = ooc("ingest", "jsonl", "bad.json", "no")
     assert refused.returncode == 2
-    assert "bad.json, elements as lines, line 3: there is no field 'text'" in refused.stderr
+    assert "bad.json, elements as lines, line 3: no field 'text'" in refused.stderr
     (tmp_path / "latin.json").write_bytes('[{"text": "fig"}, {"text": "caf\xe9"}]'.encode("latin-1"))
     refused = ooc("ingest", "jsonl", "latin.json", "no")
     assert (refused.returncode, "line 2: byte 0xe9 is not UTF-8" in refused.stderr) == (2, True), refused.stderr

@@ -87,7 +87,7 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
         (["train", "lasso", "data", "run", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),
-        (["train", "lda", "data", "run", "--topics", "3", "--watch"], "--watch is for one machine"),
+        (["train", "lda", "data", "run", "--topics", "3", "--watch"], "--watch can only be used on one machine"),
         (["train", "lda", "data", "run", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (["resume", "run", "--nonsense"], "--nonsense"),
     ],
@@ -157,7 +157,7 @@ def test_who_does_not():
     assert "host1): data and" in refusal(first, hello(shard=shard(1, "b")))
     assert "are both shard 0" in refusal(first, hello(shard=shard(0)))
     assert "rank 0 (host0): data is shard 1" in refusal(second, first)
-    assert "of 2 shards there is no 1" in refusal(first)
+    assert "shard 1 of 2 is missing" in refusal(first)
     assert "no shard" in refusal(first, hello())
     assert "rank 0 (host0) is at 127.0.0.1" in refusal(first._replace(address="127.0.0.1"), second)
     at_home = [each._replace(address="127.0.0.1") for each in (first, second)]

@@ -53,9 +53,9 @@ def test_a_launch_trains_the_model_that_one_process_does(place, model):
     assert not (place / "run-1" / "model").exists()
     again = train(place, "run-{rank}").done()
     assert again.returncode == 2
-    assert "run-0 is a run already" in again.stderr or "run-1 is a run already" in again.stderr
+    assert "the run run-0 already exists" in again.stderr or "the run run-1 already exists" in again.stderr
     assert "-- resume run-{rank}" in again.stderr
-    assert "ranks 0 and 1 would be in the same directory" in train(place, "run").done().stderr
+    assert "ranks 0 and 1 would write to the same directory" in train(place, "run").done().stderr
 
 
 def test_ports_may_be_given(place):
@@ -294,7 +294,7 @@ def test_each_rank_ingests_files_of_its_own(place):
     assert trained.returncode == 0, trained.stderr
     refused = Launch(place, *ingest, "together").done()
     assert refused.returncode == 2
-    assert "ranks 0 and 1 would be in the same directory" in refused.stderr
+    assert "ranks 0 and 1 would write to the same directory" in refused.stderr
     (place / "in-1.txt").unlink()
     failed = Launch(place, *ingest, "lost-{rank}").done()
     assert failed.returncode == 2

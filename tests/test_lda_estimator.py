@@ -84,30 +84,42 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (COUNTS / 2, r"\.5, which is no count"),
+        (COUNTS / 2, r"X must be word counts \(whole numbers\), got [0-9.]+"),
         (-COUNTS, "Negative values"),
         (np.where(COUNTS > 0, np.nan, 0), "NaN"),
-        ([["a"], 3], r"document 1 \(counted from 0\) is 3"),
-        (["a", None], r"document 1 \(counted from 0\) is None"),
+        ([["a"], 3], r"document 1 \(counted from 0\) must be a text or a list of tokens, got 3"),
+        (["a", None], r"document 1 \(counted from 0\) must be .*, got None"),
         (["the of and"], "no tokens"),
         (COUNTS[0], "Reshape your data"),
-        (pd.DataFrame({"text": TEXTS}), r"texts in the column 'text'\nGive that column alone: X\['text'\]"),
-        (pl.DataFrame({"n": [1] * 80, "text": TEXTS}), r"texts in the column 'text'\nGive that column alone"),
-        (pd.DataFrame({"text": TEXTS}).to_numpy(), r"of strings of the shape \(80, 1\).*\nGive X\[:, 0\]"),
-        (np.array(TOKENS), r"of strings of the shape \(80, 12\).*\nIf each row is a list of tokens"),
-        ([], r"X is empty: documents are needed\nGive counts of words, or texts"),
+        (
+            pd.DataFrame({"text": TEXTS}),
+            r"texts in the column 'text'; expected a single column\nGive only that column: X\['text'\]",
+        ),
+        (
+            pl.DataFrame({"n": [1] * 80, "text": TEXTS}),
+            r"texts in the column 'text'; expected a single column\nGive only that column",
+        ),
+        (
+            pd.DataFrame({"text": TEXTS}).to_numpy(),
+            r"X is an array of strings of shape \(80, 1\); expected 1 dimension.*\nGive X\[:, 0\]",
+        ),
+        (
+            np.array(TOKENS),
+            r"X is an array of strings of shape \(80, 12\); expected 1 dimension.*\nIf each row is a list of tokens",
+        ),
+        ([], r"X must be documents, but is empty\nGive a matrix of word counts, or a list of texts"),
         (iter([]), "X is empty"),
         (np.array([], object), "X is empty"),
-        (None, "X is None: documents are needed"),
-        (TEXTS[0], r"X is the string 'League.*taken as the path of a dataset.*\nGive .* as \[text\], or the path"),
-        (" ".join(TEXTS), "X is the string .*taken as the path of a dataset"),  # longer than a file name: OSError
+        (None, "X must be documents, but is None"),
+        (TEXTS[0], r"X is the string 'League.*no dataset exists at this path.*\nGive .* list of texts .*, or the path"),
+        (" ".join(TEXTS), "X is the string .*no dataset exists at this path"),  # longer than a file name: OSError
         ("", "X is the string ''"),
-        (dict(enumerate(TEXTS)), "X is the dict"),
-        (TEXTS[0].encode(), "X is the bytes"),
-        ([text.encode() for text in TEXTS], r"document 0 \(counted from 0\) is b'"),
-        ([float("nan"), *TEXTS], r"document 0 \(counted from 0\) is nan"),
-        ([[], []], "no tokens: no word of its 2 documents is kept"),
-        (np.zeros((3, 3)), "no tokens: all of its counts are 0"),
+        (dict(enumerate(TEXTS)), "X must be documents, but is the dict"),
+        (TEXTS[0].encode(), "X must be documents, but is the bytes"),
+        ([text.encode() for text in TEXTS], r"document 0 \(counted from 0\) must be .*, got b'"),
+        ([float("nan"), *TEXTS], r"document 0 \(counted from 0\) must be .*, got nan"),
+        ([[], []], "X has no tokens: no word of its"),
+        (np.zeros((3, 3)), "X has no tokens: all counts are 0"),
         ([["New\nYork", "goal"]], r"document 0 \(counted from 0\) has the token 'New\\nYork', which has a line break"),
         (pd.DataFrame(COUNTS, columns=["New\nYork", *WORDS[1:]]), r"column named 'New\\nYork'"),
     ],
@@ -120,7 +132,11 @@ def test_what_is_no_document_is_refused(wrong: Any, said: str) -> None:
 def test_what_is_no_document_is_refused_by_all_that_take_documents() -> None:
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
     for method in (model.transform, model.score, model.perplexity):
-        for wrong, said in (([], "X is empty"), (None, "X is None"), (TEXTS[0], "X is the string")):
+        for wrong, said in (
+            ([], "X must be documents, but is empty"),
+            (None, "X must be documents, but is None"),
+            (TEXTS[0], "X is the string"),
+        ):
             with pytest.raises(RequestError, match=said):
                 method(wrong)
 
@@ -129,7 +145,9 @@ def test_texts_for_a_model_of_counts_are_refused() -> None:
     """Texts of as many different words as the matrix had columns were taken for its columns."""
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(COUNTS)
     for documents in (TOKENS, [" ".join(tokens) for tokens in TOKENS]):
-        with pytest.raises(RequestError, match=r"X has texts.*whose columns have no names\nGive counts with the same"):
+        with pytest.raises(
+            RequestError, match=r"X has texts.*counts without names of words\nGive counts with the same"
+        ):
             model.transform(documents)
     named = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(pd.DataFrame(COUNTS, columns=WORDS))
     assert named.transform(TOKENS).shape == (80, 2)
@@ -245,8 +263,10 @@ def test_counts_become_tokens_only_if_these_fit(count: int, memory: str, said: s
     script = LIMITED.format(count=count, memory=memory, methods=methods, data="one_document")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    what = [rf"X has a document of {count + 1:,} tokens: it"] * 3 + [rf"X has {count + 4:,} tokens: to fit"] * 2
-    pattern = "".join(rf"{it}.* takes [0-9,]+ MB, but memory is {said} MB\nGive a larger memory.*\n" for it in what)
+    what = [rf"a document of X has {count + 1:,} tokens"] * 3 + [rf"X has {count + 4:,} tokens"] * 2
+    pattern = "".join(
+        rf"memory {said} MB is too small: {it}.* takes? [0-9,]+ MB\nGive a larger memory.*\n" for it in what
+    )
     assert re.fullmatch(pattern, done.stdout), done.stdout
 
 
@@ -261,7 +281,8 @@ def test_documents_become_tokens_a_few_at_a_time() -> None:
 def test_counts_that_are_ingested_are_told_of_where_that_helps() -> None:
     counts = sparse.csr_matrix(np.full((40, 2), 500_000))
     with pytest.raises(
-        RequestError, match=r"40,000,000 tokens.* 400 MB\n.*ingest that \(`ooc ingest uci`\) and fit the pa"
+        RequestError,
+        match=r"400 MB is too small: X has 40,000,000 tokens.*\n.*ingest that \(`ooc ingest uci`\) and fit the pa",
     ):
         LatentDirichletAllocation(2, memory="400MB").fit(counts)
     with pytest.raises(RequestError, match=r"document 0 \(counted from 0\) has 4,500,000,000 tokens"):
@@ -270,5 +291,7 @@ def test_counts_that_are_ingested_are_told_of_where_that_helps() -> None:
 
 def test_texts_are_read_only_as_far_as_they_fit() -> None:
     """An endless generator ends with a message."""
-    with pytest.raises(RequestError, match=r"tokens: to fit them from memory takes .* but memory is 200 MB"):
+    with pytest.raises(
+        RequestError, match=r"memory 200 MB is too small: X has .* tokens, and fitting them in memory takes"
+    ):
         LatentDirichletAllocation(2, memory="200MB").fit("goal match " * 500 for _ in iter(int, 1))

@@ -106,7 +106,7 @@ SOURCES: dict[str, tuple[str, Callable[[Path], None]]] = {
 def stated(refused: subprocess.CompletedProcess[str]) -> str:
     """The memory that suffices, as a refusal names it."""
     assert refused.returncode == 2, refused.stderr
-    found = re.search(r"(\d+MiB)(?: are needed|; or use fewer)", refused.stderr)
+    found = re.search(r"it must be at least (\d+MiB)", refused.stderr)
     assert found, refused.stderr
     return found[1]
 

@@ -68,9 +68,9 @@ def test_a_dataset_loses_what_its_manifest_does_not_name(tmp_path):
         (dataset.path / stray).parent.mkdir(exist_ok=True)
         (dataset.path / stray).write_bytes(b"left over")
     with locked(dataset.path):
-        with pytest.raises(RequestError, match="is being appended to"):
+        with pytest.raises(RequestError, match="another process is appending to it"):
             clean(dataset.path)
-        assert clean(tmp_path).skipped == [f"{dataset.path} is being appended to"]
+        assert clean(tmp_path).skipped == [f"{dataset.path} is in use: another process is appending to it"]
     cleaned = clean(tmp_path)
     assert names(cleaned.removed) == [".00001.h5.partial-0123abcd", "00099.h5", "index-1.h5", "slices-1"]
     assert sum(gone.bytes for gone in cleaned.removed) == 4 * len(b"left over")
@@ -119,7 +119,7 @@ def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, 
     assert ooc("verify", "run").returncode == 0
     assert ooc("verify", "chains").returncode == 0
     assert "its state removed" in ooc("info", "run").stdout
-    assert ooc("clean", "run", "--state").stdout == "run: nothing is left over\n"
+    assert ooc("clean", "run", "--state").stdout == "run: nothing to delete\n"
     refused = ooc("resume", "run", "--iterations", 9)
     assert refused.returncode == 2
     assert "was removed with `ooc clean --state`" in refused.stderr

@@ -113,7 +113,7 @@ def test_columns_on_the_disk_give_the_same_solution(tmp_path: Path) -> None:
     in_memory = Lasso(0.1, tol=1e-9).fit(X.astype(np.float32), Y)
     np.testing.assert_allclose(on_disk.coef_, in_memory.coef_, atol=1e-4)
     np.testing.assert_allclose(on_disk.predict(tmp_path / "data"), in_memory.predict(X), atol=1e-3)
-    with pytest.raises(RequestError, match="has y"):
+    with pytest.raises(RequestError, match="y is given twice"):
         Lasso().fit(tmp_path / "data", Y)
 
 
@@ -143,15 +143,15 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
 @pytest.mark.parametrize(
     ("estimator", "y", "said"),
     [
-        (Lasso(0.0), Y, r"alpha=0\.0: a finite number above 0"),
+        (Lasso(0.0), Y, "alpha must be a finite number"),
         (Lasso(), Y[:5], "120 rows and y 5 values"),
         (Lasso(), LABELS, "names of classes"),
         (Lasso(), np.full(120, np.inf), "y contains infinity"),
-        (ElasticNet(l1_ratio=0.0), Y, r"l1_ratio=0\.0"),
-        (LogisticRegression(C=0), LABELS, "C=0"),
+        (ElasticNet(l1_ratio=0.0), Y, r"l1_ratio must be .* got 0\.0"),
+        (LogisticRegression(C=0), LABELS, "C must be a finite number above 0, got 0"),
         (LogisticRegression(), Y, "Unknown label type"),
         (LogisticRegression(), np.arange(120), "Only binary classification"),
-        (LogisticRegression(), np.ones(120), "1 class"),
+        (LogisticRegression(), np.ones(120), "y must have at least 2 classes, got 1:"),
     ],
 )
 def test_what_cannot_be_is_refused(estimator: Any, y: Any, said: str) -> None:
@@ -165,16 +165,19 @@ TEXT = "the cat sat on the mat"
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ([], r"X is empty: a table has at least one row\nGive an array"),
-        (None, r"X is None: a table of numbers is needed\nGive an array"),
-        (TEXT, "X is the str"),
-        (TEXT * 50, "X is the str"),
-        ({"a": 1}, "X is the dict"),
-        (iter([1]), "X is the list_iterator"),
-        ([TEXT] * 120, r"X has the text 'the cat sat on the mat' in row 0 \(counted from 0\)\nA table of numbers"),
+        ([], r"X is empty; expected at least one row\nGive an array"),
+        (None, r"X must be a table of numbers, but is None\nGive an array"),
+        (TEXT, "X is the string"),
+        (TEXT * 50, "X is the string"),
+        ({"a": 1}, "X must be a table of numbers, but is the dict"),
+        (iter([1]), "X must be a table of numbers, but is the list_iterator"),
+        (
+            [TEXT] * 120,
+            r"X must be numbers, got the text 'the cat sat on the mat' in row 0 \(counted from 0\)\nLeave texts out",
+        ),
         (
             pd.DataFrame({"text": [TEXT] * 120}),
-            "X has the text 'the cat sat on the mat' in row 0 of column 'text'",
+            "X must be numbers, got the text 'the cat sat on the mat' in row 0 of column 'text'",
         ),
         (3.0, "got scalar array"),
     ],
@@ -191,10 +194,11 @@ def test_y_is_given_once(tmp_path: Path) -> None:
     sparse.save_npz(tmp_path / "x.npz", sparse.csr_matrix(X))
     ingest_design(DesignRequest("npz", [str(tmp_path / "x.npz")], str(tmp_path / "data")), workers=1)
     for y in (None, Y):
-        with pytest.raises(RequestError, match=r"has no y\nIngest it again with y"):
+        with pytest.raises(RequestError, match=r"has no target y\nIngest it again with y"):
             Lasso().fit(tmp_path / "data", y)
     with pytest.raises(
-        RequestError, match=r"nothing is there\nGive an array, .*, or the path of a dataset of `ooc ing"
+        RequestError,
+        match=r"no dataset exists at this path\nGive an array, .*, or the path of a dataset made by `ooc ing",
     ):
         Lasso().fit(X, Y).predict("dat")
 

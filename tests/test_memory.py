@@ -162,7 +162,7 @@ def test_too_little_address_space_is_told_in_a_line(tmp_path, ooc: Ooc):
             assert done.returncode == 2, done.stderr
             what, remedy = done.stderr.splitlines()
             assert what.startswith(
-                f"ooc: a process may have {kilobytes * 1024 / 1e6:.0f} MB of address space (ulimit -v)"
+                f"ooc: the address space of a process is limited to {kilobytes * 1024 / 1e6:.0f} MB (ulimit -v)"
             )
             assert "ulimit -v unlimited" in remedy
     many = limited(
@@ -170,7 +170,7 @@ def test_too_little_address_space_is_told_in_a_line(tmp_path, ooc: Ooc):
     )
     assert many.returncode == 1, many.stderr
     *_, what, remedy = many.stderr.splitlines()
-    assert what == "ooc: memory ran out: a process may have 430 MB of address space (ulimit -v)", many.stderr
+    assert what == "ooc: memory ran out: the address space of a process is limited to 430 MB (ulimit -v)", many.stderr
     assert "ulimit -v unlimited" in remedy
     assert "Traceback" not in many.stderr
 

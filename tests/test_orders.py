@@ -100,7 +100,7 @@ def held(place: Path) -> Iterator[Command]:
 def assert_plain(what: object, code: int | None, message: str) -> None:
     """A command is done, or says in a line what is the matter, and in another what to do."""
     assert code in (0, 1, 2), (what, code, message)
-    assert "Traceback" not in message and "mistake in ooc" not in message, (what, message)
+    assert "Traceback" not in message and "bug in ooc" not in message, (what, message)
     lines = [line for line in message.splitlines() if line.startswith("ooc: ")]
     assert len(lines) == bool(code), (what, code, message)
     assert not code or len(message[message.index("ooc: ") :].splitlines()) >= 2, (what, code, message)
@@ -132,7 +132,7 @@ def test_a_training_is_not_disturbed_or_says_what_happened(place: Path, ooc: Ooc
     if not DISTURB & {*order}:
         assert process.code == 0, process.message
     if process.code:
-        assert "meanwhile" in process.message or "while this command worked on it" in process.message
+        assert "was removed or moved" in process.message or "while this command used it" in process.message
     else:
         assert tree(place / "run" / "model") == tree(place / "alone" / "model")
     assert tree(place / "done" / "model") == made["done"] != {}

@@ -57,10 +57,10 @@ def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1 0:1\n2 0:1 3:1\n", "in.dat, line 2: term 3, but the vocabulary has terms 0 to 2"),
-        ("1 0:1\n3 0:1 2:1\n", "in.dat, line 2: it says that it has 3 terms, but 2 follow"),
+        ("1 0:1\n2 0:1 3:1\n", "in.dat, line 2: term 3 is not in the vocabulary, which has the terms 0 to 2"),
+        ("1 0:1\n3 0:1 2:1\n", "in.dat, line 2: the first number says 3 terms, but 2 follow"),
         ("1 0:1\n\n1 0:0\n", "in.dat, line 3: count 0"),
-        ("1 0:1\n1 0:-1\n", "in.dat, line 2: '1 0:-1' is not `terms term:count ...`"),
+        ("1 0:1\n1 0:-1\n", "in.dat, line 2: expected `terms term:count ...` in whole numbers, got '1 0:-1'"),
         ("1 0:999999999999\n", "in.dat: document 1 has 999,999,999,999 tokens"),
     ],
 )
@@ -72,7 +72,10 @@ def test_bad_lines_of_lda_c_are_named(text: str, said: str, tmp_path: Path, ooc:
         refused.stderr
     )
     without = ooc("ingest", "uci", "in.dat", "out")
-    assert (without.returncode, "Give them with --vocab" in without.stderr) == (2, True)
+    assert (without.returncode, "Give the vocabulary file with --vocab: line 1 is term 0." in without.stderr) == (
+        2,
+        True,
+    )
 
 
 TEXTS = {f"{group}/{number}.txt": f"{group} word{number} été\r\nmore" for group in ("a", "b") for number in range(700)}
@@ -139,7 +142,7 @@ def test_archives_that_are_not_whole_are_refused(tmp_path: Path, ooc: Ooc) -> No
         ("size.tar", bytes(wrong_size), "is truncated or damaged"),
         ("header.tar", bytes(damaged), "is truncated or damaged"),
         ("sum.tar.gz", gzip.compress(whole)[:-8] + bytes(8), "is truncated or damaged"),
-        ("letter.docx", None, "is a document of an office program"),
+        ("letter.docx", None, "is an office document"),
     ):
         if data is not None:
             (tmp_path / name).write_bytes(data)
@@ -266,7 +269,7 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
         file.writelines(lines)
     np.save(tmp_path / "y.npy", y)
     refused = ooc("ingest", "plink", "x.bed", "out", "--covariates", "x.cov.gz", "--target", "y.npy")
-    assert (refused.returncode, "2 of 60 individuals lack covariates, the first is f4 p13" in refused.stderr) == (
+    assert (refused.returncode, "2 of 60 individuals have no covariates; the first is f4 p13" in refused.stderr) == (
         2,
         True,
     )
@@ -284,7 +287,7 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
     offsets = np.zeros(28) if design.offsets is None else design.offsets
     np.testing.assert_allclose(read_back(design) + offsets, whole, rtol=1e-6)
     assert design.column_names() == [*(f"sid{place}" for place in range(1, 26)), *names]
-    assert "1 individuals had covariates, but no genotypes" in ooc("info", "out").stdout
+    assert "1 individual with covariates, but no genotypes" in ooc("info", "out").stdout
     assert ooc("verify", "out").returncode == 0
     trained = ooc("train", "lasso", "out", "run", "--lambda", 0.05 * 57, "--tolerance", 1e-9, "--no-standardize")
     assert trained.returncode == 0, trained.stderr
@@ -304,15 +307,15 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "x.cov, line 1: there is no covariate"),
-        ("FID IID\nf0 p0\n", "x.cov, line 1: there is no covariate"),
-        ("FID IID a b a\n", "x.cov, line 1: two covariates are called 'a'"),
-        ("FID IID a b\n\nf0 p0 1\n", "x.cov, line 3: 3 fields, not 4"),
-        ("f0 p0 1\nf0 p1 many\n", "x.cov, line 2: COV1 is 'many', which is not a number"),
-        ("FID IID age\nf0 p0 inf\n", "x.cov, line 2: age is 'inf', which is not a number"),
-        ("FID IID age\nf0 p0 1e99\n", "x.cov, line 2, age: 1e99 is not a number that float32 can hold"),
-        ("IID age\np0 1\np1 2\np0 1\n", "x.cov, line 4: p0 is there twice"),
-        ("IID age\np7 1\n", "x.cov: 59 of 60 individuals lack covariates, the first is f0 p0"),
+        ("", "x.cov, line 1: no covariates; expected FID IID name name ..."),
+        ("FID IID\nf0 p0\n", "x.cov, line 1: no covariates; expected FID IID name name ..."),
+        ("FID IID a b a\n", "x.cov, line 1: two covariates are named 'a'"),
+        ("FID IID a b\n\nf0 p0 1\n", "x.cov, line 3: 3 fields, expected 4 as in the first line"),
+        ("f0 p0 1\nf0 p1 many\n", "x.cov, line 2: COV1 must be a number, got 'many'"),
+        ("FID IID age\nf0 p0 inf\n", "x.cov, line 2: age must be a number, got 'inf'"),
+        ("FID IID age\nf0 p0 1e99\n", "x.cov, line 2, age: 1e99 is not a finite float32 number"),
+        ("IID age\np0 1\np1 2\np0 1\n", "x.cov, line 4: the individual p0 has two lines"),
+        ("IID age\np7 1\n", "x.cov: 59 of 60 individuals have no covariates; the first is f0 p0"),
         (b"IID age\np\xff 1\n", "x.cov, line 2: byte 0xff is not UTF-8"),
     ],
 )

@@ -74,7 +74,7 @@ class Place:
         """The exit code, and what was said on standard error."""
         with self.start(command, **failing) as process:
             said = process.communicate()[1]
-        assert "Traceback" not in said and "mistake in ooc" not in said, said
+        assert "Traceback" not in said and "bug in ooc" not in said, said
         return process.returncode, said
 
     def calls(self) -> int:

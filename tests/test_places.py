@@ -83,7 +83,7 @@ def test_a_file_does_not_replace_a_directory(more: list[str], made: Path, tmp_pa
     for out in ("empty", "corpus.csv"):
         done = ooc("export", made / "made-run", out, "--format", "npz", *more)
         assert done.returncode == 2
-        assert f"{out} is a directory" in done.stderr or f"{out} exists already" in done.stderr
+        assert f"{out} is a directory" in done.stderr or f"{out} already exists" in done.stderr
     assert tree(tmp_path) == before
 
 
@@ -97,7 +97,10 @@ def test_what_is_put_into_an_empty_directory_meanwhile_stays(made: Path, tmp_pat
             texts.flush()
             (tmp_path / "out" / "thesis.txt").write_text("mine")
         told = ingesting.communicate()[1]
-    assert (ingesting.returncode, "out was made by another program" in told) == (2, True), told
+    assert (
+        ingesting.returncode,
+        "out was created by another program in the meantime, and is left as it is" in told,
+    ) == (2, True), told
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
@@ -166,7 +169,7 @@ def test_a_run_in_a_mount_point_goes_on(tmp_path: Path, in_mount: Callable) -> N
 
 def test_a_mount_point_that_is_filled_is_told(in_mount: Callable) -> None:
     done = in_mount(f"{OOC} ingest text texts.txt $0 --lines && {OOC} ingest text texts.txt $0 --lines")
-    assert (done.returncode, "exists already" in done.stderr) == (2, True)
+    assert (done.returncode, "already exists" in done.stderr) == (2, True)
     done = in_mount(f"touch $0/thesis.txt; {OOC} ingest text texts.txt $0 --lines --overwrite; test -e $0/thesis.txt")
     assert (done.returncode, "is not a dataset, so it is not replaced" in done.stderr) == (0, True)
 

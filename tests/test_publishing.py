@@ -245,7 +245,7 @@ def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, oo
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             assert left()
-            assert ooc("clean", ".").stdout == ".: nothing is left over\n"
+            assert ooc("clean", ".").stdout == ".: nothing to delete\n"
             assert left()
         finally:
             process.kill()

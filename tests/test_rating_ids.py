@@ -91,20 +91,20 @@ def test_ids_are_known_after_pickling_and_of_a_run(tmp_path: Path, fitted: Matri
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["1000", "x7"], "users: row 1 has 'x7', which is no whole number"),
-        (["1000", "01003"], "users: row 1 has '01003', which is no whole number"),
-        ([1000.0, 1003.5], "users: row 1 has 1003.5; numbers are given"),
-        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), "times are given, but users of the training are whole"),
-        (np.array([1000, "1003"], object), "row 0 has 1000, of type int, and row 1 '1003', of type str"),
-        ([1000.0, 2.0**60], "above 2\\*\\*53 are not told apart"),
-        (np.array([1000, 1 << 70], object), "do not fit 64 bits"),
-        ([1000, None], "users: row 1 has no id, but None"),
-        ([1000, np.nan], "users: row 1 has no id, but nan"),
-        (pd.Series([1000, None], dtype="Int64"), "users: row 1 has no id"),
-        (pd.Series(["1000", None]), "users: row 1 has no id"),
-        (pl.Series(["1000", None]), "users: row 1 has no id, but None"),
-        (np.array([1000j, 1]), "of dtype complex128 are no ids"),
-        ([1000, 1003, 1006], "are not of one table"),
+        (["1000", "x7"], "users: row 1 has 'x7', but fit had whole numbers"),
+        (["1000", "01003"], "users: row 1 has '01003', but fit had whole numbers"),
+        ([1000.0, 1003.5], "users: row 1 has 1003.5: got numbers"),
+        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), "got times, but fit had whole"),
+        (np.array([1000, "1003"], object), "row 0 has 1000 of type int, row 1 has '1003' of type str"),
+        ([1000.0, 2.0**60], "above 2\\*\\*53 are not exact"),
+        (np.array([1000, 1 << 70], object), "do not fit into 64 bits"),
+        ([1000, None], "users: row 1 .counted from 0. has None instead of an id, as"),
+        ([1000, np.nan], "users: row 1 .counted from 0. has nan instead of an id, as"),
+        (pd.Series([1000, None], dtype="Int64"), "users: row 1 .counted from 0. has"),
+        (pd.Series(["1000", None]), "users: row 1 .counted from 0. has"),
+        (pl.Series(["1000", None]), "users: row 1 .counted from 0. has None instead of an id, as"),
+        (np.array([1000j, 1]), "must be whole numbers or strings, got dtype complex128"),
+        ([1000, 1003, 1006], "must have one length"),
     ],
 )
 def test_ids_that_are_unclear_are_refused(fitted: MatrixFactorization, given: Any, said: str) -> None:
@@ -115,11 +115,15 @@ def test_ids_that_are_unclear_are_refused(fitted: MatrixFactorization, given: An
 @pytest.mark.parametrize(
     ("users", "items", "said"),
     [
-        (["a", None, "b"], [1, 2, 3], "users: row 1 has no id, but None"),
-        (["a", "b", np.nan], [1, 2, 3], "users: row 2 has no id, but nan"),
-        ([1, 2, 3], [1, np.nan, np.nan], r"items: row 1 has no id, but nan \(2 of 3 rows\)"),
-        ([1, 2, 3], pd.Series([None, "x", "y"]), "items: row 0 has no id"),
-        (pd.to_datetime(["2020-01-01", None, "2021-01-01"]), [1, 2, 3], "users: row 1 has no id"),
+        (["a", None, "b"], [1, 2, 3], "users: row 1 .counted from 0. has None instead of an id, as"),
+        (["a", "b", np.nan], [1, 2, 3], "users: row 2 .counted from 0. has nan instead of an id, as"),
+        (
+            [1, 2, 3],
+            [1, np.nan, np.nan],
+            r"items: row 1 .counted from 0. has nan instead of an id, as 2 of 3 rows have",
+        ),
+        ([1, 2, 3], pd.Series([None, "x", "y"]), "items: row 0 .counted from 0. has"),
+        (pd.to_datetime(["2020-01-01", None, "2021-01-01"]), [1, 2, 3], "users: row 1 .counted from 0. has"),
         (np.array([1, "1", 2], object), [1, 2, 3], "of type str"),
     ],
 )
@@ -132,7 +136,7 @@ def test_numbers_are_not_taken_for_texts_with_zeros_in_front() -> None:
     texts = np.char.zfill(ROWS.astype(str), 3)
     model = pickle.loads(pickle.dumps(MODEL)).fit((texts, ITEMS, VALUES))
     np.testing.assert_array_equal(model.predict((texts.astype(object), ITEMS)), model.predict((texts, ITEMS)))
-    with pytest.raises(RequestError, match="users of the training are texts such as '000'"):
+    with pytest.raises(RequestError, match="users are numbers, but fit had strings such as '000'"):
         model.predict((ROWS, ITEMS))
 
 
@@ -163,7 +167,7 @@ def test_unknown_ids_are_counted(tmp_path: Path, fitted: MatrixFactorization, oo
     assert ooc("train", "mf", "ratings", "run", "--rank", 1, "--iterations", 1).returncode == 0
     done = ooc("predict", "run", "pairs.csv", "out.csv")
     assert done.returncode == 0
-    said = "warning: 3 pairs of 4 have a user (2) or an item (2) that the training did not have\n"
+    said = "warning: 3 of 4 pairs have a user (2) or an item (2) that was not in the training\n"
     assert done.stderr.endswith(said)
     done = ooc("recommend", "run", "--user", "8", "--user", "1")
     assert done.returncode == 1

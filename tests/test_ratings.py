@@ -140,14 +140,14 @@ def test_any_names_and_numbers_are_read_back(found, mark):
 
 
 BAD = {
-    "a\tx\t3\nb\ty\n": r"line 2: 'b\\ty' is not `user item rating`",
-    "a\tx\t3\n\ty\t2\n": "line 2: .* is not `user item rating`",
+    "a\tx\t3\nb\ty\n": "line 2: expected `user item rating`, got 'b\\\\ty'",
+    "a\tx\t3\n\ty\t2\n": "line 2: expected `user item rating`, got",
     "a,x,3\nb,y,good\n": "line 2: 'good' is not a rating",
-    "a,x,3\n\nb,y,nan\n": "line 3: the rating 'nan' is not a finite number",
-    "a,x,3\nb,y,1e999\n": "line 2: the rating '1e999' is not a finite number",
+    "a,x,3\n\nb,y,nan\n": "line 3: the rating must be a finite number, got 'nan'",
+    "a,x,3\nb,y,1e999\n": "line 2: the rating must be a finite number, got '1e999'",
     "user,item,rating\na,x,3\nb,y,7\n": "line 3: the rating 7 is not between 0 and 5",
     "1:\na,3\n2:\nb,-1\n": "line 4: the rating -1 is not between 0 and 5",
-    "1:\na,3\nb\n": "line 3: 'b' is not `user rating`",
+    "1:\na,3\nb\n": "line 3: expected `user rating`, got 'b'",
 }
 
 
@@ -169,12 +169,18 @@ def test_bad_lines_can_be_left_out(tmp_path, content):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "is not `user item rating`"),
-        ("alone\n", "line 1: 'alone' is not `user item rating`"),
-        ("user,item,rating\n", "there are no ratings"),
-        ("%%MatrixMarket matrix array real general\n1 1\n3\n", "is not a sparse general matrix"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n1 1 1\n1 1 1\n", "is not a sparse general matrix"),
-        ("%%MatrixMarket matrix coordinate real general\n% x\n1 1\n1 1 1\n", "line 3: '1 1' is not"),
+        ("", "expected `user item rating`, got"),
+        ("alone\n", "line 1: expected `user item rating`, got 'alone'"),
+        ("user,item,rating\n", "no ratings found"),
+        ("%%MatrixMarket matrix array real general\n1 1\n3\n", "expected the header of a sparse general matrix"),
+        (
+            "%%MatrixMarket matrix coordinate real symmetric\n1 1 1\n1 1 1\n",
+            "expected the header of a sparse general matrix",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate real general\n% x\n1 1\n1 1 1\n",
+            "line 3: expected `rows columns entries`, got '1 1'",
+        ),
     ],
 )
 def test_what_holds_no_ratings_is_refused(tmp_path, content, told):

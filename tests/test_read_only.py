@@ -94,8 +94,8 @@ def test_what_writes_says_in_a_line_that_it_cannot(
         assert done.returncode == 2, (command, done.stderr)
         what, remedy = done.stderr.splitlines()[-2:]
         assert what.startswith("ooc: "), (command, done.stderr)
-        assert what.endswith(": this file system is read-only"), (command, done.stderr)
-        assert remedy == "Choose a directory on another, or mount it writable."
+        assert what.endswith(": the file system is read-only"), (command, done.stderr)
+        assert remedy == "Choose a directory on another file system, or mount this one writable."
         assert "Traceback" not in done.stderr
     assert tree(place) == before
 
@@ -115,5 +115,5 @@ def test_they_leave_what_is_damaged_as_it_is(place: Path, ooc_in: Callable[[Path
     for command in READING:
         done = ooc_in(place)(*command.split())
         assert done.returncode in (0, 1, 2), (command, done.stderr)
-        assert "mistake in ooc" not in done.stderr, (command, done.stderr)
+        assert "bug in ooc" not in done.stderr, (command, done.stderr)
     assert tree(place) == before

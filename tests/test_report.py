@@ -304,7 +304,7 @@ def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Pa
     (unfinished / "config.json").write_text(json.dumps(run.config))
     refused = ooc_in(folder)("report", "unfinished")
     assert refused.returncode == 2
-    assert "no iteration to tell of yet" in refused.stderr
+    assert "no finished iteration yet" in refused.stderr
     assert not (folder / "unfinished.html").exists()
     text = (run.path / "metrics.jsonl").read_text()
     cut = text[: len(text) * 2 // 3].replace('"changed_fraction": 0.', '"changed_fraction": NaN, "x": 0.', 1)
@@ -318,7 +318,7 @@ def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Pa
     assert 'id="topics"' not in page
     again = ooc_in(folder)("report", "unfinished", "-o", "part.html")
     assert again.returncode == 2
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 @pytest.mark.parametrize("missing", long_but(["vl_convert"], ["jinja2", "vl_convert"]))

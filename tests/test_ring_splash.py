@@ -173,7 +173,7 @@ def test_what_cannot_be_trained_is_told(corpus, shards):
         lda(parallelism=0).build(shards[0])
     with pytest.raises(RequestError, match="is no shard"):
         lda().build(corpus)
-    with pytest.raises(RequestError, match="--mh-steps is not for --sampler splash"):
+    with pytest.raises(RequestError, match="--mh-steps cannot be used with --sampler splash"):
         lda(mh_steps=2)
 
 

@@ -89,9 +89,14 @@ def test_rounds_that_diverge_name_their_lambda(tmp_path):
     source, options = write("npz-C", x, x[:, 0] + random.normal(size=60), tmp_path)
     ingested("npz", source, tmp_path / "design", **options)
     rounds = {**ROUNDS, "ratio": 0.1, "schedule": "random", "parallelism": 64}
-    with pytest.raises(WorkFailed, match=r"lambda [0-9.]+: rounds of 64 updates, --schedule random, diverge") as failed:
+    with pytest.raises(
+        WorkFailed, match=r"lambda [0-9.]+: --schedule random with rounds of 64 updates diverges: the objective is"
+    ) as failed:
         train_regression(tmp_path / "design", tmp_path / "run", "squared", **rounds)
-    assert "Lower --parallelism" in failed.value.remedy
+    assert (
+        "Give a smaller --parallelism or --rho, use --schedule priority, or leave --schedule out."
+        in failed.value.remedy
+    )
     calm = {**rounds, "schedule": "priority", "tolerance": 0.05}
     train_regression(tmp_path / "design", tmp_path / "calm", "squared", **calm)
 
@@ -102,10 +107,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lasso", {"unpenalized": ["3"]}, "--schedule priority cannot be used with --unpenalized"),
     ("logistic", {}, "cannot be used with an intercept of a logistic regression"),
     ("logistic", {"intercept": False, "share": 0.5}, "--l1-ratio of a logistic regression"),
-    ("lasso", {"schedule": "magic"}, "there is no schedule 'magic'"),
-    ("lasso", {"parallelism": 0}, "0 parameters in a round"),
-    ("lasso", {"schedule": None}, "--parallelism is for --schedule"),
-    ("lasso", {"rho": -1.0}, "rho -1.0 is not above 0"),
+    ("lasso", {"schedule": "magic"}, "--schedule: 'magic' is not known"),
+    ("lasso", {"parallelism": 0}, "--parallelism must be at least 1, got 0"),
+    ("lasso", {"schedule": None}, "--parallelism can only be used with --schedule"),
+    ("lasso", {"rho": -1.0}, "--rho must be above 0, got -1.0"),
     ("lasso", {"memory_bytes": 180_000_000}, "or leave --schedule, which holds all columns in memory, out."),
 ]
 

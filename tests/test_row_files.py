@@ -69,20 +69,20 @@ def test_rows_are_numbers_or_true_and_false(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("5\n", "number 1: 5 is no row from 1 to 4"),
-        ("1\n0\n", "number 2: 0 is no row from 1 to 4"),
-        ("1.5\n", "number 1: 1.5 is no row"),
-        ("nan\n", "line 1: 'nan' is not a number"),
-        ("2\n2\n", "row 2 stands twice"),
-        ("1\nx\n", "line 2: 'x' is not a number"),
-        ("1\n1_0\n", "line 2: '1_0' is not a number"),
-        ("1\n\nnan\n", "line 3: 'nan' is not a number"),
-        ("", "has no rows"),
-        (np.array([4]), "number 1: 4 is no row from 0 to 3"),
-        (np.array([1, 1]), "row 1 stands twice"),
-        (np.array([True, False]), "tells of 2 rows, but the design has 4"),
-        (np.zeros(4, bool), "has no rows"),
-        (np.ones((2, 2)), "an array of float64"),
+        ("5\n", "number 1: 5 is not a row number; rows are 1 to 4"),
+        ("1\n0\n", "number 2: 0 is not a row number; rows are 1 to 4"),
+        ("1.5\n", "number 1: 1.5 is not a row number"),
+        ("nan\n", "line 1: expected a number, got 'nan'"),
+        ("2\n2\n", "has row 2 twice"),
+        ("1\nx\n", "line 2: expected a number, got 'x'"),
+        ("1\n1_0\n", "line 2: expected a number, got '1_0'"),
+        ("1\n\nnan\n", "line 3: expected a number, got 'nan'"),
+        ("", "has no row numbers"),
+        (np.array([4]), "number 1: 4 is not a row number; rows are 0 to 3"),
+        (np.array([1, 1]), "has row 1 twice"),
+        (np.array([True, False]), "has 2 values, but the dataset has 4 rows"),
+        (np.zeros(4, bool), "has no row numbers"),
+        (np.ones((2, 2)), "got dtype float64"),
     ],
 )
 def test_rows_that_are_wrong_are_told(tmp_path, content, told):
@@ -98,9 +98,9 @@ def test_rows_that_are_wrong_are_told(tmp_path, content, told):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("1\n1\n", "tells of 2 rows, but the design has 3"),
-        ("1\n-1\n1\n", "row 2: -1 is no weight"),
-        ("1\n1\ninf\n", "line 3: 'inf' is not a number"),
+        ("1\n1\n", "has 2 values, but the dataset has 3 rows"),
+        ("1\n-1\n1\n", "row 2: a weight must be 0 or more, got -1"),
+        ("1\n1\ninf\n", "line 3: expected a number, got 'inf'"),
         ("0\n0\n0\n", "all weights are 0"),
     ],
 )
@@ -114,7 +114,7 @@ def test_weights_that_are_wrong_are_told(tmp_path, content, told):
 def test_folds_have_their_share_of_rows_and_classes(rows, folds, kinds, seed):
     classes = np.arange(rows) % kinds * 1.5
     if folds > rows:
-        with pytest.raises(RequestError, match=f"{folds} folds of {rows} rows"):
+        with pytest.raises(RequestError, match=f"must be from 2 to {rows}, the number of rows; got {folds}"):
             draw_folds(rows, folds, seed)
         return
     for given_classes in (None, classes):

@@ -37,7 +37,7 @@ TRAIN = {
 OTHER = {  # options that make it another training, and what is said of that
     "lda": ("--topics 4 --seed 7", "seed is 0, not 7; topics is 3, not 4"),
     "lda splash": ("--sync-per-pass 2", "sync-per-pass is"),
-    "chains": ("--chains 3", "run has 2 chains, not 3"),
+    "chains": ("--chains 3", "--chains 3: run has 2 chains"),
     "mf": ("--rate 0.3", "rate is none, not 0.3"),
     "als": ("--regularization 9", "regularization is"),
     "softmax": ("--passes 31", "iterations is 30, not 31"),
@@ -100,7 +100,7 @@ def test_a_training_is_created_or_goes_on(name: str, made: Path, place: Path, oo
         assert json.loads(done.stdout)["run"].startswith("run")
         assert models(place / "run") == expected
     without = ooc(*command[:-1])
-    assert (without.returncode, "Go on with --resume or" in without.stderr) == (2, True)
+    assert (without.returncode, "Continue it with --resume or" in without.stderr) == (2, True)
     assert ooc(*command, "--overwrite").returncode == 2
 
 
@@ -113,10 +113,10 @@ def test_another_or_a_longer_dataset_is_told(place: Path, made: Path, ooc: Ooc) 
     (place / "more.jsonl").write_text('{"text": "apple pear plum"}\n')
     assert ooc("ingest", "jsonl", "more.jsonl", "corpus", "--append").returncode == 0
     refused = ooc(*command)
-    assert (refused.returncode, "corpus was appended to since run was begun" in refused.stderr) == (2, True)
+    assert (refused.returncode, "corpus was appended to after run was started" in refused.stderr) == (2, True)
     assert ooc("ingest", "text", made / "texts.jsonl", "other", "--lines").returncode == 0
     refused = ooc(*[word if word != "corpus" else "other" for word in command])
-    assert (refused.returncode, "run was begun on another dataset" in refused.stderr) == (2, True)
+    assert (refused.returncode, "run was started on another dataset," in refused.stderr) == (2, True)
 
 
 MAKING = {
@@ -142,7 +142,7 @@ def test_what_is_there_is_left(name: str, made: Path, tmp_path: Path, ooc_in: Ca
     before = tree(place)
     assert any(path.split("/")[0] == name for path in before)
     done = ooc_in(place)(*command)
-    assert (done.returncode, done.stdout) == (0, f"{name} is there already, and is left as it is\n")
+    assert (done.returncode, done.stdout) == (0, f"{name} already exists and is left unchanged\n")
     done = ooc_in(place)(*command, "--json")
     assert json.loads(done.stdout) == {"path": name, "skipped": True}
     assert ooc_in(place)(*command, "--overwrite").returncode == 2

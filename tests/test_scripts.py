@@ -70,7 +70,7 @@ def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, made: Path, t
     assert (told["run"], told["stopped"]) == ("run", "--max-time")
     assert 0 <= told["iteration"] < 40
     assert told.get("chain") == ("chain-1" if model == "chains" else None)
-    assert done.stderr.splitlines()[-1] == "Go on with: ooc resume run"
+    assert done.stderr.splitlines()[-1] == "Continue with: ooc resume run"
     again = ooc("resume", "run", "--max-time", 1e-6, "--json")
     assert (again.returncode, json.loads(again.stdout)["stopped"]) == (75, "--max-time")
     done = ooc("resume", "run", "--json")
@@ -122,7 +122,7 @@ PRINTED = {
     "topics läuf-é": "läuf-é: there is no such file or directory",
     "info übung": "übung",
     "verify lauf-é": "lauf-é",
-    "train lda übung lauf-é --topics 2": "lauf-é is a run already",
+    "train lda übung lauf-é --topics 2": "the run lauf-é already exists",
     "report lauf-é -o bericht-é.html --overwrite": "bericht-é.html",
     "infer lauf-é übung mischung-é.csv --overwrite --workers 1": "mischung-é.csv",
     "ingest text --lines täxte.txt übung --workers 1 --overwrite --quiet --nonsense-é": "nonsense-é",

@@ -233,7 +233,10 @@ def test_a_start_in_passes_is_the_same_with_any_workers_and_memory(tmp_path):
 def test_a_start_that_cannot_be_is_refused(dataset):
     for options in ({"update": "rotation"}, {"topics": 1_000_000}):
         assert not program_spec("SparseGibbs", **options).build(dataset).starts_warm
-        with pytest.raises(RequestError, match="--start scvb0 is for --update delayed and models of up to 512 MiB"):
+        with pytest.raises(
+            RequestError,
+            match="--start scvb0 can only be used with --update delayed and a model of at most 512 MiB",
+        ):
             program_spec("SparseGibbs", start="scvb0", **options).build(dataset)
     with pytest.raises(RequestError, match="--start 'warm' is not known"):
         program_spec("SparseGibbs", start="warm").build(dataset)

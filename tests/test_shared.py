@@ -46,7 +46,7 @@ def test_memory_that_cannot_be_had_is_an_error_at_once():
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        with pytest.raises(WorkFailed, match="8 MB of shared memory could not be had"):
+        with pytest.raises(WorkFailed, match="could not allocate 8 MB of shared memory:"):
             SharedArrays({"a": ArraySpec((1_000_000,), "float64")})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

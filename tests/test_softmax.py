@@ -187,9 +187,9 @@ def test_what_cannot_be_predicted_is_refused(folder: Path, ooc_in: Callable[[Pat
     samples_of(folder / "narrow", x[:, :5], labels)
     samples_of(folder / "unknown", x, np.where(labels == 5, 7.0, labels))
     for arguments, told in [
-        (("predict", "softmax", "narrow", "no.csv"), "narrow has 5 columns, the model 12"),
-        (("evaluate", "softmax", "narrow"), "narrow has 5 columns, the model 12"),
-        (("evaluate", "softmax", "unknown"), "unknown has the label 7, which softmax/model does not have"),
+        (("predict", "softmax", "narrow", "no.csv"), "narrow has 5 columns, but the model has 12"),
+        (("evaluate", "softmax", "narrow"), "narrow has 5 columns, but the model has 12"),
+        (("evaluate", "softmax", "unknown"), "unknown has the label 7, which softmax/model was not trained on"),
         (("predict", "softmax", "others", "no.csv", "--lambda", "1"), "softmax is none"),
         (("predict", "softmax", "nowhere", "no.csv"), "nowhere"),
         (("predict", "softmax", "others", "narrow"), "narrow"),
@@ -204,11 +204,14 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "one.svm").write_text("1 1:1\n1 2:1\n")
     assert ooc("ingest", "svmlight", "one.svm", "one", "--by-rows").returncode == 0
     for arguments, told in [
-        (("one", "run"), "there are no classes to tell apart"),
-        (("one", "run", "--loss", "best"), "--loss 'best' is not known"),
-        (("one", "run", "--rate", "0"), "--rate 0: more than 0"),
-        (("one", "run", "--parallelism", "many"), "write auto"),
-        (("one", "run", "--parallelism", "2", "--most-parallelism", "4"), "--most-parallelism is for"),
+        (("one", "run"), "must have 2 to"),
+        (("one", "run", "--loss", "best"), "--loss: 'best' is not known"),
+        (("one", "run", "--rate", "0"), "--rate must be a finite number above 0, got 0"),
+        (("one", "run", "--parallelism", "many"), "--parallelism must be auto or a number of parallel learners"),
+        (
+            ("one", "run", "--parallelism", "2", "--most-parallelism", "4"),
+            "--most-parallelism can only be used with --parallelism auto",
+        ),
     ]:
         done = ooc("train", "softmax", *arguments)
         assert done.returncode == 2, arguments

@@ -381,16 +381,19 @@ def test_a_path_is_the_same_for_any_number_of_threads(genes, sparse, monkeypatch
 
 
 REFUSED = [
-    ({"y": np.zeros(3)}, "y has 3 values and X 60 rows"),
-    ({"y": np.r_[np.zeros(59), np.nan]}, "y is nan in row 59"),
-    ({"y": np.ones(60)}, "nothing in it that the columns could explain"),
-    ({"y": np.arange(60.0), "loss": "logistic"}, "has the values 0, 1, 2, 3, 4"),
-    ({"y": np.ones(60), "loss": "logistic"}, "has the values 1"),
-    ({"loss": "hinge"}, "loss 'hinge' is not known"),
-    ({"share": 0.0}, "share 0"),
-    ({"weights": np.ones(59)}, "there are 59 weights, not 60"),
-    ({"weights": -np.ones(60)}, "weights: numbers from 0 on"),
-    ({"factors": np.zeros(300)}, "factors: numbers from 0 on are needed, some of them above 0"),
+    ({"y": np.zeros(3)}, "y must have one value for each of the 60 rows of X, got 3"),
+    ({"y": np.r_[np.zeros(59), np.nan]}, "y must be finite numbers, got nan in row 59"),
+    ({"y": np.ones(60)}, "lambda_max is 0: no column correlates with y"),
+    (
+        {"y": np.arange(60.0), "loss": "logistic"},
+        "y of a logistic regression must have the values 0 and 1, got 0, 1, 2, 3, 4",
+    ),
+    ({"y": np.ones(60), "loss": "logistic"}, "y of a logistic regression must have the values 0 and 1, got 1"),
+    ({"loss": "hinge"}, "loss: 'hinge' is not known"),
+    ({"share": 0.0}, "share must be above 0 and at most 1, got 0"),
+    ({"weights": np.ones(59)}, "weights must have 60 elements, got 59"),
+    ({"weights": -np.ones(60)}, "weights must be finite numbers of at least 0"),
+    ({"factors": np.zeros(300)}, "factors must be finite numbers of at least 0, and not all 0"),
 ]
 
 
@@ -402,7 +405,9 @@ def test_what_cannot_be_solved_is_refused(genes, wrong, told):
 
 
 def test_a_tolerance_below_rounding_is_told_with_the_lambda(genes):
-    with pytest.raises(WorkFailed, match=r"lambda 0\.\d+: the duality gap is .* and gets no smaller"):
+    with pytest.raises(
+        WorkFailed, match=r"lambda 0\.\d+: did not converge: the duality gap stays at .* above the target"
+    ):
         solve(genes, (1e-4,), 0.0)
 
 

@@ -155,4 +155,4 @@ def test_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert len(done.stdout.splitlines()) == 2
     refused = ooc("train", "mf", "ratings", "no", "--rank", 2, "--method", "sgd", "--sync-per-pass", 2)
     assert refused.returncode == 2
-    assert "--sync-per-pass is not for --method sgd" in refused.stderr
+    assert "--sync-per-pass cannot be used with --method sgd" in refused.stderr

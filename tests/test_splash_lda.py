@@ -90,4 +90,4 @@ def test_at_the_command_line(tmp_path: Path, corpus: Dataset, ooc: Ooc) -> None:
     for option, value in (("--average", 2), ("--optimize-every", 2), ("--mh-steps", 3)):
         refused = ooc(*command[:3], "other", *command[4:], option, value)
         assert refused.returncode == 2
-        assert f"{option} is not for --sampler splash" in refused.stderr
+        assert f"{option} cannot be used with --sampler splash" in refused.stderr

@@ -165,7 +165,7 @@ def test_local_variables_lie_in_a_file_where_memory_is_short(matrix):
     ("options", "told"),
     [
         ({"parallelism": 0}, "--parallelism"),
-        ({"sync_per_pass": 0}, "--sync-per-pass 0"),
+        ({"sync_per_pass": 0}, "--sync-per-pass must be"),
         ({"strategy": "hope"}, "'hope' is not known"),
         ({"parallelism": 91}, "too many for 90 rows"),
     ],
@@ -182,13 +182,13 @@ MISTAKES = {
     "shared.w = 1": "shared.w is assigned to",
     "shared.w[0] += 1": "shared.w is assigned to",
     "shared.t.add(shared.w[0])": "shared.w is read by brackets",
-    "shared.w.add(1.0)": "w.add takes place, delta; 1 are given",
-    "shared.w.add_row(0, local.a)": "there is no operator w.add_row",
-    "shared.w.increase(1)": "there is no operator w.increase",
-    "shared.w.delayed_add(0, 1.0)": "nothing of `w` can be delayed",
+    "shared.w.add(1.0)": "w.add takes place, delta; got 1 argument",
+    "shared.w.add_row(0, local.a)": "unknown operator w.add_row",
+    "shared.w.increase(1)": "unknown operator w.increase",
+    "shared.w.delayed_add(0, 1.0)": "additions to `w` cannot be delayed",
     "shared.d.delayed_add(1.0)": "`delays` of the program is 0",
-    "shared.w.average(1.0)": "no mean of `w` is kept",
-    "shared.m.row_view(0)": "`m`, of which a mean is kept, cannot be viewed row by row",
+    "shared.w.average(1.0)": "`w` is not averaged",
+    "shared.m.row_view(0)": "`m` is averaged and cannot be viewed row by row",
 }
 TEMPLATE = """from blocks.compiled import inlined_kernel
 from ooc.stochastic.program import Local, StochasticProgram
@@ -240,7 +240,7 @@ def test_a_variable_that_is_called_like_an_operator_is_refused(matrix, tmp_path,
     name = wrong(tmp_path, monkeypatch, "pass").target.split(":")[0]
     file = tmp_path / f"{name}.py"
     file.write_text(file.read_text().replace('"a": Local', '"row_view": Local'))
-    with pytest.raises(RequestError, match="Wrong: 'row_view' is an operator"):
+    with pytest.raises(RequestError, match="Wrong: 'row_view' is the name of an operator"):
         ProgramSpec(f"{name}:Wrong", {"parallelism": 1}).build(matrix)
 
 

@@ -86,7 +86,7 @@ def test_estimators_end_with_the_best_model_and_a_warning() -> None:
         exact = model.fit(x, target)
         best, rounds = exact.objective_, exact.n_iter_
         assert rounds > 2
-        with pytest.warns(ConvergenceWarning, match=r"max_iter=2 rounds\. Increase max_iter"):
+        with pytest.warns(ConvergenceWarning, match=r"max_iter=2 iterations\. Increase max_iter"):
             short = model.set_params(max_iter=2).fit(x, target)
         assert short.n_iter_ == 2
         assert short.dual_gap_ > 1e-6 * short.null_loss_
@@ -97,6 +97,6 @@ def test_estimators_end_with_the_best_model_and_a_warning() -> None:
 def test_a_tolerance_that_rounding_does_not_allow_costs_no_model() -> None:
     random = np.random.default_rng(1)
     x = random.standard_normal((60, 40)) @ np.diag(np.logspace(-6, 6, 40))
-    with pytest.warns(ConvergenceWarning, match="float64 numbers allow no better"):
+    with pytest.warns(ConvergenceWarning, match="float64 rounding allows no smaller gap"):
         model = LogisticRegression(C=1e8, tol=1e-18).fit(x, random.random(60) < 0.5)
     assert np.isfinite(model.coef_).all()

@@ -54,7 +54,7 @@ def test_no_program_of_a_configuration_is_imported(run: Path, ooc: Ooc, program:
     assert ooc("verify", "run").returncode == 0
     refused = ooc("resume", "run", "--iterations", 6)
     assert refused.returncode == 2
-    assert f"run names {program}, a program that is not part of ooc" in refused.stderr
+    assert f"run needs the program {program}, which is not part of ooc" in refused.stderr
     assert tree(run.parent) == before
 
 
@@ -77,8 +77,8 @@ def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, mo
     (run.parent / "mine.py").write_text(OWN.format(body="changed = True"))
     done = ooc("resume", "own", "--program", "mine:Own", "--iterations", 4)
     assert done.returncode == 0, done.stderr
-    assert "warning: the file of mine:Own is not the one that own was started with" in done.stderr
-    assert "the file of mine:Own is not the one" in (run.parent / "own" / "log.txt").read_text()
+    assert "warning: the source file of mine:Own has changed since own was started" in done.stderr
+    assert "the source file of mine:Own has changed since" in (run.parent / "own" / "log.txt").read_text()
     (run.parent / "mine.py").unlink()
     gone = ooc("resume", "own", "--program", "mine:Own", "--iterations", 6)
     assert gone.returncode == 2
@@ -170,7 +170,7 @@ def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: obje
                 if (manifest.parent.name == "model") == (command in ("verify run", "topics run")):
                     refused = ooc(*command.split())
                     assert refused.returncode == 1, (number, command, refused.stderr)
-                    assert f"names {name!r} as a file of its own" in refused.stderr
+                    assert f"lists the file {name!r}, which is outside of it" in refused.stderr
             assert tree(place) == before
             manifest.write_text(json.dumps(whole))
 
@@ -198,7 +198,7 @@ def test_what_was_made_meanwhile_is_not_replaced(tmp_path: Path, ooc: Ooc, made:
         before = tree(tmp_path / "out") if made != "file" else {}
         message = process.communicate(b"plum\n")[1].decode()
     assert process.returncode == 2, message
-    assert "out was made by another program while this one worked, and is left as it is" in message
+    assert "out was created by another program in the meantime, and is left as it is" in message
     assert (tree(tmp_path / "out") == before) if made != "file" else (tmp_path / "out").read_text() == "mine"
     assert not list(tmp_path.glob(".out.partial-*"))
 
@@ -239,7 +239,7 @@ def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc,
     for command in ("info run", "resume run --iterations 6"):
         done = ooc(*command.split())
         assert done.returncode == 0, done.stderr
-        assert "run/metrics.jsonl, line 2, is damaged and left out" in done.stderr
+        assert "run/metrics.jsonl, line 2 is damaged and ignored" in done.stderr
     assert len(metrics.read_text().splitlines()) == 5
 
 

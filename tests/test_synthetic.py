@@ -131,15 +131,15 @@ def test_planted_topics_are_found_again(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--documents", 0], "--documents 0: at least 1"),
-        (["--vocabulary", -5], "--vocabulary -5"),
-        (["--topics", 0], "--topics 0"),
-        (["--length", "nan"], "--length nan"),
-        (["--alpha", 0], "--alpha 0"),
-        (["--zipf", 11], "--zipf 11: a number above 0 and up to 10"),
-        (["--concentration", -1], "--concentration -1"),
-        (["--topics", 10_000_000], "MiB are needed"),
-        (["--memory", "1MB"], "--memory 0MiB is too little"),
+        (["--documents", 0], "--documents must be at least 1, got 0"),
+        (["--vocabulary", -5], "--vocabulary must be"),
+        (["--topics", 0], "--topics must be"),
+        (["--length", "nan"], "--length must be"),
+        (["--alpha", 0], "--alpha must be"),
+        (["--zipf", 11], "--zipf must be above 0 and at most 10, got 11"),
+        (["--concentration", -1], "--concentration must be"),
+        (["--topics", 10_000_000], "it must be at least"),
+        (["--memory", "1MB"], "--memory 0MiB is too small"),
     ],
 )
 def test_wrong_requests_are_refused(tmp_path, ooc, options, said):
@@ -161,5 +161,5 @@ def test_from_the_command_line(tmp_path, ooc):
     dataset = Dataset(tmp_path / "out")
     assert dataset.documents == 51
     assert dataset.planted_topics()["offsets"].size == 4
-    with pytest.raises(RequestError, match="exists already"):
+    with pytest.raises(RequestError, match="already exists"):
         synthesize(Synthetic(10, 10, 2), tmp_path / "out")

@@ -273,14 +273,17 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> Non
     pa.parquet.write_table(pa.table({"y": [1.0, 2.0], "x": [None, 1.5]}), tmp_path / "missing.parquet")
     pa.parquet.write_table(pa.table({"y": [1.0, 2.0]}), tmp_path / "alone.parquet")
     for arguments, said in (
-        (["alone.parquet", "--target", "y"], "there are 2 rows and 0 columns"),
+        (["alone.parquet", "--target", "y"], "2 rows and 0 columns"),
         (["cut.parquet"], "cut.parquet is truncated or damaged"),
         (["empty"], "empty is a directory without .parquet, .arrow or .feather files"),
         (["saved"], "data-00001-of-00002.arrow is missing"),
         (["odd"], "odd/state.json does not list the files of a dataset"),
-        (["in.parquet", "--text-column", "tags"], "in.parquet has no column 'tags'; there are 'id', 'text', 'topic'"),
+        (
+            ["in.parquet", "--text-column", "tags"],
+            "in.parquet has no column 'tags'; its columns are 'id', 'text', 'topic'",
+        ),
         (["missing.parquet", "--target", "y"], "missing.parquet, row 1, column 'x': nan is not a number"),
-        (["in.parquet", "--memory", "250MB"], "is too little"),
+        (["in.parquet", "--memory", "250MB"], "is too small"),
     ):
         done = ooc("ingest", "csv", *arguments, "out", "--workers", 1)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
@@ -349,11 +352,11 @@ def test_rows_of_a_query(database: Path, tmp_path: Path, ooc: Ooc) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (None, "all.db is a SQLite database; its tables: liked, numbers, papers"),
+        (None, "all.db is a SQLite database with the tables liked, numbers, papers"),
         ("SELECT * FROM nowhere", "no such table: nowhere"),
-        ("SELECT pdf, body AS text FROM papers", "the column 'pdf' holds bytes"),
+        ("SELECT pdf, body AS text FROM papers", "--query: the column 'pdf' has bytes; expected text or numbers"),
         ("DROP TABLE papers", "attempt to write a readonly database"),
-        ("SELECT body FROM papers", "there are 'body'"),
+        ("SELECT body FROM papers", "its columns are 'body'"),
     ],
 )
 def test_queries_that_give_no_rows_are_refused(
@@ -364,7 +367,10 @@ def test_queries_that_give_no_rows_are_refused(
     assert not (tmp_path / "out").exists()
     (tmp_path / "in.csv").write_text("text\nfig\n")
     plain = ooc("ingest", "csv", "in.csv", "out", "--query", "SELECT 1")
-    assert (plain.returncode, "--query is for SQLite databases, but in.csv is none" in plain.stderr) == (2, True)
+    assert (plain.returncode, "--query is only for SQLite databases, and in.csv is not one" in plain.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_the_file_in_a_zip_archive_is_read(tmp_path: Path, ooc: Ooc) -> None:
@@ -399,4 +405,4 @@ def test_fields_of_objects_in_objects(tmp_path: Path, ooc: Ooc) -> None:
     assert dataset.vocabulary() == ["apple", "pear", "plum"]
     assert dataset.document_names() == ["9007199254740993", "b"]
     refused = ooc("ingest", "jsonl", "in.jsonl", "no", "--text-field", "body.words")
-    assert (refused.returncode, "line 1: there is no field 'body.words'" in refused.stderr) == (2, True)
+    assert (refused.returncode, "line 1: no field 'body.words'" in refused.stderr) == (2, True)

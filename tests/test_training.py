@@ -207,7 +207,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, exp
     assert f"WorkerDied: worker {number} of 2" in told
     assert f"process {victim}" in told
     assert "killed by SIGKILL" in told
-    assert "it was at unit 2, " in told
+    assert "its task was unit 2, " in told
     assert leftovers(run.path) == []
     train(run, plan(1, STREAMED - buffers), quiet=True)
     check_finished(run.path, expected)

@@ -44,7 +44,7 @@ TRIPLES: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("form", TRIPLES)
 def test_ratings_in_rows_are_refused_with_the_right_call(form: str, implicit: bool) -> None:
     make, call = TRIPLES[form]
-    with pytest.raises(RequestError, match="a user and an item in each row") as refused:
+    with pytest.raises(RequestError, match="X looks like rows of user and item") as refused:
         MatrixFactorization(2, implicit=implicit).fit(make())
     assert f"fit({call})" in str(refused.value)
 

@@ -107,7 +107,7 @@ def test_a_death_is_named_with_what_the_worker_was_at(deed, argument, ending):
         pids = two.pids
         with pytest.raises(WorkerDied, match=rf"worker 1 of 2 \(process {pids[2]}\) died: {ending}") as told:
             ask(two, 1, deed, argument)
-        assert f"it was at ('{deed}'" in told.value.what
+        assert f"its task was ('{deed}'" in told.value.what
     assert gone(pids)
 
 
@@ -126,7 +126,9 @@ def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
     with Workers("handlers:deeds", None, 1) as one:
         one.send(0, ("nap", 60))
         pids = one.pids
-        with pytest.raises(WorkFailed, match=r"no worker has answered for 1 seconds; they are at \('nap', 60\)"):
+        with pytest.raises(
+            WorkFailed, match=r"no worker process has answered for 1 seconds; their tasks are \('nap', 60\)"
+        ):
             list(one.receive(timeout=1.0))
         assert "in nap" in capfd.readouterr().err
     assert gone(pids)  # though it was still napping
@@ -137,7 +139,7 @@ def test_a_worker_that_gets_on_is_not_taken_for_hung():
     steps = iter(range(4))
     with Workers("handlers:deeds", None, 1) as one:
         one.send(0, ("nap", 60))
-        with pytest.raises(WorkFailed, match="no worker has answered"):
+        with pytest.raises(WorkFailed, match="no worker process has answered for"):
             list(one.receive(timeout=0.1, progress=lambda: next(steps, None)))
         assert next(steps, None) is None
         os.kill(one.pids[1], signal.SIGKILL)

@@ -31,8 +31,8 @@ def advice_on(words: Sequence[str], frequencies: np.ndarray) -> list[str]:
     if long < _SHARE * total:
         return []
     return [
-        f"{long / total:.0%} of the tokens have more than {_LONG} letters, as few words have: see whether this is "
-        "text, and whether --token-pattern fits it."
+        f"{long / total:.0%} of the tokens have more than {_LONG} letters: check that the input is text, and that "
+        "--token-pattern fits it"
     ]
 
 
@@ -47,6 +47,6 @@ def _on_runs(
     if tokens < _SHARE * total:
         return None
     return (
-        f"{tokens / total:.0%} of the tokens are several words of {language} in one, as there are no spaces between "
-        f"them: find the words with --segment {language.lower()}."
+        f"{tokens / total:.0%} of the tokens are several words of {language}, which has no spaces between words: "
+        f"split them with --segment {language.lower()}"
     )

@@ -12,6 +12,7 @@ from blocks.bounds import require
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.generations import generation_of, has_generation
+from blocks.plurals import count_of
 
 
 class Batches(NamedTuple):
@@ -46,7 +47,7 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
     know that identity.
     """
     if "shard" in dataset.manifest:
-        raise RequestError(f"{dataset.path} is a shard, which knows no batches", "Leave out --batch.")
+        raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Leave --batch out.")
     ends = _ends(dataset)
     blocks = [0, *accumulate(entry["documents"] for entry in dataset.manifest["blocks"])]
     if choice == "new":
@@ -68,11 +69,12 @@ def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]
     """The first document of the batches that a choice numbers, and the one after the last."""
     found = re.fullmatch(r"([0-9]{1,9})(-?)", choice)
     if not found:
-        raise RequestError(f"--batch {choice}: write a number, N- for all from that on, or new")
+        raise RequestError(f"--batch must be a number N, N- for batch N and all later ones, or new; got {choice!r}")
     number, batches = int(found[1]), len(ends) - 1
     if not 1 <= number <= batches:
         raise RequestError(
-            f"--batch {choice}: {dataset.path} has {batches} batches", f"See them with: ooc info {dataset.path}"
+            f"--batch {choice}: {dataset.path} has {count_of(batches, 'batch', 'batches')}",
+            f"List the batches with: ooc info {dataset.path}",
         )
     return ends[number - 1], ends[batches if found[2] else number]
 
@@ -81,7 +83,7 @@ def _documents_of(dataset: Dataset, identity: str) -> int:
     """How many documents a dataset had when it had another identity."""
     if not has_generation(dataset.path, identity):
         raise RequestError(
-            f"--batch new: {dataset.path} does not know what it had when the run was begun",
-            f"If it is what the run was trained on, name the batch; see them with: ooc info {dataset.path}",
+            f"--batch new: {dataset.path} has no record of its state when the run was started",
+            f"If the run was trained on this dataset, give the number of a batch, from: ooc info {dataset.path}",
         )
     return Dataset(generation_of(dataset.path, identity)).documents

@@ -79,7 +79,7 @@ def _uci_chunks(
             against = f"{found[0].name} says" if words is None else "the vocabulary has"
             raise RequestError(
                 f"{source.name}, line 2: the header says {header.words} words, {against} {expected}",
-                "All inputs need the same vocabulary: line i of it is word i.",
+                "All inputs must have the same vocabulary, in which line i is word i.",
             )
         uci.require_words(header, source.name, most_words)
         found.append(UciFile(source.name, header, following))
@@ -91,8 +91,8 @@ def _uci_chunks(
 def _ldac_header(source: Source, words: int | None) -> uci.Header:
     if words is None:
         raise RequestError(
-            f"{source.name} is an LDA-C file, which does not tell the words",
-            "Give them with --vocab: line 1 is term 0.",
+            f"{source.name} is an LDA-C file, which contains no words",
+            "Give the vocabulary file with --vocab: line 1 is term 0.",
         )
     return uci.Header(0, words, 0, is_ldac=True)
 
@@ -195,8 +195,8 @@ def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[in
             continue
         if lines != file.header.entries:
             raise RequestError(
-                f"{file.name}: the header says {file.header.entries} lines (line 3), but {lines} follow it",
-                "The file is cut short, or its header is wrong.",
+                f"{file.name}: the header (line 3) says {file.header.entries} lines, but {lines} follow",
+                "The file is truncated, or its header is wrong.",
             )
         following = 0
         for chunk in chunks[first:last]:

@@ -50,7 +50,7 @@ def write_corpus(
     if isinstance(vocabulary, str):
         raise RequestError(f"the vocabulary is one string, {_shortened(vocabulary)}", "Give a list of words.")
     if words.size == 0 and vocab_from is None:
-        raise RequestError("there are no tokens: a dataset needs at least one document with at least one word")
+        raise RequestError("the documents have no tokens: a dataset must have at least one document with a word")
     lengths = _checked_lengths(offsets, words, len(vocabulary), names)
     frequencies = np.bincount(words, minlength=len(vocabulary)).astype(np.int64)
     if vocab_from is None:
@@ -143,9 +143,9 @@ def _checked_lengths(
             f"offsets must ascend from 0 to the number of tokens, {words.size}; they end at {offsets[-1]}"
         )
     if words.size and int(words.max()) >= vocabulary_size:
-        raise RequestError(f"word {words.max()} is outside the vocabulary of {vocabulary_size} words")
+        raise RequestError(f"word number {words.max()} is outside the vocabulary, which has {vocabulary_size} words")
     if names is not None and len(names) != lengths.size:
-        raise RequestError(f"{len(names)} names for {lengths.size} documents")
+        raise RequestError(f"names has {len(names)} elements, but there are {lengths.size} documents")
     return lengths.astype(np.uint32)
 
 

@@ -35,6 +35,7 @@ from blocks.ingestion.memory import NAME_BYTES, Budget
 from blocks.ingestion.messages import spill_file
 from blocks.ingestion.names import Merged, merge, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
 from blocks.shards.together import Found, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
@@ -167,7 +168,8 @@ def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:
     if read.documents == 0:
         skipped = read.total("skipped")
         raise RequestError(
-            f"{', '.join(request.inputs)}: there are no documents" + (f" ({skipped} were skipped)" if skipped else "")
+            f"{', '.join(request.inputs)}: no documents found"
+            + (f" ({skipped} bad records were skipped)" if skipped else "")
         )
     if base:
         chosen = keep_fixed(read.merged, base, asked.rules.stop_words)
@@ -201,8 +203,8 @@ def _nothing_left(documents: int, dropped: dict[str, Any]) -> RequestError:
         f"{why.replace('_', '-')} dropped {what['tokens']} tokens" for why, what in dropped.items() if what["tokens"]
     ]
     return RequestError(
-        f"no tokens are left in {documents} documents: {', '.join(told) or 'none of them has any'}",
-        "Loosen the filters, or look whether this is the field, column or file that holds the text.",
+        f"no tokens are left in {count_of(documents, 'document')}: {', '.join(told) or 'all documents are empty'}",
+        "Loosen the filters, or check that the text is in this field, column or file.",
     )
 
 

@@ -24,7 +24,7 @@ class Intended(Dataset):
     def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1, shards: int = 1) -> None:
         for name, value in (("tokens", tokens), ("documents", documents), ("vocabulary", vocabulary)):
             if value < 1:
-                raise RequestError(f"--{name} {value}: at least 1 is needed")
+                raise RequestError(f"--{name} must be at least 1, got {value}")
         self.path, self.identity = Path(), ""
         self.tokens, self.documents, self.vocabulary_size = tokens, documents, vocabulary
         self.samples, self.part_size = tokens, PART_TOKENS

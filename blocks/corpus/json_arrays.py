@@ -40,7 +40,9 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
         yield "".join(lines).encode("utf-8", "surrogateescape")
         reader.take("]")
     if not reader.is_at_end():
-        raise RequestError(f"{name}: there is text after the array", "A file is one array, or has one object per line.")
+        raise RequestError(
+            f"{name}: text follows the end of the JSON array", "A file must be one array, or have one object per line."
+        )
 
 
 class _Reader:
@@ -60,8 +62,8 @@ class _Reader:
     def take(self, mark: str) -> None:
         if not self.next_is(mark):
             found = self._text[self._at : self._at + 20]
-            what = f"{found!r} stands where {mark!r} should" if found else "the array is not closed"
-            raise RequestError(f"{self._name}, element {self.number}: {what}", "See whether the file is whole.")
+            what = f"expected {mark!r}, got {found!r}" if found else "the JSON array is not closed"
+            raise RequestError(f"{self._name}, element {self.number}: {what}", "Check that the file is complete.")
         self._at += 1
 
     def is_at_end(self) -> bool:
@@ -79,7 +81,7 @@ class _Reader:
             except (json.JSONDecodeError, RecursionError) as error:
                 if self._ended:
                     where = f"{self._name}, element {self.number}"
-                    raise RequestError(f"{where}: not JSON: {error}", "Correct it.") from None
+                    raise RequestError(f"{where}: not valid JSON: {error}", "Correct the file.") from None
             if len(self._text) - self._at > self._longest:
                 raise too_long(f"{self._name}, element {self.number}", self._longest)
             self._read(2 * (len(self._text) - self._at))

@@ -13,7 +13,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 
 NAME_BYTES = 16  # of memory for each name of the dataset while the hashes are sorted; 8 stay
-_REMEDY = "Leave it out, or give --skip-known, which passes over what the dataset has."
+_REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
 
 
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class KnownNames:
         known = (self._hashes[places] == hashes) & np.fromiter(map(bool, names), bool, len(names))
         if known.any() and not self._skip:
             name = names[int(np.argmax(known))]
-            raise RequestError(f"{source}: the dataset has a document {name!r} already", _REMEDY)
+            raise RequestError(f"{source}: the dataset already has a document named {name!r}", _REMEDY)
         return list(~known)
 
 

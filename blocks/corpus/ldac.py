@@ -22,7 +22,8 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
     if bad.any():
         at = int(np.argmax(bad))
         term, count = pairs[at].tolist()
-        what = f"count {count}" if count < 1 else f"term {term}, but the vocabulary has terms 0 to {words - 1}"
+        range_ = f"term {term} is not in the vocabulary, which has the terms 0 to {words - 1}"
+        what = range_ if count >= 1 else f"count {count} is not 1 or more"
         raise RequestError(f"{source}, line {lines[documents[at]][0]}: {what}")
     rows = np.column_stack([documents + 1, pairs[:, 0] + 1, pairs[:, 1]])
     lengths = np.bincount(documents, weights=pairs[:, 1], minlength=terms.size).astype(np.int64)
@@ -35,12 +36,12 @@ def _terms(text: bytes, source: str, line: int) -> int:
     found = LDAC_LINE.fullmatch(text)
     if not found:
         raise RequestError(
-            f"{source}, line {line}: {quoted(text)} is not `terms term:count ...`", "All are whole numbers."
+            f"{source}, line {line}: expected `terms term:count ...` in whole numbers, got {quoted(text)}"
         )
     terms = found[2].count(b":")
     if int(found[1]) != terms:
         raise RequestError(
-            f"{source}, line {line}: it says that it has {int(found[1])} terms, but {terms} follow",
-            "Mend the line: its first number says how many different terms the document has.",
+            f"{source}, line {line}: the first number says {int(found[1])} terms, but {terms} follow",
+            "Correct the line: its first number is the number of different terms in the document.",
         )
     return terms

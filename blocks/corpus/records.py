@@ -16,7 +16,8 @@ from blocks.encodings import likely_encoding
 from blocks.errors import RequestError, quoted
 from blocks.sources import Source
 
-SKIP = "Such records are left out by --on-error skip."
+SKIP = "Correct the record, or leave out such records with --on-error skip."
+_OR_SKIP = "Or leave out such records with --on-error skip."
 QUOTE_REMEDY = "Close the quote; or, if quotes are ordinary characters in this file, give --quote none."
 
 _ABSENT = object()
@@ -43,7 +44,7 @@ class Documents:
         """Leave the other documents out."""
         self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
 
-    def bad(self, where: str, problem: str, remedy: str = f"Correct it. {SKIP}") -> None:
+    def bad(self, where: str, problem: str, remedy: str = SKIP) -> None:
         """Count a bad record, or raise RequestError."""
         if not self.skip:
             raise RequestError(f"{where}: {problem}", remedy)
@@ -79,7 +80,7 @@ def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: D
         try:
             record = _parsed(text)
         except (json.JSONDecodeError, RecursionError) as error:
-            found.bad(f"{source}, line {number}", f"not JSON: {error}")
+            found.bad(f"{source}, line {number}", f"not valid JSON: {error}")
             continue
         if problem := _problem(record, *fields):
             found.bad(f"{source}, line {number}", problem)
@@ -116,7 +117,7 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
         return "not a JSON object"
     for wanted, option in ((text_field, "--text-field"), (name_field, "--name-field")):
         if wanted is not None and _field(record, wanted) is _ABSENT:
-            return f"there is no field {wanted!r}; there are {', '.join(map(repr, record)) or 'none'} ({option})"
+            return f"no field {wanted!r} ({option}); the fields are {', '.join(map(repr, record)) or 'none'}"
     text = _field(record, text_field)
     problem = "" if isinstance(text, str) else _token_problem(text)
     return f"field {text_field!r} {problem}" if problem else ""
@@ -125,10 +126,10 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
 def _token_problem(tokens: object) -> str:
     """What is wrong with a value that should be a list of tokens, or nothing."""
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
-        return "holds neither text nor a list of tokens"
+        return "is neither a text nor a list of tokens"
     together = "".join(tokens)
     if "\n" in together or "\0" in together or "" in tokens:
-        return "has a token that is empty or holds a line break or a NUL"
+        return "has a token that is empty or contains a line break or NUL"
     try:
         together.encode()
     except UnicodeEncodeError:
@@ -187,7 +188,7 @@ def require_columns(
         if wanted is not None and wanted not in names:
             there = ", ".join(map(repr, names)) or "none"
             raise RequestError(
-                f"{source} has no column {wanted!r}; there are {there}", remedy or f"Choose one with {option}."
+                f"{source} has no column {wanted!r}; its columns are {there}", remedy or f"Choose one with {option}."
             )
 
 
@@ -235,7 +236,7 @@ def _rows_apart(data: bytes, source: str, line: int, columns: Columns, found: Do
         except BadRow as error:
             if not error.closed:
                 raise RequestError(f"{where}: {error}", QUOTE_REMEDY) from None
-            found.bad(where, str(error), f"{QUOTE_REMEDY} {SKIP}")
+            found.bad(where, str(error), f"{QUOTE_REMEDY} {_OR_SKIP}")
             continue
         if row and len(row) != columns.count:
             found.bad(where, f"{len(row)} columns, but the header has {columns.count}")
@@ -286,13 +287,13 @@ def is_text(data: bytes) -> bool:
     return _text(data) is not None
 
 
-def not_text(data: bytes, skip: str = SKIP) -> tuple[str, str]:
+def not_text(data: bytes, skip: str = _OR_SKIP) -> tuple[str, str]:
     """Return why a line is not UTF-8 text, and a remedy. skip: last sentence of the remedy."""
     at, likely = _first_bad(data), likely_encoding(data)
     if data[at] == 0 and data.count(0) > len(data) // 4:
         return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"
     if data[at] == 0:
-        return "binary data (a NUL byte), not text", skip
+        return "binary data (a NUL byte), not text", SKIP if skip else ""
     around = quoted(data[max(at - 20, 0) : at + 20].decode(likely, "replace").encode())
     return (
         f"byte 0x{data[at]:02x} is not UTF-8; as {likely} it reads {around}",

@@ -90,7 +90,10 @@ def settled(request: Request, *, together: bool) -> Settled:
     if request.append and (is_free(Path(request.out)) or not Path(request.out).exists()):
         request = replace(request, append=False, skip_known=False)
     if together and (request.append or request.vocab_from):
-        raise RequestError("several machines choose a vocabulary together", "Leave out --append and --vocab-from.")
+        raise RequestError(
+            "--append and --vocab-from cannot be used on several machines, which choose a vocabulary together",
+            "Leave both options out.",
+        )
     if not request.append:
         require_replaceable(Path(request.out), request.overwrite)
     base = _base_of(request)
@@ -103,29 +106,34 @@ def settled(request: Request, *, together: bool) -> Settled:
 def _check(request: Request) -> None:
     """Raise RequestError if the options make no sense together or an input is not there."""
     if request.kind not in KINDS:
-        raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
+        raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
     if not request.inputs:
-        raise RequestError("no input is given")
+        raise RequestError("no input file is given")
     if request.on_error not in ("fail", "skip"):
-        raise RequestError(f"--on-error {request.on_error}: write fail or skip")
+        raise RequestError(f"--on-error must be fail or skip, got {request.on_error!r}")
     require_encoding(request.encoding)
     if request.block_tokens < 1 or request.part_tokens < 1:
-        raise RequestError("--block-tokens must be positive")
+        raise RequestError(f"--block-tokens must be at least 1, got {request.block_tokens}")
     if request.append and request.overwrite:
-        raise RequestError("--append adds to a dataset, and --overwrite replaces it", "Choose one of the two.")
+        raise RequestError(
+            "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it",
+            "Leave one of them out.",
+        )
     if request.skip_known and not request.append:
-        raise RequestError("--skip-known passes over what a dataset has that is appended to", "Give --append, too.")
+        raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
     if request.vocab_from and request.filters != Filters():
         raise RequestError(
-            "--min-df, --max-df, --max-vocab and --min-npmi choose a vocabulary, but it is given already",
-            "Leave them out.",
+            "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
+            "Leave these options out.",
         )
     if request.reading == "files" and not request.append:
         require_outside(request.out, request.inputs)
     for path in request.inputs:
         if request.kind != "text" or request.lines:
             if Path(path).is_dir():
-                raise RequestError(f"{path} is a directory", "Directories of files are read by `ooc ingest text`.")
+                raise RequestError(
+                    f"{path} is a directory; expected a file", "Only `ooc ingest text` reads directories of files."
+                )
             size_of(path)
 
 
@@ -135,8 +143,8 @@ def _base_of(request: Request) -> Dataset | None:
         base = Dataset(request.out)
         if "shard" in base.manifest:
             raise RequestError(
-                f"{request.out} is a shard: documents that it alone has would change the counts of all",
-                "Append to the dataset that it was made of, then split that again with `ooc shard`.",
+                f"{request.out} is a shard, and documents cannot be appended to a single shard",
+                "Append to the whole dataset, then split it again with `ooc shard`.",
             )
         _require_same_choice(request, base)
         return base
@@ -151,8 +159,8 @@ def _require_same_choice(request: Request, base: Dataset) -> None:
             option = f"--{name.replace('_', '-')}"
             was = "without it" if before is None else f"with {option} {before}"
             raise RequestError(
-                f"{option} {given}: {base.path} was made {was}, and keeps its vocabulary when more is appended",
-                "Leave it out.",
+                f"{option} {given}: {base.path} was made {was}, and an append cannot change that",
+                f"Leave {option} out.",
             )
 
 

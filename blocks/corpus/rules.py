@@ -39,7 +39,7 @@ def checked_rules(rules: Rules) -> Rules:
     if rules.token_pattern not in (TOKEN_PATTERN, SEGMENT_PATTERN):
         compiled_pattern(rules.token_pattern)
     if rules.ngrams < 1:
-        raise RequestError(f"--ngrams {rules.ngrams}: must be 1 or more")
+        raise RequestError(f"--ngrams must be at least 1, got {rules.ngrams}")
     if rules.segment:
         segmenter(rules.segment)
     return rules
@@ -54,7 +54,12 @@ def compiled_pattern(pattern: str) -> regex.Pattern[str]:
     except regex.error as error:
         raise RequestError(f"--token-pattern: {pattern!r} is not a regular expression: {error}") from None
     if compiled.groups > 1:
-        raise RequestError("--token-pattern may have one group at most", "Write the other groups as (?:...).")
+        raise RequestError(
+            f"--token-pattern has {compiled.groups} capturing groups; at most 1 is allowed",
+            "Write the other groups as (?:...).",
+        )
     if compiled.fullmatch(""):
-        raise RequestError("--token-pattern matches nothing at all", "A token has at least one letter.")
+        raise RequestError(
+            "--token-pattern matches an empty text", "Change the pattern so that a token has at least one character."
+        )
     return compiled

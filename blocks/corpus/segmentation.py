@@ -41,7 +41,7 @@ def segmenter(language: str) -> Segmenter:
     Japanese and Thai dictionaries take 40 to 100 MB in each process.
     """
     if language not in _LIBRARIES:
-        raise RequestError(f"--segment {language}: unknown language", f"Choose from {', '.join(LANGUAGES)}.")
+        raise RequestError(f"--segment: unknown language {language!r}", f"Choose one of: {', '.join(LANGUAGES)}.")
     module, make = _LIBRARIES[language]
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # else importing it makes a directory in the home of the user
     try:
@@ -49,7 +49,8 @@ def segmenter(language: str) -> Segmenter:
     except ImportError:
         package = module.partition(".")[0]
         raise RequestError(
-            f"--segment {language} needs the package {package}", f"Install it: pip install 'ooc[{language}]'."
+            f"--segment {language} needs the package {package}, which is not installed",
+            f"Install it with: pip install 'ooc[{language}]'",
         ) from None
 
 

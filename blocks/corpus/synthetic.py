@@ -130,17 +130,17 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
 
     for name, least in (("documents", 1), ("vocabulary", 1), ("topics", 1), ("block_tokens", 1), ("part_tokens", 1)):
         if getattr(request, name) < least:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(request, name)}: at least {least} is needed")
+            raise RequestError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(request, name)}")
     for name, most in (("length", 1e6), ("alpha", 1e6), ("concentration", 1e6), ("zipf", 10.0)):
         if not 0 < getattr(request, name) <= most:
-            raise RequestError(f"--{name} {getattr(request, name):g}: a number above 0 and up to {most:g} is needed")
+            raise RequestError(f"--{name} must be above 0 and at most {most:g}, got {getattr(request, name):g}")
     budget = available() // 4 if memory is None else memory
     needed = _BASE_BYTES + _STICK_BYTES * request.topics * request.sticks + 40 * request.vocabulary
     needed += workers * (_WORKER_BYTES + 24 * request.vocabulary + 40 * request.block_tokens)
     if needed > budget:
         raise RequestError(
-            f"--memory {budget >> 20}MiB is too little: {-(-needed >> 20)}MiB are needed",
-            "Plant fewer --topics, give them fewer words by a smaller --concentration, or use fewer --workers.",
+            f"--memory {budget >> 20}MiB is too small: it must be at least {-(-needed >> 20)}MiB",
+            "Give a larger --memory, fewer --topics or --workers, or a smaller --concentration.",
         )
 
 

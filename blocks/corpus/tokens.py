@@ -33,7 +33,7 @@ class Tokenizer:
         self.table = WordTable(sorted(self._stop_words), fixed)
         if fixed is not None and len(self.table) != len(fixed):
             word = next((word for word, times in Counter(fixed).items() if times > 1), "")
-            raise RequestError(f"the vocabulary holds {f'the word {word!r} twice' if word else 'an empty word'}")
+            raise RequestError(f"the vocabulary has {f'the word {word!r} twice' if word else 'an empty word'}")
 
     def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.
@@ -78,7 +78,9 @@ class Tokenizer:
         words = self._find(text) if self._rules.ngrams == 1 else list(self._joined(text))
         lines = "\n".join(words)
         if lines.count("\n") != max(len(words) - 1, 0):
-            raise RequestError("--token-pattern matches line breaks", "A token may not hold a line break.")
+            raise RequestError(
+                "--token-pattern matches line breaks", "Change the pattern so that a token has no line break."
+            )
         return lines
 
     def _joined(self, text: str) -> Iterator[str]:

@@ -38,8 +38,8 @@ def read_header(source: Source) -> Header:
         line = source.take(first_line)
         if not line.strip(b" \t\n").isdigit() or not 0 <= int(line) < LARGEST:
             raise RequestError(
-                f"{source.name}, line {max(source.line - 1, 1)}: {quoted(line)} is not a number of {meaning}",
-                "A UCI file begins with three lines: documents, words, non-zero counts.",
+                f"{source.name}, line {max(source.line - 1, 1)}: expected the number of {meaning}, got {quoted(line)}",
+                "A UCI file must begin with three lines: numbers of documents, words and nonzero counts.",
             )
         numbers.append(int(line))
     documents, words, entries = numbers
@@ -51,7 +51,7 @@ def require_words(header: Header, name: str, most: int) -> None:
     if header.words > most:
         raise RequestError(
             f"{name}, line 2: the header says {header.words:,} words, but --memory has room for {most:,}",
-            "Raise --memory; or mend the header, if it is wrong.",
+            "Give a larger --memory; or correct the header if it is wrong.",
         )
 
 
@@ -70,8 +70,8 @@ def not_sorted(where: str, document: int) -> RequestError:
     """The error for a document whose lines come after those of a later one."""
     return RequestError(
         f"{where}: document {document} comes after a document with a higher number",
-        "The lines of a document must stand together, in order of documents. "
-        "Sort them: (head -n 3 FILE; tail -n +4 FILE | sort -s -n -k 1,1) > SORTED",
+        "Lines must be sorted by document. "
+        "Sort them with: (head -n 3 FILE; tail -n +4 FILE | sort -s -n -k 1,1) > SORTED",
     )
 
 
@@ -82,7 +82,7 @@ def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
     line_of: dict[str, int] = {}
     for line, word in enumerate(words, 1):
         if not word.strip():
-            raise RequestError(f"{path}, line {line}: no word stands here")
+            raise RequestError(f"{path}, line {line}: the line is empty; expected a word")
         if line_of.setdefault(word, line) != line:
-            raise RequestError(f"{path}, line {line}: {word!r} stands in line {line_of[word]} already")
+            raise RequestError(f"{path}, line {line}: the word {word!r} is already in line {line_of[word]}")
     return words

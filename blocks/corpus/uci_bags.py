@@ -64,9 +64,8 @@ def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -
     document, tokens = first + int(lengths.argmax()), int(lengths.max())
     takes, may = (f"{TOKEN_BYTES * count / 1e6:,.0f} MB" for count in (tokens, longest))
     raise RequestError(
-        f"{source}: document {document} has {tokens:,} tokens: writing them takes {takes}, but --memory leaves a worker"
-        f" {may}",
-        "Give a larger --memory or fewer --workers, if these are counts of words: such large ones seldom are.",
+        f"{source}: document {document} has {tokens:,} tokens, which take {takes}, but --memory leaves a worker {may}",
+        "Give a larger --memory or fewer --workers; or check that the numbers are counts of words.",
     )
 
 
@@ -114,13 +113,15 @@ def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Hea
     try:
         document, word, count = map(int, fields)
     except ValueError:
-        return RequestError(
-            f"{where}: {quoted(lines[bad])} is not `document word count`", "Each line holds three whole numbers."
-        )
+        return RequestError(f"{where}: expected `document word count` in whole numbers, got {quoted(lines[bad])}")
     if not 1 <= document <= header.documents:
-        return RequestError(f"{where}: document {document}, but the header says 1 to {header.documents}")
+        return RequestError(
+            f"{where}: document {document} is not in 1 to {header.documents}, the range that the header says"
+        )
     if not 1 <= word <= header.words:
-        return RequestError(f"{where}: word {word}, but the header says 1 to {header.words}")
+        return RequestError(f"{where}: word {word} is not in 1 to {header.words}, the range that the header says")
     if not 1 <= count < LARGEST:
-        return RequestError(f"{where}: count {count}", "A word that does not occur has no line; counts begin at 1.")
+        return RequestError(
+            f"{where}: count {count} is not 1 or more", "Leave out the line of a word that does not occur."
+        )
     return not_sorted(where, document)

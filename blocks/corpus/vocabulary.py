@@ -29,7 +29,9 @@ NO_FILTERS = Filters()
 def require_ngrams(filters: Filters, rules: Rules) -> None:
     """Raise RequestError if n-grams are to be filtered, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
-        raise RequestError("--min-npmi is for n-grams, but there are none", "Give --ngrams 2, or leave it out.")
+        raise RequestError(
+            "--min-npmi can only be used with --ngrams 2 or more", "Add --ngrams 2, or leave --min-npmi out."
+        )
 
 
 def select(
@@ -94,7 +96,9 @@ def _absolute(limit: int | float, documents: int, option: str) -> float:
     if isinstance(limit, int):
         return limit
     if not 0 <= limit <= 1:
-        raise RequestError(f"{option} {limit}: a fraction lies between 0 and 1", "Write a whole number for documents.")
+        raise RequestError(
+            f"{option}: the share {limit} is not between 0 and 1", "Write a number of documents as a whole number."
+        )
     return limit * documents
 
 

@@ -59,7 +59,7 @@ class IngestWorker(SortingWorker):
         if self._reading.vocabulary is None and self._tokenizer.bytes() > self._reading.vocabulary_bytes:
             raise RequestError(
                 f"the vocabulary does not fit in memory: {words} different words so far, at {chunk.source}",
-                "Raise --memory, use fewer --workers, or make words fewer with --token-pattern or --ngrams 1.",
+                "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
         text = "".join(name + "\n" for name in found.names) if records.any_names(found.names) else ""
         names = text.encode("utf-8", "replace")

@@ -49,7 +49,7 @@ def _problems_of_shard(design: Design) -> Iterator[str]:
     whole = RowShard(design.path)
     sizes = {whole.means.size, whole.norms.size, whole.deviations.size}
     if whole.own.stop - whole.own.start != design.rows or sizes != {design.columns}:
-        yield f"{design.path / MANIFEST}: what it says of the rows and columns of the whole does not add up"
+        yield f"{design.path / MANIFEST}: its numbers of rows and columns of the whole dataset do not match its arrays"
     elif whole.y is not None and not np.array_equal(whole.y[whole.own], design.index.y, equal_nan=True):
         yield f"{design.path / MANIFEST}: its labels are not those of its rows in the whole"
 

@@ -42,7 +42,7 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
     column, row = order_rows(offsets, rows, values)
     if column >= 0:
         raise RequestError(
-            f"there are two entries in row {row + 1}, column {first + column + 1} (counted from 1)",
+            f"two entries for row {row + 1}, column {first + column + 1} (counted from 1)",
             "Keep one of the two, or their sum.",
         )
     return SparseBlock(offsets, rows, values)

@@ -46,7 +46,7 @@ class Covariates(NamedTuple):
             return found
         first, count = self.individuals[int(np.argmin(found))], found.size - np.count_nonzero(found)
         raise RequestError(
-            f"{self.path}: {count:,} of {found.size:,} individuals lack covariates, the first is {' '.join(first)}",
+            f"{self.path}: {count:,} of {found.size:,} individuals have no covariates; the first is {' '.join(first)}",
             "Leave such individuals out with --skip-missing.",
         )
 
@@ -65,13 +65,13 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
     before = len(header) if header else 2
     names = fields[before:] if header else [f"COV{place}" for place in range(1, len(fields) - 1)]
     if not names:
-        raise RequestError(f"{path}, line {number}: there is no covariate", "It should be: FID IID name name ...")
+        raise RequestError(f"{path}, line {number}: no covariates; expected FID IID name name ...")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise RequestError(f"{path}, line {number}: two covariates are called {twice[0]!r}", "Rename one of them.")
+        raise RequestError(f"{path}, line {number}: two covariates are named {twice[0]!r}", "Rename one of them.")
     if 8 * len(individuals) * len(names) > room:
         raise RequestError(
-            f"{path}: --memory has no room for {len(names):,} covariates of {len(individuals):,} individuals",
-            "Raise --memory.",
+            f"{path}: {len(names):,} covariates of {len(individuals):,} individuals do not fit into --memory",
+            "Give a larger --memory.",
         )
     values = np.full((len(individuals), len(names)), np.nan)
     strangers = _fill(
@@ -89,14 +89,14 @@ def _fill(
     for line, fields in lines:
         where = f"{path}, line {line}"
         if len(fields) != before + len(names):
-            raise RequestError(
-                f"{where}: {len(fields)} fields, not {before + len(names)}", "Each line needs as many as the first."
-            )
+            raise RequestError(f"{where}: {len(fields)} fields, expected {before + len(names)} as in the first line")
         row = rows.get(tuple(fields[:before]))
         if row is None:
             strangers += 1
         elif seen[row]:
-            raise RequestError(f"{where}: {' '.join(fields[:before])} is there twice", "Keep one of the lines.")
+            raise RequestError(
+                f"{where}: the individual {' '.join(fields[:before])} has two lines", "Keep one of the lines."
+            )
         else:
             seen[row] = True
             values[row] = _numbers(fields[before:], names, where)
@@ -117,8 +117,8 @@ def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[
     if len(rows := dict(zip(named, range(len(named)), strict=True))) < len(named):
         twice = next(name for name, times in Counter(named).items() if times > 1)
         raise RequestError(
-            f"{path}: {' '.join(twice)} stands for two individuals of the .fam file",
-            "Name them apart, or give the families too: FID IID ..." if before == 1 else "Name them apart.",
+            f"{path}: two individuals of the .fam file are named {' '.join(twice)}",
+            "Give each its own name, or add the families: FID IID ..." if before == 1 else "Give each its own name.",
         )
     return rows
 
@@ -129,7 +129,7 @@ def _numbers(fields: list[str], names: list[str], where: str) -> list[float]:
         number = number_or_missing(field)
         if number is None:
             raise RequestError(
-                f"{where}: {name} is {quoted(field.encode())}, which is not a number", "Code categories as 0 and 1."
+                f"{where}: {name} must be a number, got {quoted(field.encode())}", "Code categories as 0 and 1."
             )
         if abs(number) > LARGEST:
             raise not_finite(f"{where}, {name}", field)

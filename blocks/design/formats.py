@@ -85,17 +85,21 @@ def market_header(source: Source) -> Market:
     mirrored = _MIRRORED.get(b" ".join(words[4:]))
     if fields is None or mirrored is None or (fields == 1 and mirrored):
         raise RequestError(
-            f"{source.name}, line 1: {quoted(banner)} does not tell of a real matrix that can be read",
-            "It should be `%%MatrixMarket matrix coordinate real general`; scipy.io.mmwrite has symmetry='general'.",
+            f"{source.name}, line 1: expected the header of a real MatrixMarket matrix, got {quoted(banner)}",
+            "The header must be like `%%MatrixMarket matrix coordinate real general`, as scipy.io.mmwrite writes it.",
         )
     while (line := source.take(first_line)).startswith(b"%") or line.isspace():
         pass
     sizes = line.split()
     if len(sizes) != (2 if fields == 1 else 3) or not all(size.isdigit() for size in sizes):
-        raise RequestError(f"{source.name}, line {source.line - 1}: {quoted(line)} is not `rows columns entries`")
+        raise RequestError(
+            f"{source.name}, line {source.line - 1}: expected `rows columns entries`, got {quoted(line)}"
+        )
     rows, columns, *entries = map(int, sizes)
     if rows > MOST_ROWS or columns > MOST_COLUMNS:
-        raise RequestError(f"{source.name}, line {source.line - 1}: more than {MOST_COLUMNS} rows or columns")
+        raise RequestError(
+            f"{source.name}, line {source.line - 1}: at most {MOST_ROWS} rows and {MOST_COLUMNS} columns are possible"
+        )
     return Market(rows, columns, entries[0] if entries else rows * columns, fields, mirrored=mirrored)
 
 
@@ -126,12 +130,12 @@ def table_of(
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:
-        raise RequestError(f"{source}{place}: column {twice[0]!r} stands twice", "Give each a name of its own.")
+        raise RequestError(f"{source}{place}: two columns are named {twice[0]!r}", "Rename one of them.")
     target, dropped, known = choice
     for name in [*([target] if target else []), *dropped, *(known or [])]:
         if name not in there:
             some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            raise RequestError(f"{source} has no column {name!r}; there are {some}", remedy)
+            raise RequestError(f"{source} has no column {name!r}; its columns are {some}", remedy)
     taken = known or [name for name in names if name != target and name not in dropped]
     place_of = dict(zip(taken, range(len(taken)), strict=True)) | ({target: LABEL} if target else {})
     return Table(dialect, decimal, names, [place_of.get(name, LEFT_OUT) for name in names])

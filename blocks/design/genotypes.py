@@ -33,7 +33,10 @@ def bed_reader() -> ModuleType:
     try:
         import bed_reader
     except ImportError:
-        raise RequestError("PLINK files are read by the package bed-reader", 'pip install "ooc[plink]"') from None
+        raise RequestError(
+            "reading PLINK files needs the package bed-reader, which is not installed",
+            'Install it with: pip install "ooc[plink]"',
+        ) from None
     return bed_reader
 
 
@@ -53,13 +56,13 @@ def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> In
     (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
         if not found_there:
-            raise RequestError(f"{path}: there are no {what}", "Get it again.")
+            raise RequestError(f"{path} has no {what}", "Copy or make the file again.")
     _require_by_variant(bed)
     expected = 3 + -(-len(phenotypes) // 4) * len(names)
     if (found := Path(bed).stat().st_size) != expected:
         raise RequestError(
             f"{bed}: {found} bytes, but {len(phenotypes)} individuals and {len(names)} variants take {expected}",
-            "The three files must be of one data set, and the .bed file variant by variant.",
+            "The three files must belong together, with the .bed file in variant-major order.",
         )
     y = _numbers(phenotypes, fam, missing) if labelled else None
     return Individuals(list(zip(families, individuals, strict=True)), names, y)
@@ -70,9 +73,11 @@ def _require_by_variant(bed: str) -> None:
     with Path(bed).open("rb") as file:
         begin = file.read(3)
     if begin[:2] != _MAGIC:
-        raise RequestError(f"{bed} is not a PLINK 1 .bed file", "It begins with the bytes 6c 1b. Write it by plink.")
+        raise RequestError(f"{bed} is not a PLINK 1 .bed file", "Write it with plink; its first bytes must be 6c 1b.")
     if begin[2:] != _BY_VARIANT:
-        raise RequestError(f"{bed} holds the genotypes individual by individual", "Convert it: plink --make-bed")
+        raise RequestError(
+            f"{bed} is in individual-major order; expected variant-major", "Convert it with: plink --make-bed"
+        )
 
 
 def _fields(path: str, *places: int) -> list[list[str]]:
@@ -82,7 +87,9 @@ def _fields(path: str, *places: int) -> list[list[str]]:
         for number, line in enumerate(file, 1):
             fields = line.split()
             if len(fields) != 6:
-                raise RequestError(f"{path}, line {number}: {len(fields)} fields, not 6", "Write it again by plink.")
+                raise RequestError(
+                    f"{path}, line {number}: {len(fields)} fields, expected 6", "Write the file again with plink."
+                )
             for some, place in zip(found, places, strict=True):
                 some.append(fields[place])
     return found
@@ -94,7 +101,7 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
     if None in found:
         line = found.index(None)
         bad = quoted(phenotypes[line].encode())
-        raise RequestError(f"{fam}, line {line + 1}: the phenotype {bad} is not a number")
+        raise RequestError(f"{fam}, line {line + 1}: the phenotype must be a number, got {bad}")
     numbers = np.array(found, np.float64)
     if (numbers == 2).any() and np.isin(numbers, (0, 1, 2)).sum() == np.count_nonzero(~np.isnan(numbers)):
         numbers[numbers == 0] = np.nan  # of cases and controls
@@ -104,7 +111,7 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
     if unknown.any() and not missing:
         line = int(np.argmax(unknown))
         raise RequestError(
-            f"{fam}, line {line + 1}: the phenotype {phenotypes[line]} means that it is missing",
+            f"{fam}, line {line + 1}: the phenotype is missing (coded as {phenotypes[line]})",
             "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
         )
     return numbers

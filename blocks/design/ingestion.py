@@ -44,6 +44,7 @@ from blocks.errors import RequestError
 from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.pipeline import IngestionPipeline
+from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
 from blocks.sources import input_facts, size_of
 from blocks.store import parts, write_lines
@@ -138,7 +139,10 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
         covariates = read_covariates(request.covariates, found.individuals, room)
         complete &= covariates.complete(request.skip_missing)
     if not complete.any():
-        raise RequestError(f"{request.inputs[0]}: no individual has all of y and covariates", "Look at their names.")
+        raise RequestError(
+            f"{request.inputs[0]}: no individual has both y and covariates",
+            "Check that the files name individuals alike.",
+        )
     kept = np.flatnonzero(complete)
     if kept.size < rows:
         left = None if y is None else y[kept]
@@ -155,15 +159,17 @@ def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
         raise RequestError(
-            f"{where}: the header tells of {opened.entries} entries, but {records} follow it",
-            "The file is cut short, or its header is wrong.",
+            f"{where}: the header says {opened.entries} entries, but {records} follow",
+            "The file is truncated, or its header is wrong.",
         )
     rows = records if opened.rows is None else opened.rows
     columns = max((piece.columns for piece in spilled), default=0) if opened.columns is None else opened.columns
     if not rows or not columns:
-        raise RequestError(f"{where}: there are {rows} rows and {columns} columns", "At least one of each is needed.")
+        raise RequestError(
+            f"{where}: {count_of(rows, 'row')} and {count_of(columns, 'column')}; at least one of each is required"
+        )
     if rows > MOST_ROWS:
-        raise RequestError(f"{where}: {rows} rows, more than {MOST_ROWS}", "Split them.")
+        raise RequestError(f"{where}: {rows} rows; at most {MOST_ROWS} are possible", "Split the input.")
     return rows, columns
 
 
@@ -193,8 +199,8 @@ def _check_labels(request: DesignRequest, read: Read) -> None:
     where = request.target or request.inputs[0]
     if read.y.size != read.rows:
         raise RequestError(
-            f"{where} has {read.y.size} labels, but {request.inputs[0]} has {read.rows} rows",
-            "One label is needed for each row, in the order of the rows.",
+            f"{where} has {read.y.size} values of y, but {request.inputs[0]} has {read.rows} rows",
+            "Give one value of y for each row, in the order of the rows.",
         )
     if not np.isfinite(read.y).all():
         row = int(np.argmin(np.isfinite(read.y)))

@@ -35,13 +35,16 @@ def shape_of(archive: Archive, source: str, room: int) -> Shape:
         shape = tuple(archive.open("shape").whole(_SHORT).tolist())
     else:
         raise RequestError(
-            f"{source} has neither an array X nor a matrix of scipy.sparse.save_npz; it has {sorted(archive.names)}",
-            "Write it by scipy.sparse.save_npz(FILE, X), or numpy.savez(FILE, X=X, y=y).",
+            f"{source} has neither an array X nor a matrix of scipy.sparse.save_npz, but {sorted(archive.names)}",
+            "Write the file with scipy.sparse.save_npz(FILE, X), or numpy.savez(FILE, X=X, y=y).",
         )
     if len(shape) != 2:
-        raise RequestError(f"{source}: X has {len(shape)} dimensions, not 2")
+        raise RequestError(f"{source}: X must have 2 dimensions, got {len(shape)}")
     if not (0 < shape[0] <= MOST_ROWS and 0 < shape[1] <= MOST_COLUMNS):
-        raise RequestError(f"{source}: there are {shape[0]} rows and {shape[1]} columns", "At least one is needed.")
+        raise RequestError(
+            f"{source}: X has {shape[0]} rows and {shape[1]} columns",
+            f"It must have at least 1 of each, and at most {MOST_ROWS} rows and {MOST_COLUMNS} columns.",
+        )
     return Shape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
 
 
@@ -67,9 +70,9 @@ def chunks(
         if outside.any():
             at = int(np.argmax(outside))
             raise RequestError(
-                f"{source}: an entry of row {rows[at]}, column {columns[at]} in a matrix of "
-                f"{shape.rows} rows and {shape.columns} columns (counted from 0)",
-                "Write it again.",
+                f"{source}: an entry is in row {rows[at]}, column {columns[at]} (counted from 0), but the matrix has "
+                f"{shape.rows} rows and {shape.columns} columns",
+                "Write the file again.",
             )
         progress(values.nbytes)
         yield EntriesChunk(number, source, rows.astype(np.uint32), columns.astype(np.uint32), values)
@@ -79,7 +82,9 @@ def _format(archive: Archive, source: str) -> str:
     found = archive.open("format").whole(_SHORT)[0]
     name = found.decode() if isinstance(found, bytes) else str(found)
     if name not in _SPARSE:
-        raise RequestError(f"{source}: a {name} matrix", "Convert it with .tocsr(), then save_npz.")
+        raise RequestError(
+            f"{source}: a sparse matrix in {name} format cannot be read", "Convert it with .tocsr(), then save_npz."
+        )
     return name
 
 
@@ -95,7 +100,9 @@ def _length(members: Sequence[Member], source: str) -> int:
     """Of arrays of which each has an element for each entry; RequestError if they differ."""
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
-        raise RequestError(f"{source}: arrays of different shapes: {told}", "Write it by scipy.sparse.save_npz.")
+        raise RequestError(
+            f"{source}: the arrays have different shapes: {told}", "Write the file again with scipy.sparse.save_npz."
+        )
     return members[0].shape[0]
 
 
@@ -107,7 +114,8 @@ def _compressed(
     total = _length([minor, data], source)
     if offsets.size != lines + 1 or offsets[0] != 0 or offsets[-1] > total or (offsets[1:] < offsets[:-1]).any():
         raise RequestError(
-            f"{source}: indptr does not ascend from 0 to {total} in {lines + 1} steps", "Write it by scipy.sparse."
+            f"{source}: indptr must ascend from 0 to {total} in {lines + 1} elements",
+            "Write the file again with scipy.sparse.save_npz.",
         )
     total = int(offsets[-1])
     for first in range(0, total, size):
@@ -123,8 +131,8 @@ def _dense(
     rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
     if _COPIES * columns * member.dtype.itemsize > room:
         raise RequestError(
-            f"{source}: {columns} numbers of X lie one after the other, which are too many for the memory there is",
-            "Raise --memory; or write a sparse matrix by scipy.sparse.save_npz.",
+            f"{source}: a row of X, {columns} numbers, does not fit into --memory",
+            "Give a larger --memory; or write a sparse matrix with scipy.sparse.save_npz.",
         )
     step, numbers = max(size // (columns * max(member.dtype.itemsize, 4)), 1), count()
     for first in range(0, rows, step):

@@ -33,7 +33,9 @@ class Member:
         read_header = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
         self.shape, self.by_column, self.dtype = read_header(self._file)
         if self.dtype.kind not in _KINDS.get(name, "biuf"):
-            raise RequestError(f"{path}: array {name} holds {self.dtype}, not {_wanted(name)}", "Write it again.")
+            raise RequestError(
+                f"{path}: the array {name} has dtype {self.dtype}; expected {_wanted(name)}", "Write the file again."
+            )
 
     def take(self, count: int) -> np.ndarray:
         """The next so many elements, one after the other."""
@@ -47,9 +49,9 @@ class Member:
         size = math.prod(self.shape)
         if size * self.dtype.itemsize > most:
             raise RequestError(
-                f"{self._path}: array {self.name} takes {size * self.dtype.itemsize / 1e6:,.0f} MB, but --memory has "
-                f"room for {most / 1e6:,.0f}",
-                "Raise --memory; or write the file again, if its sizes are wrong.",
+                f"{self._path}: the array {self.name} takes {size * self.dtype.itemsize / 1e6:,.0f} MB,"
+                f" but --memory has room for {most / 1e6:,.0f} MB",
+                "Give a larger --memory; or write the file again if its sizes are wrong.",
             )
         return self.take(size)
 
@@ -75,4 +77,4 @@ def opened(path: str) -> Iterator[Archive]:
     except RequestError:  # is a ValueError
         raise
     except (*DAMAGE, ValueError, KeyError) as error:
-        raise RequestError(f"{path} is truncated or damaged: {error}", "Write it again.") from error
+        raise RequestError(f"{path} is truncated or damaged: {error}", "Write the file again.") from error

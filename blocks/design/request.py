@@ -58,19 +58,19 @@ class DesignRequest:
 def check(request: DesignRequest) -> None:
     """Raise RequestError if the options make no sense together or an input is not there."""
     if request.kind not in KINDS:
-        raise RequestError(f"unknown kind {request.kind!r}", f"The kinds are {', '.join(KINDS)}.")
+        raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
     if not request.inputs:
-        raise RequestError("no input is given")
+        raise RequestError("no input file is given")
     if request.kind in ("mtx", "npz", "plink") and len(request.inputs) > 1:
-        raise RequestError(f"{len(request.inputs)} inputs are given", f"`ooc ingest {request.kind}` takes one.")
+        raise RequestError(f"`ooc ingest {request.kind}` takes one input file, got {len(request.inputs)}")
     if request.kind == "npz" and request.inputs[0] == "-":
-        raise RequestError("an .npz file cannot come from standard input", "Give its path.")
+        raise RequestError("an .npz file cannot be read from standard input", "Give the path of the file.")
     for path in [*request.files(), *([request.target] if request.target and request.kind != "csv" else [])]:
         if Path(path).is_dir():
-            raise RequestError(f"{path} is a directory", "Name a file.")
+            raise RequestError(f"{path} is a directory; expected a file", "Name a file.")
         size_of(path)
     if request.block_bytes < 1:
-        raise RequestError("--block-size must be positive")
+        raise RequestError(f"--block-size must be at least 1 byte, got {request.block_bytes}")
     require_encoding(request.encoding)
     require_decimal(request.decimal, request.delimiter)
     require_replaceable(Path(request.out), request.overwrite)

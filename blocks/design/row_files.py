@@ -29,14 +29,18 @@ def read_rows(path: str, rows: int) -> np.ndarray:
         if wrong.any():
             place = int(np.argmax(wrong))
             last = first + rows - 1
-            raise RequestError(f"{path}, number {place + 1}: {found[place]:g} is no row from {first} to {last}")
+            raise RequestError(
+                f"{path}, number {place + 1}: {found[place]:g} is not a row number; rows are {first} to {last}"
+            )
         chosen, places = np.zeros(rows, bool), found.astype(np.int64) - first
         chosen[places] = True
         if np.count_nonzero(chosen) < found.size:
             twice = int(np.argmax(np.bincount(places, minlength=rows) > 1)) + first
-            raise RequestError(f"{path}: row {twice} stands twice", "To count a row twice give it a weight of 2.")
+            raise RequestError(
+                f"{path} has row {twice} twice", "To count a row twice, give it the weight 2 with --weights."
+            )
     if not chosen.any():
-        raise RequestError(f"{path} has no rows", "Choose at least one.")
+        raise RequestError(f"{path} has no row numbers", "Give at least one row.")
     return chosen
 
 
@@ -48,9 +52,9 @@ def read_weights(path: str, rows: int) -> np.ndarray:
     wrong = ~(np.isfinite(found) & (found >= 0))
     if wrong.any():
         place = int(np.argmax(wrong))
-        raise RequestError(f"{path}, row {place + 1}: {found[place]:g} is no weight", "Weights are 0 or more.")
+        raise RequestError(f"{path}, row {place + 1}: a weight must be 0 or more, got {found[place]:g}")
     if not found.any():
-        raise RequestError(f"{path}: all weights are 0", "Give some rows a weight.")
+        raise RequestError(f"{path}: all weights are 0; at least one must be above 0")
     return found
 
 
@@ -61,9 +65,7 @@ def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = No
     fewer rows than folds.
     """
     if not 2 <= folds <= rows:
-        raise RequestError(
-            f"{folds} folds of {rows} rows", "There may be from 2 folds up to as many as there are rows."
-        )
+        raise RequestError(f"the number of folds must be from 2 to {rows}, the number of rows; got {folds}")
     order = np.random.default_rng(seed).permutation(rows)
     if classes is not None:
         order = order[np.argsort(classes[order], kind="stable")]
@@ -81,9 +83,11 @@ def _numbers(path: str) -> np.ndarray:
     except FileNotFoundError:
         raise no_such_file(Path(path)) from None
     except (OSError, ValueError, EOFError) as error:
-        raise RequestError(f"{path} cannot be read as an array: {error}", "Write it by numpy.save.") from error
+        raise RequestError(f"{path} cannot be read as an array: {error}", "Write the file with numpy.save.") from error
     if found.ndim != 1 or found.dtype.kind not in "biuf":
-        raise RequestError(f"{path}: an array of {found.dtype}, {found.shape}", "It should have one dimension.")
+        raise RequestError(
+            f"{path}: expected an array of numbers with 1 dimension, got dtype {found.dtype} and shape {found.shape}"
+        )
     return found
 
 
@@ -95,10 +99,10 @@ def _of_text(path: str) -> np.ndarray:
                 continue
             number = plain_number(text.strip().decode("utf-8", "replace"))
             if number is None:
-                raise RequestError(f"{path}, line {line}: {quoted(text)} is not a number")
+                raise RequestError(f"{path}, line {line}: expected a number, got {quoted(text)}")
             numbers.append(number)
     return np.array(numbers)
 
 
 def _other_size(path: str, found: int, rows: int) -> RequestError:
-    return RequestError(f"{path} tells of {found} rows, but the design has {rows}", "One for each row is needed.")
+    return RequestError(f"{path} has {found} values, but the dataset has {rows} rows", "Give one value for each row.")

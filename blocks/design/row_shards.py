@@ -37,7 +37,9 @@ class RowShard(Design):
         super().__init__(path)
         whole = self.of_whole()
         if whole is None:
-            raise RequestError(f"{self.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
+            raise RequestError(
+                f"{self.path} is a whole dataset; expected a shard", "Split the dataset with `ooc shard`."
+            )
         self.rows = self.manifest["shard"]["whole"]["rows"]
         self.own = slice(*row_bounds(self.rows, self.shards)[self.shard : self.shard + 2].tolist())
         file = self.path / self.manifest["shard"]["index"]["file"]
@@ -59,7 +61,7 @@ def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
     """Write the shards of a design to their targets, complete. Raises RequestError if there are too few rows."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
-        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Make fewer of them.")
+        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Give a smaller --shards.")
     entries: list[list[dict[str, Any]]] = [[] for _ in targets]
     progress = bar("splitting", whole.block_count, "block")
     for number in range(whole.block_count):

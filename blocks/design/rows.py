@@ -87,5 +87,5 @@ def narrowed_entries(entries: np.ndarray) -> np.ndarray:
 def not_finite(where: str, value: object) -> RequestError:
     """The error for a value that is NaN, infinite or beyond float32."""
     return RequestError(
-        f"{where}: {value} is not a number that float32 can hold", "Fill in or leave out what is missing."
+        f"{where}: {value} is not a finite float32 number", "Fill in missing values, or leave them out."
     )

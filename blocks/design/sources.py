@@ -89,8 +89,8 @@ def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress
 def _require_columns(name: str, columns: int, room: int) -> None:
     if MAIN_BYTES_OF_COLUMN * columns > room:
         raise RequestError(
-            f"{name} is said to have {columns:,} columns, but --memory has room for {room // MAIN_BYTES_OF_COLUMN:,}",
-            "Raise --memory; or mend the sizes in the file, if they are wrong.",
+            f"{name} says that it has {columns:,} columns, but --memory has room for {room // MAIN_BYTES_OF_COLUMN:,}",
+            "Give a larger --memory; or correct the sizes in the file if they are wrong.",
         )
 
 
@@ -99,7 +99,10 @@ def _open_tables(
 ) -> Opened:
     known = base.column_names() if base else None
     if base and known is None:
-        raise RequestError(f"the columns of {request.columns_from} have no names", "Take a design made of a CSV file.")
+        raise RequestError(
+            f"--columns-from {request.columns_from}: its columns have no names",
+            "Give a dataset that was made from a table.",
+        )
     choice = Choice(request.target, request.drop, known)
     opened: list[tuple[Source | ArrowTable, Table]] = []
     for path in request.inputs:
@@ -112,7 +115,8 @@ def _open_tables(
     for source_, table in others:
         if table.names != first.names:
             raise RequestError(
-                f"{source_.name}: other columns than in {where.name}", "All inputs need the same columns, in one order."
+                f"{source_.name} has other columns than {where.name}",
+                "All inputs must have the same columns in the same order.",
             )
     names = known or [name for name, place in zip(first.names, first.places, strict=True) if place >= 0]
     return Opened(_lines(opened, size), columns=len(names), names=names)
@@ -168,7 +172,9 @@ def read_labels(pool: Pool, path: str) -> np.ndarray:
     try:
         labels = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise RequestError(f"{path} cannot be read as an array: {error}", "Write it by numpy.save.") from error
+        raise RequestError(f"{path} cannot be read as an array: {error}", "Write the file with numpy.save.") from error
     if labels.ndim != 1 or labels.dtype.kind not in "biuf":
-        raise RequestError(f"{path}: an array of {labels.dtype}, {labels.shape}", "One number for each row is needed.")
+        raise RequestError(
+            f"{path}: expected an array with one number for each row, got dtype {labels.dtype} and shape {labels.shape}"
+        )
     return labels.astype(np.float64)

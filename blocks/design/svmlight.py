@@ -22,7 +22,7 @@ _QUERY = re.compile(rb"qid:\d+")
 _QUERIES = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid:\d", re.MULTILINE)
 _AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # places in the state of `read_rows`
 _BAD = -1
-_FORM = "A line is `label index:value index:value ...`."
+_FORM = "A line must be `label index:value index:value ...`."
 
 
 def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
@@ -41,32 +41,35 @@ def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
     label, *pairs = words(line.partition(b"#")[0])
     if b"," in label and all(map(is_number, label.split(b","))):
-        return f"{quoted(label)} is several labels", "A row has one: make a design for each, or choose one of them."
+        return f"expected one label, got {quoted(label)}", "Keep one label, or make a dataset for each label."
     if not is_number(label):
-        return f"the label {quoted(label)} is not a finite number", _FORM
+        return f"the label must be a finite number, got {quoted(label)}", _FORM
     before = form.first - 1
     for pair in pairs[1:] if pairs and _QUERY.fullmatch(pairs[0]) else pairs:
         parts = _PAIR.fullmatch(pair)
         if parts is None:
-            return f"{quoted(pair)} is not `index:value`", _FORM
+            return f"expected `index:value`, got {quoted(pair)}", _FORM
         if what := _wrong_index(int(parts[1]), before, form):
             return what
         if not is_number(parts[2], LARGEST):
-            return f"{quoted(pair)}: its value is not a number that float32 can hold", "Mend the line."
+            return f"{quoted(pair)}: the value is not a finite float32 number", "Correct the line."
         before = int(parts[1])
     return f"{quoted(line)} cannot be read", _FORM
 
 
 def _wrong_index(index: int, before: int, form: Svmlight) -> tuple[str, str] | None:
     if index < form.first:
-        return "index 0", "Indices count from 1; if these count from 0, give --zero-based."
+        return "index 0; indices count from 1", "If the indices of this file count from 0, give --zero-based."
     if index == before:
-        return f"index {index} stands twice", "Keep one of the two, or their sum."
+        return f"index {index} occurs twice", "Keep one of the two, or their sum."
     if index < before:
         return f"index {index} comes after {before}", "Sort the indices of each line."
     last = form.first + form.columns - 1
     if index > last:
-        return f"index {index} is above {last}, that of the last column", "Leave out columns that are not known."
+        return (
+            f"index {index} is above {last}, the index of the last column",
+            "Leave out columns that the dataset does not have.",
+        )
     return None
 
 

@@ -38,13 +38,17 @@ def _wrong(data: bytes, form: Table) -> tuple[str, str]:
     except BadRow as error:
         return str(error), QUOTE_REMEDY
     if len(row) != len(form.places):
-        return f"{len(row)} fields, but the header has {len(form.places)}", "Mend the line."
+        return f"{len(row)} fields, expected {len(form.places)} as in the header", "Correct the line."
     for field, name, place in zip(row, form.names, form.places, strict=True):
         if place != LEFT_OUT and not is_number(field.strip().encode(), LARGEST, ord(form.decimal)):
-            what = f"{quoted(field.encode())} is not a number that float32 can hold" if field.strip() else "it is empty"
-            remedy = f"Fill it in, give a column of 0 and 1 for each value, or leave it out with --drop {name}."
+            what = (
+                f"expected a finite float32 number, got {quoted(field.encode())}"
+                if field.strip()
+                else "the field is empty"
+            )
+            remedy = f"Fill in missing values, code categories as columns of 0 and 1, or give --drop {name}."
             return f"column {name!r}: {what}", remedy
-    return "the line cannot be read", "Mend it."
+    return "the line cannot be read", "Correct the line."
 
 
 @unmanaged_kernel

@@ -105,8 +105,8 @@ class DesignWorker(Worker):
         if width > self._counts.size:
             if _BYTES_OF_COUNT * width > self._counts_bytes:
                 raise RequestError(
-                    f"{width} columns are too many to count in the memory there is",
-                    "Raise --memory, or use fewer --workers.",
+                    f"{width} columns are too many for --memory",
+                    "Give a larger --memory, or fewer --workers.",
                 )
             grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
             grown[: self._counts.size] = self._counts

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 
 ONE_WORKER = 48 << 20  # bytes of a worker besides its names and its block
 NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
@@ -70,6 +71,7 @@ class Budget(NamedTuple):
 
     def _too_little(self, needed: int) -> RequestError:
         return RequestError(
-            f"--memory {self.total >> 20}MiB is too little for {self.workers} workers",
-            f"They need {-(-needed >> 20)}MiB; or use fewer with --workers.",
+            f"--memory {self.total >> 20}MiB is too small for {count_of(self.workers, 'worker')}: it must be at least "
+            f"{-(-needed >> 20)}MiB",
+            "Give a larger --memory, or fewer --workers.",
         )

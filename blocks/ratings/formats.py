@@ -25,8 +25,8 @@ from blocks.sources import Source, first_line
 NOTHING = -1
 TWO_COLONS = 256  # no byte
 SIDES = ("user", "item", "rating")
-HEADER_REMEDY = "If it names columns, say which: --user-column, --item-column and --rating-column."
-OPEN_QUOTE = "has a quote that is not closed, or text after one"
+HEADER_REMEDY = "If line 1 is a header, name the columns with --user-column, --item-column and --rating-column."
+OPEN_QUOTE = "has a quote that is not closed, or text after a closing quote"
 _COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d*)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
 _GENERAL = [[kind, b"general"] for kind in (b"real", b"integer", b"pattern")]  # MatrixMarket banners
@@ -99,8 +99,8 @@ def detect(source: Source, options: FormatOptions) -> Format:
     fields = _split(text, separator, quote)
     if len(fields) < 2:
         raise RequestError(
-            f"{where}: {quoted(line)} is not `user item rating`",
-            "Fields stand between tabs, blanks, commas, semicolons, bars or `::`; others are set with --delimiter.",
+            f"{where}: expected `user item rating`, got {quoted(line)}",
+            "Fields can be separated by tabs, blanks, commas, semicolons, bars or `::`; give another with --delimiter.",
         )
     order = _order_of_numbers(options) or _order_of_names(fields, options, where)
     if order is None:
@@ -109,7 +109,10 @@ def detect(source: Source, options: FormatOptions) -> Format:
         if not is_text(line):
             raise RequestError(f"{where}: {not_text(line)[0]}", not_text(line, skip="")[1])
         if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
-            raise RequestError(f"{where}: {quoted(line)} {OPEN_QUOTE}", "Mend the line. Or give --quote none.")
+            raise RequestError(
+                f"{where}: {quoted(line)} {OPEN_QUOTE}",
+                "Correct the line; or give --quote none if quotes have no meaning.",
+            )
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
     return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
@@ -122,7 +125,9 @@ def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict
     """
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
     if order is None or max(order) >= len(names):
-        raise RequestError(f"{where}: which of {', '.join(map(repr, names))} is what is not clear", HEADER_REMEDY)
+        raise RequestError(
+            f"{where}: cannot tell user, item and rating from the names {', '.join(map(repr, names))}", HEADER_REMEDY
+        )
     return {side: names[place] for side, place in zip(SIDES, order, strict=True) if place != NOTHING}
 
 
@@ -147,8 +152,8 @@ def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int
         fields = _split(line, mark, quote)
         if len(fields) > 2 and _is_rating(fields[2], ",") and "," in fields[2]:
             raise RequestError(
-                f"{where}: {fields[2]!r} may be a number with a decimal comma",
-                "If it is: --decimal ,   If the comma stands between fields: --delimiter ,",
+                f"{where}: cannot tell whether the comma in {fields[2]!r} is a decimal comma",
+                "If it is, give --decimal , and if it separates fields, give --delimiter ,",
             )
     return [*found, BLANK][0]
 
@@ -185,15 +190,15 @@ def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
         return None
     if not all(map(_is_number_of, given[:2])) or not (_is_number_of(given[2]) or given[2] in (None, "none")):
         raise RequestError(
-            "columns are given by name or by number, all in the same way",
+            "--user-column, --item-column and --rating-column must be all names or all numbers",
             "Give --user-column and --item-column, and --rating-column or `--rating-column none`.",
         )
     numbers = {side: int(column) for side, column in zip(SIDES, given, strict=True) if column and column.isdecimal()}
     if min(numbers.values()) < 1:
-        raise RequestError("columns are counted from 1", "Add 1 to each number.")
+        raise RequestError("column 0 does not exist: columns are counted from 1", "Add 1 to each number.")
     if len(set(numbers.values())) < len(numbers):
         told = " and ".join(f"--{side}-column" for side in numbers)
-        raise RequestError(f"two of {told} are the same column", "Give each another number.")
+        raise RequestError(f"{told} must be different columns", "Give each another number.")
     user, item, rating = (numbers.get(side, 0) - 1 for side in SIDES)
     return user, item, rating
 
@@ -206,15 +211,17 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
         if name in (None, "none"):
             continue
         if name not in fields:
-            raise RequestError(f"{where}: no column {name!r}; there are {', '.join(map(repr, fields))}", HEADER_REMEDY)
+            raise RequestError(
+                f"{where}: no column {name!r}; the columns are {', '.join(map(repr, fields))}", HEADER_REMEDY
+            )
         sides[side] = fields.index(name)
     if not {"user", "item"} <= sides.keys():
         if any(name not in (None, "none") for name in wanted.values()):
-            raise RequestError(f"{where}: which columns are the user and the item is not clear", HEADER_REMEDY)
+            raise RequestError(f"{where}: cannot tell which columns are the user and the item", HEADER_REMEDY)
         if "user" in sides and len(fields) == 2:  # of three the last would not be a rating
             raise RequestError(
-                f"{where}: {fields[sides['user']]!r} seems to name a column, but which is the item is not clear",
-                f"{HEADER_REMEDY} If it is a rating: --user-column 1 --item-column 2 --rating-column none",
+                f"{where}: {fields[sides['user']]!r} looks like a column name, but no column looks like the item",
+                f"{HEADER_REMEDY} If line 1 is a rating, give --user-column 1 --item-column 2 --rating-column none.",
             )
         return None
     if options.rating == "none":
@@ -222,7 +229,7 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
     elif "rating" not in sides:
         if len(fields) > 2:
             raise RequestError(
-                f"{where}: which of {', '.join(map(repr, fields))} is the rating is not clear",
+                f"{where}: cannot tell which of {', '.join(map(repr, fields))} is the rating",
                 "Name it with --rating-column, or give `--rating-column none` if all ratings are 1.",
             )
         sides["rating"] = NOTHING
@@ -244,14 +251,16 @@ def _matrix_market(source: Source) -> Format:
     words = banner.lower().split()
     if words[1:3] != [b"matrix", b"coordinate"] or words[3:] not in _GENERAL:
         raise RequestError(
-            f"{source.name}, line 1: {quoted(banner)} is not a sparse general matrix",
-            "Write it as `%%MatrixMarket matrix coordinate real general`.",
+            f"{source.name}, line 1: expected the header of a sparse general matrix, got {quoted(banner)}",
+            "The header must be `%%MatrixMarket matrix coordinate real general`.",
         )
     while (line := source.take(first_line)).startswith(b"%") or line.isspace():
         pass
     sizes = line.split()
     if len(sizes) != 3 or not all(size.isdigit() and int(size) < LARGEST for size in sizes):
-        raise RequestError(f"{source.name}, line {source.line - 1}: {quoted(line)} is not `rows columns entries`")
+        raise RequestError(
+            f"{source.name}, line {source.line - 1}: expected `rows columns entries`, got {quoted(line)}"
+        )
     rows, columns, entries = map(int, sizes)
     order = (0, 1, NOTHING if words[3] == b"pattern" else 2)
     return Format(BLANK, order, quote=NOTHING, sizes=(rows, columns, entries))

@@ -79,10 +79,11 @@ def _taken(entries: Any) -> Entries:
 
 def _check(entries: Entries, rows: int, columns: int) -> None:
     if not entries.values.size:
-        raise RequestError("there are no entries: a matrix needs at least one")
+        raise RequestError("there are no ratings: a dataset must have at least one")
     for name, places, size in (("row", entries.rows, rows), ("column", entries.columns, columns)):
         if places.size != entries.values.size or int(places.max()) >= size:
-            raise RequestError(f"{places.size:,} {name}s up to {places.max()} for {entries.values.size:,} values")
+            got = f"got {places.size:,} up to {places.max()}"
+            raise RequestError(f"{name}s must be {entries.values.size:,} numbers below {size:,}; {got}")
 
 
 def _ranked(entries: Entries, column_ids: np.ndarray) -> np.ndarray:

@@ -119,18 +119,21 @@ def ingest_ratings(
 def check(request: RatingsRequest) -> None:
     """Raise RequestError if the options make no sense together or an input is not there."""
     if not request.inputs:
-        raise RequestError("no input is given")
+        raise RequestError("no input file is given")
     if request.on_error not in ("fail", "skip"):
-        raise RequestError(f"--on-error {request.on_error}: write fail or skip")
+        raise RequestError(f"--on-error must be fail or skip, got {request.on_error!r}")
     if request.names_from and request.items_from:
-        raise RequestError("--names-from and --items-from exclude each other", "The former keeps the items, too.")
+        raise RequestError(
+            "--names-from and --items-from exclude each other",
+            "Leave --items-from out: --names-from keeps the items, too.",
+        )
     if not request.low <= request.high:
         raise RequestError(f"--lowest {request.low:g} is above --highest {request.high:g}")
     check_options(request.format_options)
     require_encoding(request.encoding)
     for path in request.inputs:
         if Path(path).is_dir():
-            raise RequestError(f"{path} is a directory", f"Name its files, as in {path}/*.txt")
+            raise RequestError(f"{path} is a directory; expected a file", f"Name its files, as in {path}/*.txt")
         size_of(path)
     require_replaceable(Path(request.out), request.overwrite)
 
@@ -146,13 +149,13 @@ def _read(
         found = sum(each.piece.entries + each.skipped for each in parsed[matrix.first : matrix.last])
         if found != matrix.entries:
             raise RequestError(
-                f"{matrix.name}: the header tells of {matrix.entries} entries, but {found} follow it",
-                "The file is cut short, or its header is wrong.",
+                f"{matrix.name}: the header says {matrix.entries} entries, but {found} follow",
+                "The file is truncated, or its header is wrong.",
             )
     if not any(each.piece.entries for each in parsed):
         skipped = sum(each.skipped for each in parsed)
-        told = f" ({skipped} lines were skipped)" if skipped else ""
-        raise RequestError(f"{', '.join(request.inputs)}: there are no ratings{told}")
+        told = f" ({skipped} bad lines were skipped)" if skipped else ""
+        raise RequestError(f"{', '.join(request.inputs)}: no ratings found{told}")
     return parsed, pipeline.reports()
 
 
@@ -207,7 +210,7 @@ def _write(
     if not total:
         raise RequestError(
             f"{', '.join(request.inputs)}: no rating is of {_kept(request)}",
-            "Names are compared letter by letter.",
+            "Check that names are spelled the same: they are compared letter by letter.",
         )
     grid = request.grid or grid_size(total)
     if base:

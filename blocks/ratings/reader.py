@@ -17,7 +17,7 @@ from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS,
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
-_SKIP = "Mend the line, or leave such lines out with --on-error skip."
+_SKIP = "Correct the line, or leave out such lines with --on-error skip."
 
 
 class Names(NamedTuple):
@@ -114,7 +114,10 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
     """What is wrong with a row of a table, and what to do."""
     for side, name in (("user", user), ("item", item)):
         if not _is_name(name):
-            return f"{quoted(name.encode())} is no name of a {side}" if name else f"the {side} is missing", _SKIP
+            return (
+                f"{quoted(name.encode())} is not a valid name of a {side}" if name else f"the {side} is missing",
+                _SKIP,
+            )
     if not np.isfinite(value):
         return "the rating is missing, or not a finite number", _SKIP
     return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
@@ -132,18 +135,18 @@ def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str
     fields, order = form.split(line), form.order
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
         wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)
-        return f"{quoted(line)} is not `{wanted}`", _SKIP
+        return f"expected `{wanted}`, got {quoted(line)}", _SKIP
     if form.two_fields and len(fields) > 2:
         return (
-            f"{quoted(line)} has more fields than line 1, of two, so that all ratings would be 1",
-            f"{_SKIP} If line 1 is the bad one: --user-column 1 --item-column 2 --rating-column 3",
+            f"{quoted(line)} has more fields than line 1, which has two and no rating",
+            f"{_SKIP} If line 1 is the bad one, give --user-column 1 --item-column 2 --rating-column 3.",
         )
     for side, (place, size) in enumerate(zip(order[:2], form.sizes[:2], strict=True)):
         if size and not (fields[place].isdecimal() and 1 <= int(fields[place]) <= size):
-            return f"{fields[place]!r} is no {SIDES[side]} from 1 to {size}, the number in the header", _SKIP
+            return f"the {SIDES[side]} must be from 1 to {size}, as the header says; got {fields[place]!r}", _SKIP
     if order[2] >= 0 and (found := _wrong_rating(fields[order[2]], form.decimal, allowed)):
         return found
-    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Or give --quote none."
+    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Give --quote none if quotes have no meaning."
 
 
 def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tuple[str, str] | None:
@@ -152,7 +155,7 @@ def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tu
     except ValueError:
         return f"{rating!r} is not a rating", f"{_SKIP} {HEADER_REMEDY}"
     if not np.isfinite(value):
-        return f"the rating {rating!r} is not a finite number", _SKIP
+        return f"the rating must be a finite number, got {rating!r}", _SKIP
     if not is_number(rating.encode(), point=decimal):
         return f"{rating!r} is not a rating", _SKIP
     if not allowed[0] <= value <= allowed[1]:

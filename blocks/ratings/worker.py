@@ -71,7 +71,7 @@ class RatingsWorker(SortingWorker):
             raise RequestError(
                 f"the names of users and items do not fit in memory: {sum(map(len, self._tables.values()))} so far, "
                 f"at {chunk.source}",
-                "Raise --memory, or use fewer --workers.",
+                "Give a larger --memory, or fewer --workers.",
             )
         skipped = self._lines.skipped - known
         piece = self.leave([entries], 0, entries.size)

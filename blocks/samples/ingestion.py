@@ -53,10 +53,10 @@ def ingest_samples(
     bad input, WorkFailed for a full disk; nothing is left behind then.
     """
     if not inputs:
-        raise RequestError("no input is given")
+        raise RequestError("no input file is given")
     for path in inputs:
         if Path(path).is_dir():
-            raise RequestError(f"{path} is a directory", "Name a file.")
+            raise RequestError(f"{path} is a directory; expected a file", "Name a file.")
         size_of(path)
     require_replaceable(Path(out), overwrite)
     known = Samples(columns_from).columns if columns_from else None
@@ -94,7 +94,7 @@ def write_samples(
     if not offsets.size or offsets[0] != 0 or (lengths < 0).any() or not offsets[-1] == columns.size == values.size:
         raise RequestError(f"offsets must ascend from 0 to {columns.size}, the number of columns and values")
     if lengths.size != labels.size:
-        raise RequestError(f"{labels.size} labels for {lengths.size} samples")
+        raise RequestError(f"labels has {labels.size} elements, but there are {lengths.size} samples")
     if columns.size and not 0 <= columns.min() <= columns.max() < (width or MOST_COLUMNS):
         raise RequestError(f"columns from {columns.min()} to {columns.max()} of {width}")
     require_ascending("columns", offsets, columns)
@@ -149,7 +149,7 @@ def _make(
         with pipeline.reading(total) as progress:
             pieces: list[Piece] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):
-            raise RequestError(f"{out}: there are no samples")
+            raise RequestError(f"{out}: the inputs have no samples")
         facts: SamplesFacts = pipeline.reports()[0]
         buckets = bucket_count(sum(piece.entries for piece in pieces), block_entries)
         blocks = pipeline.shuffle(pieces, buckets, seed, none_without="rows")

@@ -27,7 +27,9 @@ def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:
     """Write the shards of a sample set to their targets, complete. Raises RequestError if there are too few samples."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
-        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Make fewer of them.")
+        raise RequestError(
+            f"{whole.rows} samples cannot be split into {len(targets)} shards", "Give a smaller --shards."
+        )
     numbers = np.concatenate([whole.block(number).rows for number in range(whole.block_count)])
     progress = bar("splitting", len(targets), "shard")
     for shard, (first, last) in enumerate(pairwise(bounds.tolist())):

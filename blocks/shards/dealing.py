@@ -57,8 +57,8 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
     while len(found := list(_cut(dataset, size))) < shards:
         if size == 1:
             raise RequestError(
-                f"only {len(found)} {dataset.counted} are not empty, too few for {shards} shards",
-                "Make fewer with --shards.",
+                f"{dataset.path} has {len(found)} {dataset.counted} that are not empty, too few for {shards} shards",
+                "Give a smaller --shards.",
             )
         size = max(size // 4, 1)  # some documents are very long
     return found

@@ -136,7 +136,7 @@ def _paths(out: str, shards: int) -> list[Path]:
 def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]]:
     """Where shards are written, and published when all of them are complete."""
     if shards < 1:
-        raise RequestError(f"--shards {shards}: at least 1 is needed")
+        raise RequestError(f"--shards must be at least 1, got {shards}")
     places = _paths(out, shards) if RANK in out else [Path(out)]
     for path in places:
         require_replaceable(path, overwrite)
@@ -183,7 +183,7 @@ def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
     """Raise unless all files are whole, of a grid but for the blocks, which workers look at, and the slices, which
     nobody does."""
     if "shard" in whole.manifest:
-        raise RequestError(f"{whole.path} is a shard itself", "Split the dataset that it was made of.")
+        raise RequestError(f"{whole.path} is a shard already", "Split the whole dataset that it was made from.")
     grid = ("blocks", "slices") if isinstance(whole, Dataset | Matrix) else ()
     others = {entry["file"] for kind in grid for entry in whole.manifest[kind]}
     for path, entry in whole.files():
@@ -194,7 +194,7 @@ def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
 def require_whole(whole: Dataset | Matrix | Samples | Design, path: Path, entry: dict[str, Any]) -> None:
     """Raise WorkFailed if a file of a dataset is not what was written: shards would be so, too, but not say it."""
     if problem := check_file(path, entry):
-        raise WorkFailed(f"damaged: {problem}", f"See what is left with: ooc verify {whole.path}")
+        raise WorkFailed(f"{whole.path} is damaged: {problem}", f"List all damaged files with: ooc verify {whole.path}")
 
 
 def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, shards: int) -> np.ndarray:

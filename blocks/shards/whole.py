@@ -70,19 +70,19 @@ def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
     first, expected = "", None
     for place, shard in told.items():
         if shard is None:
-            raise RequestError(f"{place} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
+            raise RequestError(f"{place} is a whole dataset; expected a shard", "Split the dataset with `ooc shard`.")
         first, expected = first or place, expected or shard["whole"]
         if shard["whole"] != expected:
             raise RequestError(
-                f"{place} and {first} are not shards of the same dataset, or not split in the same way",
-                "Take all shards from one `ooc shard`.",
+                f"{place} and {first} are not shards of the same dataset and the same split",
+                "Use the shards that one `ooc shard` made.",
             )
         if shard["number"] in numbers:
             raise RequestError(f"{place} and {numbers[shard['number']]} are both shard {shard['number']}")
         numbers[shard["number"]] = place
     count = max((shard["shards"] for shard in told.values() if shard), default=0)
     if missing := [str(number) for number in range(count) if number not in numbers]:
-        raise RequestError(f"of {count} shards there is no {', '.join(missing)}", "All of them are needed.")
+        raise RequestError(f"shard {', '.join(missing)} of {count} is missing", "Give all shards.")
 
 
 def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
@@ -97,6 +97,6 @@ def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
     if numbers.size != size or not (numbers[1:] > numbers[:-1]).all():
         yield f"{manifest}: {numbers.size} numbers in the whole for {size} {dataset.counted}, or not ascending"
     if int(whole.frequencies.sum()) != samples or (columns_of(dataset).frequencies > whole.frequencies).any():
-        yield f"{manifest}: what it says of the {samples} {dataset.unit} of the whole does not add up"
+        yield f"{manifest}: its frequencies do not sum to the {samples} {dataset.unit} of the whole dataset"
     if columns_hash(dataset, whole) != shard["whole"]["hash"]:
         yield f"{manifest}: words, slices or frequencies are not those of the whole"

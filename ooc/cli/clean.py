@@ -34,4 +34,4 @@ def clean(
         return
     for gone in cleaned.removed:
         say(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
-    say(f"{path}: {total / 1e6:,.1f} MB made free" if cleaned.removed else f"{path}: nothing is left over")
+    say(f"{path}: {total / 1e6:,.1f} MB freed" if cleaned.removed else f"{path}: nothing to delete")

@@ -85,12 +85,12 @@ class Command(TyperCommand):
     def _invoke(self, ctx: Any) -> Any:
         words, out = words_of(ctx), ctx.params.get("out")
         if ctx.params.pop("skip_existing", False) and _is_there(ctx):
-            told = f"{out} is there already, and is left as it is"
+            told = f"{out} already exists and is left unchanged"
             console.print_json({"path": str(out), "skipped": True}) if ctx.params["json"] else console.say(told)
             return None
         if out is not None and _is_stream(Path(out)):
             if ctx.params["json"] and str(out) == "-":
-                raise RequestError("--json and OUT - both mean standard output", "Leave one of them out.")
+                raise RequestError("--json and OUT - both write to standard output", "Leave one of them out.")
             console.keep_standard_output()
         if words[0] != "train":
             return super().invoke(ctx)
@@ -103,7 +103,10 @@ class Command(TyperCommand):
         }
         resumes = ctx.params.pop("resume", False)
         if resumes and ctx.params["overwrite"]:
-            raise RequestError("--resume goes on with a run, and --overwrite replaces it", "Choose one of the two.")
+            raise RequestError(
+                "--resume and --overwrite exclude each other: one continues a run, the other replaces it",
+                "Leave one of them out.",
+            )
         with begun_by(" ".join(words), noted, resumes=resumes):
             return super().invoke(ctx)
 
@@ -132,7 +135,7 @@ class Training(Command):
         from ooc.cli.watch import watching
 
         if ctx.params.get("transport"):
-            raise RequestError("--watch is for one machine", "Look at a rank's run with: ooc watch RUN")
+            raise RequestError("--watch can only be used on one machine", "Watch the run of a rank with: ooc watch RUN")
         ctx.params["quiet"] = True
         result = io.StringIO()
         try:
@@ -154,7 +157,7 @@ def _is_there(ctx: Any) -> bool:
 
     for name in ("append", "overwrite"):
         if ctx.params.get(name):
-            raise RequestError(f"--skip-existing is not for --{name}", "Leave one of them out.")
+            raise RequestError(f"--skip-existing cannot be used with --{name}", "Leave one of them out.")
     out = Path(ctx.params["out"])
     return (out.is_file() or out.is_dir()) and not is_free(out)
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
+from blocks.plurals import count_of
 from ooc.cli.console import Json, print_json, progress_bar, say
 from ooc.cli.variables import without_options
 
@@ -91,15 +92,15 @@ def compile_(
     """
     chosen = models or list(_COMMANDS)
     if unknown := set(chosen) - set(_COMMANDS):
-        raise RequestError(f"{min(unknown)!r} is not a model", f"Choose from {', '.join(_COMMANDS)}.")
+        raise RequestError(f"unknown model {min(unknown)!r}", f"Choose from: {', '.join(_COMMANDS)}.")
     from blocks.kernel_cache import kept
 
     before = kept()
-    remedy = "Set OOC_CACHE_DIR to one that only you can write to."
+    remedy = "Set OOC_CACHE_DIR to a directory that only you can write to."
     if before["path"] is None:
-        raise WorkFailed("there is no directory to keep kernels in", remedy)
+        raise WorkFailed("no directory is private and writable, so kernels cannot be cached", remedy)
     if before["chosen"] and not (before["writable"] and Path(before["path"]).is_relative_to(before["chosen"])):
-        raise RequestError(f"{before['chosen']} cannot be written to, or others can write there", remedy)
+        raise RequestError(f"OOC_CACHE_DIR {before['chosen']} is not writable, or others can write to it", remedy)
     steps = [(model, command) for model in dict.fromkeys(chosen) for command in _commands(model)]
     with tempfile.TemporaryDirectory() as directory, progress_bar("compiling", len(steps), "step") as bar:
         for model in set(chosen):
@@ -112,7 +113,7 @@ def compile_(
     if json:
         print_json(facts)
     else:
-        say(f"{facts['kernels']:,} kernels are compiled, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
+        say(f"{count_of(facts['kernels'], 'compiled kernel')}, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
 
 
 def _commands(model: str) -> Iterator[str]:

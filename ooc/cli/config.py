@@ -66,7 +66,9 @@ def _read(path: Path) -> Table:
     except FileNotFoundError:
         raise no_such_file(path) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RequestError(f"--config {path}: {error}", "Write lines as topics = 100 or memory = '2GB'.") from None
+        raise RequestError(
+            f"--config {path}: {error}", "Write TOML lines such as topics = 100 or memory = '2GB'."
+        ) from None
 
 
 def _dashed(table: Table) -> Table:
@@ -102,8 +104,8 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
         inner = f"{name}.{key}" if name else key
         if key not in below:
             raise RequestError(
-                f"--config {path}: there is no command for the table [{inner}]{_meant(inner)}",
-                "A table has the name of a command, as [train.lda], and each option a line of its own.",
+                f"--config {path}: no command has the name of the table [{inner}]{_meant(inner)}",
+                "A table must have the name of a command, such as [train.lda], and options one line each.",
             )
         _check(path, value, below[key], inner)
 
@@ -125,12 +127,13 @@ def _singles(command: Any) -> Iterator[Any]:
 def _check_option(where: str, name: str, known: Collection[str]) -> None:
     if name in TYPED_ONLY:
         raise RequestError(
-            f"--config {where}: --{name} cannot stand in a file, as it lets other code run", "Give it to the command."
+            f"--config {where}: --{name} cannot be set in a file, as it allows other code to run",
+            f"Give --{name} on the command line.",
         )
     if name not in known or name == "config":
         close = get_close_matches(name, known, 1)
         meant = f"; did you mean {close[0]}?" if close else ""
-        raise RequestError(f"--config {where}: there is no option --{name}{meant}")
+        raise RequestError(f"--config {where}: unknown option --{name}{meant}")
 
 
 def _meant(table: str) -> str:

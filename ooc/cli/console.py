@@ -144,7 +144,7 @@ def explained(error: BaseException) -> Explained:
         return Explained(error.what, error.remedy, error.exit_code)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "standard output or a temporary file"
-        return Explained(f"{where}: the disk is full", "Make room, then run the same command again.", 1)
+        return Explained(f"{where}: the disk is full", "Free some disk space, then run the same command again.", 1)
     if lack := out_of_memory(error):
         return Explained(lack.what, lack.remedy, lack.exit_code)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
@@ -154,7 +154,9 @@ def explained(error: BaseException) -> Explained:
         said: str = error.message  # type: ignore[attr-defined]
         what = f"{said}; did you mean {' or '.join(meant)}?" if meant and "Did you mean" not in said else told()
         return Explained(what, f"Try: {_help_command(error)}", 2)
-    return Explained(f"{type(error).__name__}: {error}", "This is a mistake in ooc; --debug shows where.", 1)
+    return Explained(
+        f"{type(error).__name__}: {error}", "This is a bug in ooc; `ooc --debug ...` shows the traceback.", 1
+    )
 
 
 def _help_command(error: BaseException) -> str:

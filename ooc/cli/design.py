@@ -45,7 +45,7 @@ def svmlight(**given: Any) -> None:
         ingest_by_rows(given, seed or 0)
         return
     if seed is not None:
-        raise RequestError("--seed is for --by-rows", "Leave it out.")
+        raise RequestError("--seed can only be used with --by-rows", "Leave --seed out.")
     ingest("svmlight", given)
 
 
@@ -57,7 +57,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     for name in ("block_size", "workers", "memory_bytes"):
         if given.pop(name) is not None:
             option = name.removesuffix("_bytes").replace("_", "-")
-            raise RequestError(f"--{option} is not for --by-rows", "Leave it out.")
+            raise RequestError(f"--{option} cannot be used with --by-rows", f"Leave --{option} out.")
     started, as_json = time.monotonic(), given.pop("json")
     samples = ingest_samples(**given, seed=seed, bar=progress_bar)
     facts = describe(samples)
@@ -173,6 +173,7 @@ def ingest_table(given: dict[str, Any]) -> None:
     for name in given.keys() - _TAKEN:
         if given[name] not in _DEFAULTS:
             raise RequestError(
-                f"--{name.replace('_', '-')} is for text, but --target and --columns-from ask for a design matrix"
+                f"--{name.replace('_', '-')} is for text and cannot be used with --target or --columns-from",
+                f"Leave --{name.replace('_', '-')} out.",
             )
     ingest("csv", {name: given[name] for name in _TAKEN})

@@ -40,7 +40,7 @@ def doctor(
     for one in found:
         print("", f"! {one.what}{': ' if one.why else ''}{one.why}", f"  {one.remedy}", sep="\n")
     if not found:
-        print("\nnothing was found that would make trainings faster")
+        print("\nno advice: training cannot be made faster by settings of this machine")
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
@@ -54,23 +54,23 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     ]
     yield f"extras      {'; '.join(missing) or 'all are installed'}"
     yield f"system      {facts['system']}"
-    instructions = ", ".join(processor["instructions"]) or "no vector instructions known"
+    instructions = ", ".join(processor["instructions"]) or "no known vector instructions"
     yield f"processor   {processor['name']} ({instructions}), {processor['usable']} cores, load {processor['load']:.1f}"
-    quota = f", as {processor['quota_source']} limits them to {processor['quota']:.2g}" if processor["quota"] else ""
-    yield f"workers     {processor['workers']} unless --workers says otherwise{quota}"
+    quota = f", limited to {processor['quota']:.2g} by {processor['quota_source']}" if processor["quota"] else ""
+    yield f"workers     {processor['workers']} by default{quota}"
     limit = f", limited to {memory['limit'] / 1e9:.1f} GB by {memory['limit_source']}" if memory["limit"] else ""
     yield f"memory      {memory['available'] / 1e9:.1f} of {memory['total'] / 1e9:.1f} GB available{limit}"
     yield f"huge pages  {pages['enabled'] or 'none'}; for shared memory {pages['shmem_enabled'] or 'none'}"
-    yield f"files       {facts['open_files']:,} may be open at a time"
+    yield f"files       {facts['open_files']:,} can be open at a time"
     cache = facts["kernel_cache"]
     if cache["path"]:
         size = f"{cache['bytes'] / 1e6:,.1f} MB"
-        only = "" if cache["writable"] else ", which can only be read"
-        yield f"kernels     {cache['kernels']:,} are compiled, {size} in {cache['path']}{only}"
+        only = "" if cache["writable"] else ", read-only"
+        yield f"kernels     {cache['kernels']:,} compiled, {size} in {cache['path']}{only}"
     else:
-        yield "kernels     none are kept, as no directory is safe: every process compiles its own"
+        yield "kernels     not cached, as no directory is private and writable: every process compiles its own"
     if "error" in disk:
         yield f"disk        {disk['path']}: {disk['error']}"
         return
-    speeds = f"reads {disk['reading'] / 1e6:,.0f} and at the same time writes {disk['writing'] / 1e6:,.0f} MB/s"
+    speeds = f"reads {disk['reading'] / 1e6:,.0f} MB/s while writing {disk['writing'] / 1e6:,.0f} MB/s"
     yield f"disk        {disk['path']} ({disk['kind'] or 'unknown'}): {speeds}, {disk['free'] / 1e9:,.1f} GB free"

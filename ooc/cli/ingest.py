@@ -113,7 +113,9 @@ def ingest_csv(**given: Any) -> None:
         return
     numbers = {name: given.pop(name) for name in design.NUMBERS_ONLY}
     if unfit := next((name for name, value in numbers.items() if value), None):
-        raise RequestError(f"--{unfit.replace('_', '-')} is for a design matrix", "Name the column of y with --target.")
+        raise RequestError(
+            f"--{unfit.replace('_', '-')} can only be used for a design matrix", "Name the column of y with --target."
+        )
     _ingest("csv", given)
 
 
@@ -175,13 +177,13 @@ def ingest_ratings(**given: Any) -> None:
 
 def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> None:
     if made["skipped"]:
-        note(f"skipped {made['skipped']:,} bad records, the first: {made['first_skipped']}")
+        note(f"skipped {count_of(made['skipped'], 'bad record')}, the first: {made['first_skipped']}")
     if made["duplicates"]:
-        note(f"{made['duplicates']:,} ratings were given again later, and do not count")
+        note(f"left out {count_of(made['duplicates'], 'rating')} with a later rating of the same user and item")
     if made["unknown"]:
         base = request.names_from
         where = f"whose user or item is not in {base}" if base else f"whose item is not in {request.items_from}"
-        note(f"left out {made['unknown']:,} ratings {where}")
+        note(f"left out {count_of(made['unknown'], 'rating')} {where}")
 
 
 @app.command("synthetic")
@@ -232,7 +234,9 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
     asked = {name: value for name, value in given.items() if value is not None}
     request = Request(kind=kind, filters=filters, **asked)
     if shards and request.append:
-        raise RequestError("--append and --shards exclude each other", "Append to a dataset, then `ooc shard` it.")
+        raise RequestError(
+            "--append and --shards exclude each other", "Append to the dataset, then split it with `ooc shard`."
+        )
     before = identity_or_none(Path(request.out)) if request.append else None
     with session() as here:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
@@ -242,7 +246,7 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
     if added:
         _note_what_was_left_out(batch)
     else:
-        note(f"nothing was added: {request.out} has it already")
+        note(f"nothing was added: {request.out} already has all documents")
     _tell(datasets, shards, started, as_json=as_json, added=added if before else None)
 
 
@@ -250,13 +254,13 @@ def _note_what_was_left_out(batch: dict[str, Any]) -> None:
     for what, files in batch.get("left_out", {}).items():
         note(f"left out {files:,} {what} in the directories")
     if batch.get("known"):
-        note(f"left out {batch['known']:,} documents that are there already")
+        note(f"left out {count_of(batch['known'], 'document')} that the dataset already has")
     if batch["skipped"]:
-        note(f"skipped {batch['skipped']:,} bad records, the first: {batch['first_skipped']}")
+        note(f"skipped {count_of(batch['skipped'], 'bad record')}, the first: {batch['first_skipped']}")
     dropped = {why: batch["dropped"].get(why, {}).get("tokens", 0) for why in ("unknown", "stop_words")}
     if dropped["unknown"]:
-        besides = f", besides {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
-        note(f"dropped {dropped['unknown']:,} tokens whose words the vocabulary lacks{besides}")
+        besides = f" and {dropped['stop_words']:,} stop words" if dropped["stop_words"] else ""
+        note(f"dropped {count_of(dropped['unknown'], 'token')} of words that are not in the vocabulary{besides}")
     for line in batch.get("advice", ()):
         note(line)
 
@@ -286,7 +290,10 @@ def _ingest_together(
 
     assert here.ring
     if shards or "-" in request.inputs:
-        raise RequestError("several machines read files, and each makes a shard", "Leave out --shards, and no -.")
+        raise RequestError(
+            "--shards and standard input (-) cannot be used on several machines",
+            "Leave --shards out, and name files: each machine makes a shard.",
+        )
     out, inputs = here.place(Path(request.out)), [str(here.place(Path(path))) for path in request.inputs]
     check_apart(here.ring, out)
     common |= {"workers": here.workers or common["workers"], "memory": here.memory or common["memory"]}
@@ -332,5 +339,5 @@ def _documents(text: str | None, option: str) -> int | float | None:
         return None if text is None else int(text) if text.isdigit() else float(text)
     except ValueError:
         raise RequestError(
-            f"{option}: {text!r} is not a number", "Write documents, as 5, or a fraction, as 0.5."
+            f"{option}: {text!r} is not a number", "Give a number of documents such as 5, or a share such as 0.5."
         ) from None

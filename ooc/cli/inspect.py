@@ -12,6 +12,7 @@ import typer
 
 from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
+from blocks.plurals import count_of
 from ooc.cli.console import Json, print_json, progress_bar, say
 
 DataOrRun = Annotated[Path, typer.Argument(help="Directory of a dataset or a run.")]
@@ -71,19 +72,19 @@ def verify(
     from samplers.verification import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():
-        raise RequestError(f"--repair: {path} is not a dataset", "`ooc resume` writes the model of a run again.")
+        raise RequestError(f"--repair: {path} is not a dataset", "Write the model of a run again with `ooc resume`.")
     if (path / CHAINS).exists():
         report = verify_chains(path)
     elif (path / CONFIG).exists():
         if started(path):
-            stderr.note(f"{path} is being trained; what it has committed is verified")
+            stderr.note(f"{path} is being trained; verifying its last saved state")
         report = verify_run(Run(path))
     elif shard_paths(path):
         report = verify_shards(path, bar=progress_bar)
     else:
         report = verify_dataset(open_any(path), bar=progress_bar)
         if repair and repair_dataset(path, report):
-            stderr.note(f"{path}: wrote {', '.join(report.damaged)} anew")
+            stderr.note(f"{path}: wrote {', '.join(report.damaged)} again")
             report = verify_dataset(open_any(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
@@ -92,5 +93,5 @@ def verify(
         stderr.warn(f"not checked: {line}")
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
-    whole = "what could be checked is as it was written" if report.unchecked else "all as they were written"
-    say(f"{path}: {report.files} files, {report.bytes / 1e6:,.1f} MB, {whole}")
+    whole = "no damage in what could be checked" if report.unchecked else "no damage found"
+    say(f"{path}: {count_of(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB, {whole}")

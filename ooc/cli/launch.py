@@ -63,13 +63,15 @@ def launch(
     from ooc.launch.launcher import launch as start
 
     if not 1 <= patience <= 3600:
-        raise RequestError(f"--patience {patience:g}: 1 to 3600 seconds are possible")
+        raise RequestError(f"--patience must be from 1 to 3600 seconds, got {patience:g}")
     chosen = choose(command)
     if restarts and chosen.ingests:
         raise RequestError("--restarts is for trainings", "Begin an ingestion again.")
     places = read_hosts(hosts)
     if insecure:
-        stderr.warn("--insecure: who can listen in the network sees the rows of the model go by")
+        stderr.warn(
+            "--insecure: the connections between ranks are not encrypted, and others on the network can read them"
+        )
     terminal = sys.stderr.isatty()
     start(
         Request(

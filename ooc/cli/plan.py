@@ -113,10 +113,10 @@ def plan(data: Path | None, *, json: bool, **given: Any) -> None:
     """
     asked = read(PlanOptions, given)
     if (data is None) == (asked.tokens is None):
-        raise RequestError("one of DATA and --tokens is needed", "Give a dataset, or the size of a corpus.")
+        raise RequestError("give either DATA or --tokens", "Give a dataset, or the size of a hypothetical corpus.")
     if data and asked.machines > 1:
         raise RequestError(
-            f"--machines {asked.machines} is for a corpus on paper", "Give --tokens instead of a dataset."
+            f"--machines {asked.machines} can only be used with --tokens", "Give --tokens instead of a dataset."
         )
     facts, told = _of_design(design, asked) if data and (design := _design(data)) else _of_corpus(data, asked)
     print_json(facts) if json else print("\n".join(told))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
+from blocks.plurals import count_of
 from ooc.cli.console import JSON, Overwrite, print_json, say
 from ooc.cli.ingest_options import EncodedOptions, RatingsOptions
 from ooc.cli.options import options, parameter, takes
@@ -77,12 +78,18 @@ def predict(
     model = open_any_model(run)
     for name, given in of_pairs.items():
         if given and isinstance(model, RegressionModel | SoftmaxModel):
-            raise RequestError(f"--{name.replace('_', '-')} is for pairs of users and items", "Leave it out.")
+            raise RequestError(
+                f"--{name.replace('_', '-')} can only be used for pairs of users and items",
+                f"Leave --{name.replace('_', '-')} out.",
+            )
     if isinstance(model, RegressionModel):
         _of_regression(model, Path(data), out, level, as_json=json)
         return
     if level is not None:
-        raise RequestError(f"--lambda is for runs of train lasso and logistic; {run} is none", "Leave it out.")
+        raise RequestError(
+            f"--lambda can only be used for runs of `ooc train lasso` and `logistic`, and {run} is not one",
+            "Leave --lambda out.",
+        )
     if isinstance(model, SoftmaxModel):
         _of_classes(model, Path(data), out, as_json=json)
         return
@@ -97,13 +104,13 @@ def predict(
         pairs = predict_file(factors, data, file, written, of_pairs["encoding"])
     if pairs.unknown:
         stderr.warn(
-            f"{pairs.unknown:,} pairs of {pairs.all:,} have a user ({pairs.of_unknown_users:,}) or an item "
-            f"({pairs.of_unknown_items:,}) that the training did not have"
+            f"{pairs.unknown:,} of {count_of(pairs.all, 'pair')} have a user ({pairs.of_unknown_users:,}) or an item "
+            f"({pairs.of_unknown_items:,}) that was not in the training"
         )
     if json:
         print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
     else:
-        say(f"{out}: {pairs.all:,} predictions")
+        say(f"{out}: {count_of(pairs.all, 'prediction')}")
 
 
 def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
@@ -115,7 +122,7 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
 
     assert isinstance(model, RegressionModel)
     if level is not None and not level > 0:
-        raise RequestError(f"--lambda {level:g}: a number above 0 is needed")
+        raise RequestError(f"--lambda must be above 0, got {level:g}")
     design = Design(data)
     check_columns(model, design)
     coefficients = model.coefficients(level)
@@ -124,7 +131,7 @@ def _of_regression(model: object, data: Path, out: Path, level: float | None, *,
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.lam})
     else:
-        say(f"{out}: {design.rows:,} predictions, for lambda {coefficients.lam:g}")
+        say(f"{out}: {count_of(design.rows, 'prediction')} for lambda {coefficients.lam:g}")
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
@@ -140,4 +147,4 @@ def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(out), "predictions": samples.rows})
     else:
-        say(f"{out}: {samples.rows:,} predictions")
+        say(f"{out}: {count_of(samples.rows, 'prediction')}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from blocks.plurals import count_of
 from ooc.cli import console
 from ooc.cli.console import Json, Overwrite, Workers, note, print_json, say
 
@@ -93,19 +94,18 @@ def infer(
         mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, names)
     if model.dataset == dataset.identity and tokens.size:
         note(
-            f"{data} is what {run} was trained on: these are folded-in mixtures, not the trained ones\n"
-            f"Those are written by: ooc export {run} OUT --format mixtures"
+            f"{run} was trained on {data}: these are newly inferred mixtures, not the trained ones\n"
+            f"Write the trained mixtures with: ooc export {run} OUT --format mixtures"
         )
     facts = inference.facts(batches, tokens)
     if json:
         print_json({"path": str(out), **facts})
         return
-    left_out = {"tokens of unknown words": facts["unknown_tokens"], "stop words": facts["stop_words"]}
-    counted = " and ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
-    say(
-        f"{out}: topic mixtures of {facts['documents']:,} documents ({facts['empty_documents']:,} empty), "
-        f"{facts['tokens']:,} tokens" + (f"; {counted} were left out" if counted else "")
-    )
+    left_out = {"unknown word": facts["unknown_tokens"], "stop word": facts["stop_words"]}
+    counted = " and ".join(count_of(count, noun) for noun, count in left_out.items() if count)
+    empty = f" ({count_of(facts['empty_documents'], 'document')} empty)" if facts["empty_documents"] else ""
+    held = f"{count_of(facts['documents'], 'document')}, {count_of(facts['tokens'], 'token')}{empty}"
+    say(f"{out}: topic mixtures of {held}{f'; left out {counted}' if counted else ''}")
 
 
 def evaluate(
@@ -229,5 +229,5 @@ def import_(
     if json:
         print_json({"path": str(out), **facts})
         return
-    say(f"{out}: {', '.join(f'{number:,} {what}' for what, number in facts.items())}")
-    say(f"Look at the topics with: ooc topics {out}")
+    say(f"{out}: {', '.join(count_of(number, what.removesuffix('s')) for what, number in facts.items())}")
+    say(f"See the topics with: ooc topics {out}")

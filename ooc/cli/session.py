@@ -68,7 +68,7 @@ class Session(NamedTuple):
         on_node = self.ring is not None and asked.scratch == Path("node")
         if on_node and not of_several(self.ring):
             raise RequestError(
-                "--scratch node is for several machines", described(Resources)["on_node"].option.together
+                "--scratch node can only be used on several machines", described(Resources)["on_node"].option.together
             )
         return replace(
             asked,
@@ -146,7 +146,7 @@ def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
         check_start(ring, asked)
         here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
         if here.time and here.is_first:
-            stderr.note(f"the job's time is limited: training stops after {here.time:,.0f} s")
+            stderr.note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
         yield here
         ring.barrier()
     except BaseException as error:
@@ -213,11 +213,19 @@ def choose(arguments: Sequence[str]) -> Chosen:
             if kind := getattr(command.callback, "kind", None):
                 check_machines(kind, parameters, several=True)
             if parameters.get("transport"):
-                raise RequestError("--transport is not for ooc launch", "Its ranks speak over TCP; leave it out.")
+                raise RequestError(
+                    "--transport cannot be used with `ooc launch`, whose ranks are connected over TCP",
+                    "Leave --transport out.",
+                )
             if parameters.get("watch"):
-                raise RequestError("--watch is for one machine", "Look at a rank's run, where it is: ooc watch RUN")
+                raise RequestError(
+                    "--watch can only be used on one machine",
+                    "Watch the run of a rank on its machine with: ooc watch RUN",
+                )
             return Chosen(name, rest, parameters)
-    raise RequestError(f"ooc {' '.join(words[:2])} cannot run on several machines", f"There are: {', '.join(able)}.")
+    raise RequestError(
+        f"`ooc {' '.join(words[:2])}` cannot run on several machines", f"Choose one of: {', '.join(able)}."
+    )
 
 
 def _single(group: Any, context: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:

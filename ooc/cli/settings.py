@@ -116,7 +116,7 @@ def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Settin
         context = command.context_class(command, info_name=called[-1], parent=context)
         if not words:
             raise RequestError(
-                f"{context.command_path}: a command is missing", f"There are: {', '.join(command.commands)}."
+                f"{context.command_path}: missing command", f"Choose one of: {', '.join(command.commands)}."
             )
         name, command, words = command.resolve_command(context, words)
         called.append(name)

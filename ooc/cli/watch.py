@@ -56,7 +56,7 @@ def watch(
         last = _show(run, sys.__stdout__ or sys.stdout)  # which moves the cursor
     if last.state == "stopped":
         where = f"stopped at iteration {last.done} of {last.planned}"
-        raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Go on with it: ooc resume {run}")
+        raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Continue it with: ooc resume {run}")
 
 
 @contextmanager

@@ -103,9 +103,9 @@ def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[s
         entries = int(begins[-1])
     if columns.size > room.columns or entries > room.entries:
         raise RequestError(
-            f"{columns.size:,} columns with {entries:,} entries are to be held, but there is room for {room.columns:,} "
-            f"with {room.entries:,}",
-            "Raise --memory.",
+            f"{columns.size:,} columns with {entries:,} entries do not fit into --memory, which has room for "
+            f"{room.columns:,} columns with {room.entries:,} entries",
+            "Give a larger --memory.",
         )
     if not design.dense:
         shared[_BOUNDS][: columns.size, 0] = begins[:-1]

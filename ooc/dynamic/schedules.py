@@ -93,16 +93,18 @@ def check(rule: Rule) -> None:
     """Raise RequestError if a rule makes no sense."""
     depth, schedulers, waves = rule.pipeline
     wrong = {
-        f"there is no schedule {rule.schedule!r}; there are {', '.join(SCHEDULES)}": rule.schedule not in SCHEDULES,
-        f"{rule.parallel} parameters in a round": rule.parallel < 1,
-        f"{rule.candidates} candidates for rounds of {rule.parallel} parameters": rule.candidates < rule.parallel,
-        f"rho {rule.rho} is not above 0": rule.rho is not None and not rule.rho > 0,
-        f"eta {rule.eta} is not above 0": not rule.eta > 0,
-        f"a pipeline of depth {depth} in waves of {waves}": depth < 1 or waves < 1,
-        f"{schedulers} schedulers for a pipeline of depth {depth}": schedulers < depth,
+        f"--schedule: {rule.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}": rule.schedule
+        not in SCHEDULES,
+        f"--parallelism must be at least 1, got {rule.parallel}": rule.parallel < 1,
+        f"candidates must be at least the parallelism {rule.parallel}, got {rule.candidates}": rule.candidates
+        < rule.parallel,
+        f"--rho must be above 0, got {rule.rho}": rule.rho is not None and not rule.rho > 0,
+        f"eta must be above 0, got {rule.eta}": not rule.eta > 0,
+        f"the depth of the pipeline and its waves must be at least 1, got {depth} and {waves}": depth < 1 or waves < 1,
+        f"schedulers must be at least the depth {depth} of the pipeline, got {schedulers}": schedulers < depth,
     }
     for what in (what for what, holds in wrong.items() if holds):
-        raise RequestError(what, "There may be 1 or more of each, and as many schedulers as the pipeline is deep.")
+        raise RequestError(what)
 
 
 class Checker:

@@ -132,4 +132,4 @@ def go_on(steps: Iterator[bool], coordinator: int) -> None:
         if (now := time.monotonic()) - last > _LOOK_ROUND:
             last = now
             if psutil.Process(os.getppid()).ppid() != coordinator:
-                raise WorkFailed("the process that had started this worker is gone")
+                raise WorkFailed("the main process of this worker has ended")

@@ -79,4 +79,4 @@ def _write(path: Path, size: int) -> None:
 def _read(path: Path, size: int) -> None:
     with mmap.mmap(-1, _CHUNK) as memory, closing(DirectFile(path)) as file, memoryview(memory) as chunk:
         if any(file.read(at, chunk) < _CHUNK for at in range(0, size, _CHUNK)):
-            raise WorkFailed(f"{path} was cut short while it was read")
+            raise WorkFailed(f"{path} was truncated while it was read")

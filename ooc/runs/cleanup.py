@@ -41,7 +41,7 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
 def _clean_inside(path: Path, *, state: bool) -> Cleaned:
     """Clean a directory, and what it holds."""
     if not path.is_dir():
-        raise RequestError(f"{path} is no directory", "Name a dataset, a run, or a directory that holds some.")
+        raise RequestError(f"{path} is not a directory", "Name a dataset, a run, or a directory that contains several.")
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
     for child in runs_first:  # they note in their datasets what they need of these
@@ -72,7 +72,9 @@ def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
 def _clean_dataset(path: Path) -> Cleaned:
     with dataset_locked(path) as free:
         if not free:
-            raise RequestError(f"{path} is being appended to", "Wait until that has ended.")
+            raise RequestError(
+                f"{path} is in use: another process is appending to it", "Wait until the other process has ended."
+            )
         return Cleaned(remove_leftovers(path) + drop_unreferred(path, gone=True) + remove_strays(path), [])
 
 

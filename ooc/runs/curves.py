@@ -34,12 +34,15 @@ _MOVED = "bytes_"
 def check_plot(out: Path) -> None:
     """Raise RequestError unless a file's name says how to draw it, and there is what draws."""
     if out.suffix not in FORMATS:
-        raise RequestError(f"{out}: its ending does not say how to draw it", f"Use one of {', '.join(FORMATS)}.")
+        raise RequestError(f"{out}: unknown file extension {out.suffix!r}", f"Use one of {', '.join(FORMATS)}.")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where there is no home for its cache
     try:
         import matplotlib as mpl
     except ImportError:
-        raise RequestError("matplotlib is not installed", "Install it with: pip install 'ooc[plot]'") from None
+        raise RequestError(
+            "plots need the package matplotlib, which is not installed",
+            "Install it with: pip install 'ooc[plot]'",
+        ) from None
     mpl.use("Agg")
 
 
@@ -67,8 +70,8 @@ def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
     name = value or next(iter(known), "")
     for path, of_run in lines.items():
         if not any(name in line for line in of_run):
-            what = f"a value of {name}" if name else "an objective"
-            raise RequestError(f"{path}: no line of its metrics has {what}", f"There is: {', '.join(known) or 'none'}.")
+            what = f"the metric {name!r}" if name else "an objective"
+            raise RequestError(f"{path} has not recorded {what}", f"Its metrics are: {', '.join(known) or 'none'}.")
     figure, (quality, speed) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for path, of_run in lines.items():
         told = [line for line in of_run if name in line]

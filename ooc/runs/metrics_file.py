@@ -33,9 +33,12 @@ def keep(path: Path) -> Iterator[None]:
     Raises RequestError if the file cannot be made, or if there is a file that `keep` has not made.
     """
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise RequestError(f"--metrics-file {path}: no file can be made in {path.parent}", "Make that directory.")
+        raise RequestError(
+            f"--metrics-file {path}: the directory {path.parent} does not exist or is not writable",
+            "Create the directory, or choose another.",
+        )
     if path.exists() and not _is_ours(path):
-        raise RequestError(f"--metrics-file {path}: there is a file of another kind", "Choose another name.")
+        raise RequestError(f"--metrics-file {path} exists and is not a metrics file of ooc", "Choose another name.")
     token = _kept.set(MetricsFile(path))
     try:
         yield

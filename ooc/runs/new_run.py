@@ -110,8 +110,8 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
         raise RequestError(f"{path} exists and is not a run", "Choose another name, or remove it yourself.")
     if not overwrite:
         raise RequestError(
-            f"{path} is a run already",
-            f"Go on with --resume or `ooc resume {path}`, choose another name, or replace it with --overwrite.",
+            f"the run {path} already exists",
+            f"Continue it with --resume or `ooc resume {path}`, replace it with --overwrite, or choose another name.",
         )
     with locked(path):
         old = scratches(path)

@@ -59,13 +59,13 @@ def open_remembered(
     place = place_of(entry, run)
     if not place.exists():
         raise RequestError(
-            f"{place}, {name}, is not there", f"Say where it is now with: ooc resume {run} --{option} PATH"
+            f"{place}, {name}, does not exist", f"Give its new path with: ooc resume {run} --{option} PATH"
         )
     dataset = opened(generation_of(place, entry["identity"]))
     if dataset.identity != entry["identity"]:
         raise RequestError(
-            f"{dataset.path} is not {name}: it was made again, or appended to",
-            f"If that is elsewhere, say where: ooc resume {run} --{option} PATH. Else train a new run.",
+            f"{dataset.path} is no longer {name}: it was made again, or appended to",
+            f"If the original is elsewhere, use `ooc resume {run} --{option} PATH`; else train a new run.",
         )
     return dataset
 
@@ -77,7 +77,7 @@ def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
     if not has_generation(place, entry["identity"]):
         raise RequestError(
             f"{place} is not the dataset that {run} was started on, or has changed since",
-            f"It was at {entry['path']} and its identity is {entry['identity']}; `ooc info` shows that of a dataset.",
+            f"That dataset was at {entry['path']} with the identity {entry['identity']}, which `ooc info` shows.",
         )
     return from_run({"path": str(place.resolve()), "identity": entry["identity"]}, run)
 

@@ -22,15 +22,15 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
     if began != dataset.identity:
         grew = has_generation(dataset.path, began)
         raise RequestError(
-            f"{dataset.path} was appended to since {path} was begun"
+            f"{dataset.path} was appended to after {path} was started"
             if grew
-            else f"{path} was begun on another dataset, {old['dataset']['path']}",
-            f"Go on with what it was begun on: ooc resume {path}. Or train anew with --overwrite.",
+            else f"{path} was started on another dataset, {old['dataset']['path']}",
+            f"Continue on the dataset of the run with `ooc resume {path}`, or train again with --overwrite.",
         )
     if different := list(_differences(old, new)):
         raise RequestError(
-            f"{path} was begun with other options: {'; '.join(different)}",
-            f"Give the same, go on with it as it is by `ooc resume {path}`, or replace it with --overwrite.",
+            f"{path} was started with other options: {'; '.join(different)}",
+            f"Give the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
         )
 
 

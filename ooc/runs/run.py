@@ -94,7 +94,8 @@ class Run:
         for name in _NAMES:
             if (path / name).is_symlink():
                 raise RequestError(
-                    f"{path / name} is a symbolic link, which may lead anywhere", "Put what it leads to in its place."
+                    f"{path / name} is a symbolic link, which is not followed for safety",
+                    "Replace the link by the file or directory that it points to.",
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
         self._lock: tuple[int, int] | None = None  # device and inode of the file that is locked, while it is
@@ -109,7 +110,7 @@ class Run:
         if self.config["state_removed"]:
             raise RequestError(
                 f"the state of {self.path} was removed with `ooc clean --state`",
-                "Its model is whole; to go further, train a new run.",
+                "Its model can still be used; to train further, train a new run.",
             )
         if not self.config["scratch"]:
             return self.path
@@ -130,8 +131,8 @@ class Run:
         spec = ProgramSpec(self.config["program"], self.config["options"])
         if spec.target != self._trusted and not spec.is_known:
             raise RequestError(
-                f"{self.path} names {spec.target}, a program that is not part of ooc",
-                f"If you trust its code, name it, too: {self.how_to_resume}",
+                f"{self.path} needs the program {spec.target}, which is not part of ooc",
+                f"If you trust its code, run: {self.how_to_resume}",
             )
         return spec
 
@@ -145,7 +146,7 @@ class Run:
         """Tell, on standard error and in log.txt, if the file of a user's program is another one than at the start."""
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
-            warning = f"the file of {self.config['program']} is not the one that {self.path} was started with"
+            warning = f"the source file of {self.config['program']} has changed since {self.path} was started"
             stderr.warn(warning)
             self.log(warning)
 
@@ -195,7 +196,9 @@ class Run:
             self.config["dataset"] = moved(self.config["dataset"], self.path, data)
         if held_out:
             if not settings.get("held_out"):
-                raise RequestError(f"--held-out {held_out}: {self.path} evaluates on nothing else", "Leave it out.")
+                raise RequestError(
+                    f"--held-out {held_out}: {self.path} has no held-out dataset", "Leave --held-out out."
+                )
             settings["held_out"] = moved(settings["held_out"], self.path, held_out)
         if before != entries_of(self.config):
             write_json(self.path / CONFIG, self.config)
@@ -229,8 +232,8 @@ class Run:
         """
         if self._lock and inode(self.path / LOCK) != self._lock:
             raise WorkFailed(
-                f"{self.path} was removed, moved or replaced while this command worked on it",
-                "Nothing of what is there now was changed. Look at it with `ooc info`, or train a new run.",
+                f"{self.path} was removed, moved or replaced while this command used it",
+                "Nothing that is there now was changed. Check it with `ooc info`, or train a new run.",
             )
         entry, path = self.config["dataset"], self.dataset_path
         found = _version(path / MANIFEST)
@@ -238,8 +241,8 @@ class Run:
             return
         if not found or not has_generation(path, entry["identity"]):
             raise WorkFailed(
-                f"{path}, the dataset of {self.path}, was {'made again' if found else 'removed or moved'} meanwhile",
-                f"Put the dataset back where it was, then go on with `ooc resume {self.path}`; or train a new run.",
+                f"{path}, the dataset of {self.path}, was {'made again' if found else 'removed or moved'}",
+                f"Put the dataset back, then continue with `ooc resume {self.path}`; or train a new run.",
             )
         self._manifest = found
 
@@ -276,7 +279,7 @@ class Run:
         """The lines of metrics.jsonl; one that a crash tore is left out, one that is damaged, too, which is told."""
         found, damaged = self.read_metrics()
         for number in damaged:
-            stderr.warn(f"{self.path / METRICS}, line {number}, is damaged and left out")
+            stderr.warn(f"{self.path / METRICS}, line {number} is damaged and ignored")
         return found
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
@@ -350,9 +353,14 @@ def locked(path: Path) -> Iterator[list[Removed]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-            raise RunInUse(f"{path} is in use by process {holder}", "Wait for it, or stop it.") from None
+            raise RunInUse(
+                f"{path} is in use by process {holder}", "Wait until the process has ended, or stop it."
+            ) from None
         if inode(descriptor) != inode(path / LOCK):
-            raise RequestError(f"{path} was removed or replaced at this moment", "Look at it, then try again.")
+            raise RequestError(
+                f"{path} was just removed or replaced by another process",
+                "Check the run with `ooc info`, then try again.",
+            )
         with disk_errors(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

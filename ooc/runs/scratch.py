@@ -67,18 +67,19 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
     """
     if not place.exists():
         raise ScratchGone(
-            f"{place}, the --scratch of {run}, is gone, and what was trained with it",
-            "Mount it again, or train again with --overwrite.",
+            f"{place}, the --scratch directory of {run}, is missing, and with it the state of the training",
+            "Mount the directory again, or train again with --overwrite.",
         )
     owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA, holds=Owner)
     if owner["id"] != identity:
         raise RequestError(
-            f"{place}, the --scratch of {run}, belongs to another run, {owner['run']}", "Train again with --overwrite."
+            f"{place}, the --scratch directory of {run}, belongs to another run, {owner['run']}",
+            "Train again with --overwrite.",
         )
     if owner["run"] != str(run.resolve()) and Path(owner["run"]).exists():
         raise RequestError(
             f"{run} is a copy of {owner['run']}, which owns the state in {place}",
-            "Go on with that run; the model of the copy is whole if it has one.",
+            "Continue the original run; the model of the copy, if any, can be used.",
         )
 
 

@@ -57,7 +57,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 def run_problems(run: Run) -> Iterator[tuple[str, str]]:
     """What is wrong with the files of a run but its model, if anything, and what helps; nothing is said to help where
     something cannot be checked. Only reads; no program is built."""
-    goes_on = f"Go on from the newest generation that is whole, if there is one, with: ooc resume {run.path}"
+    goes_on = f"Continue from the newest undamaged state, if there is one, with: ooc resume {run.path}"
     yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
     if problem := beginning_problem(run.path):
         yield problem, goes_on
@@ -79,7 +79,7 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
 
 def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
     """Those of what was committed; a training may replace that at any time, then its successor counts."""
-    found, entries = [f"{run}: nothing was committed yet"], None
+    found, entries = [f"{run}: no state was saved yet"], None
     while (newest := committed(state)) != entries:
         entries = newest
         try:

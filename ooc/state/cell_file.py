@@ -40,7 +40,7 @@ class CellFile:
             self._tiles = DirectFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
         if len(table) < table_bytes:
             self.close()
-            raise WorkFailed(f"{path} is damaged: its size is not what its cells take")
+            raise WorkFailed(f"{path} is damaged: its size does not match its cells")
         self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
         if header is not None:
             self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written

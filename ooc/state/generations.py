@@ -154,7 +154,7 @@ class Generations:
         """The primary arrays of a generation, 0 for the newest, flat."""
         entry = self._entries[number]["arrays"]
         if problem := check_file(self.directory / entry["file"], entry):
-            raise WorkFailed(f"damaged: {problem}")
+            raise WorkFailed(f"{self.directory} is damaged: {problem}")
         return open_arrays(self.directory / entry["file"], entry, None)
 
     @contextmanager
@@ -199,7 +199,9 @@ class Generations:
     def fall_back(self, error: OocError) -> None:
         """Give up the newest generation, which is damaged, for the one before; raises WorkFailed if there is none."""
         if len(self._entries) < 2:
-            raise WorkFailed(error.what, "No other generation is left: train again from the start.") from error
+            raise WorkFailed(
+                error.what, "No earlier state is left: train again from the start, with --overwrite."
+            ) from error
         self._warn(f"{error.what}; going on from the generation before")
         self._publish(self._entries[1:])
         remove_uncommitted(self.directory)
@@ -327,8 +329,8 @@ def _described(directory: Path) -> list[dict[str, Any]]:
     entries = list(_descriptions(directory))
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
         raise WorkFailed(
-            f"{directory / MANIFEST} is missing, which says which generation counts",
-            "Restore it from a copy, or train again from the start.",
+            f"{directory / MANIFEST} is missing, which names the newest saved state",
+            "Restore the file from a copy, or train again from the start, with --overwrite.",
         )
     return entries[:2]
 

@@ -164,7 +164,7 @@ class ElementJobs:
             finite = False
             if not self._program.may_undo(task.degree):
                 raise Diverged(
-                    f"`{name}` is not finite any more: the steps of {type(self._program).__name__} became too long",
+                    f"the training diverged: `{name}` of {type(self._program).__name__} is no longer finite",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )
         return finite

@@ -98,7 +98,9 @@ class StochasticProgram(StaticProgram):
         super().__init__(dataset)
         set_options(self, options)
         if on_ring and "shard" not in dataset.manifest:
-            raise RequestError(f"{dataset.path} is no shard, but a dataset of its own", "Split it with `ooc shard`.")
+            raise RequestError(
+                f"{dataset.path} is a whole dataset; expected a shard", "Split the dataset with `ooc shard`."
+            )
         self.seed, self.rounds, self.strategy = seed, sync_per_pass, strategy
         self.trains_on_shards = on_ring
         self.machine: int = dataset.shard if on_ring else 0

@@ -91,7 +91,7 @@ class EngineArrays:
         """
         expected = {name: (flat.dtype, flat.size) for name, flat in self.primary().items()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
-            raise WorkFailed(f"{directory} is damaged: its arrays are not those of the program")
+            raise WorkFailed(f"{directory} is damaged: its arrays do not match the program")
         for name, flat in committed.items():
             if self.slices and name in self.slices.arrays:
                 self.slices.fill(name, flat, int(self._program.sliced_arrays()[name].max()))

@@ -93,7 +93,7 @@ def _allocate(size: int) -> int:
     except OSError as error:
         os.close(descriptor)
         raise WorkFailed(
-            f"{size / 1e6:.0f} MB of shared memory could not be had: {os.strerror(error.errno or 0)}", remedy
+            f"could not allocate {size / 1e6:.0f} MB of shared memory: {os.strerror(error.errno or 0)}", remedy
         ) from error
     return descriptor
 
@@ -109,4 +109,4 @@ def _nameless_file(size: int) -> tuple[int, str]:
         with tempfile.TemporaryFile(dir=_SHM if roomy else None) as file:
             return os.dup(file.fileno()), remedy
     except OSError as error:
-        raise WorkFailed(f"no memory can be shared by processes: {error.strerror}", remedy) from error
+        raise WorkFailed(f"processes cannot share memory: {error.strerror}", remedy) from error

@@ -182,7 +182,7 @@ def seed_of(random_state: Any) -> int:
 def whole(name: str, value: Any, least: int) -> int:
     """A parameter that is a whole number; raises RequestError for others."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise RequestError(f"{name}={value!r}: a whole number from {least} on is needed")
+        raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
 
 
@@ -191,7 +191,7 @@ def job_count(n_jobs: int | None) -> int:
     if n_jobs is None:
         return 1
     if n_jobs == 0 or isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
-        raise RequestError(f"n_jobs={n_jobs!r}: a whole number is needed, -1 for all cores")
+        raise RequestError(f"n_jobs must be an integer other than 0 (-1 for all cores), got {n_jobs!r}")
     return int(n_jobs) if n_jobs > 0 else max(cores() + 1 + int(n_jobs), 1)
 
 
@@ -202,7 +202,7 @@ def byte_count(memory: str | float | None) -> int | None:
     if isinstance(memory, str):
         return parse_size(memory, "memory")
     if isinstance(memory, bool) or not isinstance(memory, Real) or not 1 <= memory < math.inf:
-        raise RequestError(f"memory={memory!r} is not a size", "Write a number of bytes, or a text as '2GB'.")
+        raise RequestError(f"memory must be a number of bytes or a string such as '2GB', got {memory!r}")
     return int(memory)
 
 

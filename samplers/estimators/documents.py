@@ -12,7 +12,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 
-DOCUMENTS = "counts of words, or texts or lists of tokens in a list, as [text]"
+DOCUMENTS = "a matrix of word counts, or a list of texts or of lists of tokens"
 
 
 def require_counts(X: Any) -> None:
@@ -20,16 +20,17 @@ def require_counts(X: Any) -> None:
     empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
     if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
         shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X is {shown}: documents are needed", f"Give {DOCUMENTS}.")
+        raise RequestError(f"X must be documents, but is {shown}", f"Give {DOCUMENTS}.")
     if hasattr(X, "columns"):
         if (column := next((name for name in X.columns if _has_texts(np.asarray(X[name]))), None)) is not None:
             raise RequestError(
-                f"X is a data frame with texts in the column {column!r}", f"Give that column alone: X[{column!r}]."
+                f"X is a data frame with texts in the column {column!r}; expected a single column",
+                f"Give only that column: X[{column!r}].",
             )
     elif isinstance(X, np.ndarray) and X.ndim == 2 and _has_texts(X.reshape(-1)):
         raise RequestError(
-            f"X is an array of strings of the shape {X.shape}: texts are in one dimension",
-            "Give X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens give X.tolist().",
+            f"X is an array of strings of shape {X.shape}; expected 1 dimension",
+            "Give X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens, give X.tolist().",
         )
 
 
@@ -94,8 +95,8 @@ def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
         else:
             shown = reprlib.repr(document)
             raise RequestError(
-                f"X: document {number} (counted from 0) is {shown}, neither a text nor a list of tokens",
-                "Leave out what is missing, and decode bytes.",
+                f"X: document {number} (counted from 0) must be a text or a list of tokens, got {shown}",
+                "Leave out missing documents, and decode bytes.",
             )
 
 

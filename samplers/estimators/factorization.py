@@ -187,7 +187,9 @@ class MatrixFactorization(RunEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root of the mean squared error of values. X: as in `predict`, columns with their values."""
         if self.implicit:
-            raise RequestError("implicit: what is known are counts, not values", "Rank with `recommend`, or predict.")
+            raise RequestError(
+                "with implicit=True the model predicts preferences, not values", "Use `recommend` or `predict`."
+            )
         if is_columns(X):
             errors = self.predict(X[:2]) - columns_of(X)[2]
         else:

@@ -22,7 +22,7 @@ def read_ids(column: Any, what: str) -> np.ndarray:
     """The ids of a column: int64, uint64, float64, str or datetime64 (n,). what: they are of, as "users"."""
     ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # of a list, so that 1 does not become "1"
     if ids.ndim != 1:
-        raise RequestError(f"X: its {what} are an array of {ids.ndim} dimensions, not a column")
+        raise RequestError(f"{what} must be a column (1 dimension), got an array of {ids.ndim} dimensions")
     if ids.dtype.kind == "O":
         ids = _of_objects(ids.tolist(), what)
     if ids.dtype.kind == "S":
@@ -34,7 +34,7 @@ def read_ids(column: Any, what: str) -> np.ndarray:
     if ids.dtype.kind in "bi":
         return ids.astype(np.int64)
     if ids.dtype.kind not in _KINDS:
-        raise RequestError(f"{what} of dtype {ids.dtype} are no ids", "Give whole numbers or texts.")
+        raise RequestError(f"{what} must be whole numbers or strings, got dtype {ids.dtype}")
     return ids.astype(np.uint64) if ids.dtype.kind == "u" and ids.size and ids.max() >= 1 << 63 else _signed(ids)
 
 
@@ -49,8 +49,8 @@ def _of_objects(ids: list[Any], what: str) -> np.ndarray:
     if len(set(kinds)) > 1 and set(kinds) != {"int", "float"}:
         other = next(place for place, kind in enumerate(kinds) if kind != kinds[0])
         raise RequestError(
-            f"{what}: row 0 has {ids[0]!r}, of type {kinds[0]}, and row {other} {ids[other]!r}, of type {kinds[other]}",
-            "Give ids of one type: 7 and '7' are two of them.",
+            f"{what}: row 0 has {ids[0]!r} of type {kinds[0]}, row {other} has {ids[other]!r} of type {kinds[other]}",
+            "Give ids of one type: 7 and '7' are different ids.",
         )
     if not ids or kinds[0] not in ("int", "float"):
         return np.array([x.decode() if isinstance(x, bytes) else str(x) for x in ids], str)
@@ -58,7 +58,7 @@ def _of_objects(ids: list[Any], what: str) -> np.ndarray:
         return np.array(ids, np.float64)
     least, most = min(ids), max(ids)
     if least < -(1 << 63) or most >= 1 << (64 if least >= 0 else 63):
-        raise RequestError(f"{what}: {least} to {most} do not fit 64 bits", "Give such ids as texts.")
+        raise RequestError(f"{what}: ids from {least} to {most} do not fit into 64 bits", "Give such ids as strings.")
     return np.array(ids, np.uint64 if most >= 1 << 63 else np.int64)
 
 
@@ -76,8 +76,9 @@ def _refuse_missing(missing: Any, ids: Any, what: str) -> None:
     places = np.flatnonzero(missing)
     if places.size:
         raise RequestError(
-            f"{what}: row {places[0]} has no id, but {ids[places[0]]} ({places.size:,} of {len(ids):,} rows)",
-            "Leave such rows out. Rows are counted from 0.",
+            f"{what}: row {places[0]} (counted from 0) has {ids[places[0]]} instead of an id, as {places.size:,} of"
+            f" {len(ids):,} rows have",
+            "Leave such rows out.",
         )
 
 
@@ -87,8 +88,8 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
     if ids.size and np.abs(ids).max() > 2.0**digits:
         place = int(np.argmax(np.abs(ids)))
         raise RequestError(
-            f"{what}: row {place} has {ids[place]:.17g}; as {ids.dtype}, ids above 2**{digits} are not told apart",
-            "Give them as whole numbers or texts.",
+            f"{what}: row {place} has {ids[place]:.17g}, and ids above 2**{digits} are not exact as {ids.dtype}",
+            "Give ids as whole numbers or strings.",
         )
     return ids.astype(np.int64)
 
@@ -121,8 +122,8 @@ def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
         return ids.astype(np.float64)
     row = int(np.argmax(ids != np.floor(ids))) if given == "numbers" else 0
     raise RequestError(
-        f"{what}: row {row} has {ids[row].item()!r}; {given} are given, but {what} of the training are {of_training}",
-        f"Give {what} as they were given to fit.",
+        f"{what}: row {row} has {ids[row].item()!r}: got {given}, but fit had {of_training}",
+        f"Give {what} of the same type as in fit.",
     )
 
 
@@ -132,7 +133,7 @@ def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
     for row, text in enumerate(texts):
         if not (_NUMERAL.fullmatch(text) and str(int(text)) == text):
             raise RequestError(
-                f"{what}: row {row} has {text!r}, which is no whole number, but {what} of the training are",
+                f"{what}: row {row} has {text!r}, but fit had whole numbers",
                 f"Give {what} as whole numbers.",
             )
     return read_ids(np.array([int(text) for text in texts], object), what)
@@ -143,8 +144,8 @@ def _refuse_padded(names: np.ndarray, what: str) -> None:
     for name in names.tolist():
         if _NUMERAL.fullmatch(name) and str(int(name)) != name:
             raise RequestError(
-                f"{what} of the training are texts such as {name!r}; it is not clear which of them a number is",
-                f"Give {what} as texts.",
+                f"{what} are numbers, but fit had strings such as {name!r}",
+                f"Give {what} as strings.",
             )
 
 

@@ -52,10 +52,14 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rows, columns = read_ids(X[0], "users"), read_ids(X[1], "items")
     values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)
     if not rows.shape == columns.shape == values.shape:
-        raise RequestError(f"X: columns of {rows.size}, {columns.size} and {values.size} elements are not of one table")
+        raise RequestError(
+            f"X: its three columns must have one length, got {rows.size}, {columns.size} and {values.size}"
+        )
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
-        raise RequestError(f"X contains NaN or infinity (inf) among its values: row {row} has {values[row]}")
+        raise RequestError(
+            f"X contains NaN or infinity (inf): the value in row {row} (counted from 0) is {values[row]}"
+        )
     if (place := _too_large(values)) >= 0:
         raise _not_held(f"X[2]: row {place}", values[place])
     return rows, columns, values
@@ -85,7 +89,9 @@ def _too_large(values: np.ndarray) -> int:
 
 
 def _not_held(where: str, value: float) -> RequestError:
-    return RequestError(f"{where} has {value:g}; values up to {LARGEST:.3g} are possible", "Divide all of them.")
+    return RequestError(
+        f"{where} has the value {value:g}; at most {LARGEST:.3g} is possible", "Divide all values by a number."
+    )
 
 
 def _check_counts(values: np.ndarray) -> None:
@@ -97,7 +103,7 @@ def _numbers(values: Any) -> np.ndarray:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"X[2], the values, has what is no number: {error}") from None
+        raise RequestError(f"X[2], the values, must be numbers: {error}") from None
 
 
 def _entries(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Entries:

@@ -21,7 +21,7 @@ def _names_or_numbers(y: np.ndarray) -> np.ndarray:
         if not isinstance(each, int | float | np.number) or math.isnan(each):
             raise RequestError(
                 f"Unknown label type: y is {each!r} in row {row} (counted from 0)",
-                "A class is a whole number or a name, in all rows the same kind.",
+                "Classes must be whole numbers or strings, of one kind in all rows.",
             )
     return y.astype(np.float64)
 
@@ -30,10 +30,10 @@ def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The classes in order, at least two, and which of them each row is of, int64 (n,). Raises RequestError."""
     y = _names_or_numbers(y)
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
-        raise RequestError("Unknown label type: continuous. A class is a whole number or a name.")
+        raise RequestError("Unknown label type: continuous. Classes must be whole numbers or strings.")
     classes, labels = np.unique(y, return_inverse=True)
     if classes.size < 2:
-        raise RequestError(f"y has 1 class, {classes.tolist()[0]!r}: two are needed to tell one from the other")
+        raise RequestError(f"y must have at least 2 classes, got 1: {classes.tolist()[0]!r}")
     return classes, labels
 
 
@@ -41,7 +41,7 @@ def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Which of the classes each row is of, int64 (n,). Raises RequestError for one that is not among them."""
     labels = np.searchsorted(classes, y).clip(max=classes.size - 1)
     if (unknown := classes[labels] != y).any():
-        raise RequestError(f"y has the class {y[unknown].tolist()[0]!r}, which is not among {classes.tolist()}")
+        raise RequestError(f"y has the class {y[unknown].tolist()[0]!r}; expected one of {classes.tolist()}")
     return labels
 
 
@@ -50,7 +50,7 @@ def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
     y = _names_or_numbers(read_target(y, predicted.size))
     if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):
         raise RequestError(
-            f"y has classes like {y.tolist()[0]!r}, but those that were fitted are like {predicted.tolist()[0]!r}",
-            "Give names where names were fitted, and numbers where numbers were.",
+            f"y has classes such as {y.tolist()[0]!r}, but fit had classes such as {predicted.tolist()[0]!r}",
+            "Give classes of the same type as in fit.",
         )
     return float(np.average(predicted == y, weights=read_weights(sample_weight, y.size)))

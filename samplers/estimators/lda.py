@@ -199,7 +199,9 @@ class LatentDirichletAllocation(RunEstimator):
 
         likelihoods, predicted = zip(*self._deal(predict, documents), strict=True)
         if not sum(predicted):
-            raise RequestError("X: no document has two different words of the vocabulary: nothing to predict")
+            raise RequestError(
+                "X has no document with two different words of the vocabulary, so there is nothing to predict"
+            )
         return math.fsum(likelihoods) / sum(predicted)
 
     def perplexity(self, X: Any) -> float:
@@ -213,7 +215,7 @@ class LatentDirichletAllocation(RunEstimator):
             if dataset.vocabulary() != self.model_.vocabulary():
                 raise RequestError(
                     f"{dataset.path} has another vocabulary than the model",
-                    "Ingest it with `ooc ingest ... --vocab-from DATASET`, the dataset that was fitted.",
+                    "Ingest it again with --vocab-from and the dataset of fit.",
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)
@@ -236,7 +238,7 @@ def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
     room = partial(require_memory_to_fit, longest=0, budget=budget)
     read = read_documents(X, *rules_of(parameters), room=room)
     if not read.offsets[-1]:
-        raise RequestError("X has no tokens: all of its counts are 0", "Give documents that have words.")
+        raise RequestError("X has no tokens: all counts are 0", "Give documents with words.")
     require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
     return read
 

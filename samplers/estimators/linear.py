@@ -64,10 +64,12 @@ class LinearEstimator(Estimator):
         if is_path(X):
             design = Design(dataset_path(X))
             if y is not None and design.y is not None:
-                raise RequestError(f"y is given, but the dataset {design.path} has y, too", "Leave y out: fit(X).")
+                raise RequestError(
+                    f"y is given twice: as an argument and in the dataset {design.path}", "Leave y out: fit(X)."
+                )
             if design.y is None:
                 raise RequestError(
-                    f"the dataset {design.path} has no y",
+                    f"the dataset {design.path} has no target y",
                     "Ingest it again with y: `ooc ingest ... --target FILE`; --target COLUMN for csv.",
                 )
             self._note_features(design.columns, None)
@@ -120,10 +122,10 @@ class LinearEstimator(Estimator):
 
     def _told_of_gap(self, gap: float, limit: Limit) -> str:
         share = gap / self.null_loss_
-        what = f"the duality gap is {gap:.3g}, {share:.1e} of the loss without columns, and not tol={self.tol:g} of it"
+        what = f"did not converge: the duality gap is {gap:.3g}, {share:.1e} of the null loss, above tol={self.tol:g}"
         if limit.reached:
-            return f"{what}, after max_iter={self.max_iter} rounds. Increase max_iter, or tol."
-        return f"{what}: float64 numbers allow no better here. Increase tol or the penalty, or scale the columns."
+            return f"{what}, after max_iter={self.max_iter} iterations. Increase max_iter or tol."
+        return f"{what}: float64 rounding allows no smaller gap. Increase tol or the penalty, or scale the columns."
 
     def _names_of(self, columns: np.ndarray) -> list[str]:
         """Names of some columns, or their numbers, from 0 on."""

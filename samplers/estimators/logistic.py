@@ -52,7 +52,7 @@ class LogisticRegression(LinearEstimator):
         weights = read_weights(sample_weight, features.rows)
         self.classes_, labels = _two_classes(y)
         if weights is not None and np.unique(labels[weights > 0]).size < 2:
-            raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
+            raise RequestError("y must have 2 classes among the rows whose sample_weight is above 0, got 1")
         return features, labels.astype(np.float64), weights
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:

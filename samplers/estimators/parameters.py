@@ -61,8 +61,8 @@ def _number(name: str, value: Any, *, zero: bool = False, most: float = math.inf
     """A finite number above 0, or from 0 on, up to `most`."""
     if _is_number(value) and math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= most:
         return float(value)
-    up_to = "" if math.isinf(most) else f" up to {most:g}"
-    raise RequestError(f"{name}={value!r}: a finite number {'from 0 on' if zero else 'above 0'}{up_to} is needed")
+    up_to = "" if math.isinf(most) else f" and at most {most:g}"
+    raise RequestError(f"{name} must be a finite number {'of at least' if zero else 'above'} 0{up_to}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:
@@ -75,12 +75,12 @@ def _priors(name: str, value: Any) -> float | list[float]:
         return _number(name, value)
     if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
         return [_number(f"{name}[{place}]", prior) for place, prior in enumerate(value)]
-    raise RequestError(f"{name}={value!r}: a number above 0, or a list of one for each topic, is needed")
+    raise RequestError(f"{name} must be a number above 0, or a list of one for each topic; got {value!r}")
 
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise RequestError(f"{name}={value!r}: True or False is needed")
+        raise RequestError(f"{name} must be True or False, got {value!r}")
     return bool(value)
 
 
@@ -91,21 +91,21 @@ def _words(name: str, value: Any) -> Any:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, Collection) or not all(isinstance(word, str) for word in words):
         raise RequestError(
-            f"{name}={value!r}: a language as 'english', the path of a file, a list of words, or None is needed"
+            f"{name} must be a language such as 'english', the path of a file, a list of words or None; got {value!r}"
         )
     return value
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise RequestError(f"{name}={value!r}: a string is needed")
+        raise RequestError(f"{name} must be a string, got {value!r}")
     return value
 
 
 def _ngrams(name: str, value: Any) -> tuple[int, int]:
     """(1, n)."""
     if not isinstance(value, Sequence) or len(value) != 2 or value[0] != 1:
-        raise RequestError(f"{name}={value!r}: (1, n) is needed, for runs of 1 to n words")
+        raise RequestError(f"{name} must be (1, n) for n-grams of 1 to n words, got {value!r}")
     return 1, whole(name, value[1], least=1)
 
 
@@ -118,14 +118,14 @@ def _documents(name: str, value: Any) -> int | float:
 
 def _association(name: str, value: Any) -> float:
     if not _is_number(value) or not -1 <= value <= 1:
-        raise RequestError(f"{name}={value!r}: a number from -1 to 1 is needed")
+        raise RequestError(f"{name} must be a number from -1 to 1, got {value!r}")
     return float(value)
 
 
 def _functions(name: str, value: Any) -> Any:
     """A function, or a list of them."""
     if not callable(value) and not (isinstance(value, Sequence) and all(map(callable, value))):
-        raise RequestError(f"{name}={value!r}: a function, or a list of functions, is needed")
+        raise RequestError(f"{name} must be a function or a list of functions, got {value!r}")
     return value
 
 

@@ -61,7 +61,7 @@ class SoftmaxRegression(Estimator):
         table, target, weights = self._read(X, y, sample_weight)
         classes, labels = classes_of(target)
         if np.unique(labels[weights > 0]).size < 2:
-            raise RequestError("all rows that have a weight are of 1 class: two classes are needed")
+            raise RequestError("y must have 2 classes among the rows whose sample_weight is above 0, got 1")
         goes_on = self.warm_start and hasattr(self, "_training") and np.array_equal(self.classes_, classes)
         if goes_on:
             self._check_features(table.columns, table.names)
@@ -81,7 +81,9 @@ class SoftmaxRegression(Estimator):
         if hasattr(self, "_training"):
             self._check_features(table.columns, table.names)
             if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise RequestError(f"classes={classes!r} are not those of the first call, {self.classes_!r}")
+                raise RequestError(
+                    f"classes must be {self.classes_!r} as in the first call to partial_fit, got {classes!r}"
+                )
         elif classes is None:
             raise RequestError("classes must be passed on the first call to partial_fit.")
         else:
@@ -102,7 +104,7 @@ class SoftmaxRegression(Estimator):
 
     def _begin(self, table: Table, classes: np.ndarray) -> None:
         if self.loss not in LOSSES:
-            raise RequestError(f"loss={self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+            raise RequestError(f"loss: {self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
         rates = {"rate": self.rate, "regularization": self.regularization}
         self._training = SoftmaxInMemory(table.columns, classes.size, kind=LOSSES.index(self.loss), **rates)
         self._note_features(table.columns, table.names)
@@ -115,7 +117,7 @@ class SoftmaxRegression(Estimator):
             weights = weights[:, 1:].astype(np.float64) - weights[:, :1]
         columns, intercept = weights[:-1].T.astype(np.float64, order="C"), weights[-1].astype(np.float64)
         if not np.isfinite(columns.sum() + intercept.sum()):
-            raise RequestError("the weights are not finite any more: steps became too long", "Choose a smaller rate.")
+            raise RequestError("the model diverged: its weights are no longer finite", "Give a smaller rate.")
         self.coef_, self.intercept_ = columns, intercept
         return self
 
@@ -146,7 +148,7 @@ class SoftmaxRegression(Estimator):
 
     def _require_probabilities(self) -> None:
         if self.loss != "softmax":
-            raise AttributeError(f"loss={self.loss!r} has no probabilities: choose loss='softmax'")
+            raise AttributeError(f"predict_proba is only for loss='softmax', got loss={self.loss!r}")
 
     def _log_probabilities(self, X: Any) -> np.ndarray:
         scores = self.decision_function(X)

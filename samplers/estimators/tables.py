@@ -50,7 +50,9 @@ def read_table(X: Any, *, missing: bool = False) -> Table:
     values = table.values.values if isinstance(table.values, SparseRows) else table.values
     unusable = np.isinf(values) if missing else ~np.isfinite(values)
     if unusable.any():
-        raise RequestError(f"Input X contains {_first_unusable(values[unusable])}.", "Numbers are needed everywhere.")
+        raise RequestError(
+            f"Input X contains {_first_unusable(values[unusable])}.", "Fill in missing values, or leave their rows out."
+        )
     return table
 
 
@@ -58,7 +60,7 @@ def _require_table(X: Any) -> None:
     """Raise RequestError for what can hold no table."""
     if X is None or isinstance(X, str | bytes | Mapping | Set | Iterator):
         shown = "None" if X is None else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X is {shown}: a table of numbers is needed", f"Give {_TABLES}.")
+        raise RequestError(f"X must be a table of numbers, but is {shown}", f"Give {_TABLES}.")
 
 
 def is_path(X: Any) -> bool:
@@ -70,8 +72,8 @@ def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
     """The path of a dataset; raises RequestError for a string that is none. others: what could be given, too."""
     if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
         raise RequestError(
-            f"X is the string {reprlib.repr(X)}: it is taken as the path of a dataset, and nothing is there",
-            f"Give {others}, or the path of a dataset of `ooc ingest`.",
+            f"X is the string {reprlib.repr(X)}, but no dataset exists at this path",
+            f"Give {others}, or the path of a dataset made by `ooc ingest`.",
         )
     return X
 
@@ -107,8 +109,8 @@ def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
     if isinstance(error, TypeError):
         raise TypeError(f"X, {where} (counted from 0): {error}")
     raise RequestError(
-        f"X has the text {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
-        "A table of numbers is needed: leave texts out, or encode them as numbers first.",
+        f"X must be numbers, got the text {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
+        "Leave texts out, or encode them as numbers first.",
     )
 
 
@@ -140,7 +142,7 @@ def _check_kind(dtype: np.dtype) -> None:
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if shape == (0,):
-        raise RequestError("X is empty: a table has at least one row", f"Give {_TABLES}.")
+        raise RequestError("X is empty; expected at least one row", f"Give {_TABLES}.")
     if len(shape) != 2:
         raise RequestError(
             f"Expected 2D array, got {f'{len(shape)}D' if shape else 'scalar'} array instead.",

@@ -14,7 +14,7 @@ from blocks.errors import RequestError
 def read_target(y: Any, rows: int) -> np.ndarray:
     """A column (n,), for so many rows; raises RequestError if it is something else."""
     if y is None:
-        raise RequestError(f"y is None: a value for each of the {rows} rows of X is needed")
+        raise RequestError(f"y must have a value for each of the {rows} rows of X, got None")
     column = np.asarray(y)
     if column.ndim == 2 and column.shape[1] == 1:
         warnings.warn("A column-vector y was passed when a 1d array was expected", _conversion(), stacklevel=4)
@@ -36,7 +36,7 @@ def read_numbers(y: Any, rows: int) -> np.ndarray:
     try:
         numbers = column.astype(np.float64)
     except (TypeError, ValueError):
-        raise RequestError("y of a regression are numbers, not names of classes") from None
+        raise RequestError("y of a regression must be numbers, got names of classes") from None
     _require_finite(numbers)
     return numbers
 
@@ -48,15 +48,15 @@ def read_weights(weights: Any, rows: int) -> np.ndarray | None:
     try:
         found = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"sample_weight: {error}", "Give a number for each row.") from None
+        raise RequestError(f"sample_weight must be numbers: {error}", "Give one number for each row.") from None
     if found.ndim == 0:
         found = np.full(rows, float(found))
     if found.shape != (rows,):
-        raise RequestError(f"sample_weight has the shape {found.shape}; X has {rows} rows")
+        raise RequestError(f"sample_weight must have shape ({rows},) for the {rows} rows of X, got {found.shape}")
     if (wrong := ~(np.isfinite(found) & (found >= 0))).any():
         row = int(wrong.argmax())
         raise RequestError(
-            f"sample_weight is {found[row]:g} in row {row} (counted from 0)", "Weights are finite numbers from 0 on."
+            f"sample_weight must be finite and at least 0, got {found[row]:g} in row {row} (counted from 0)"
         )
     if not found.any():
         raise RequestError("Sample weights must contain at least one non-zero number.")

@@ -26,7 +26,7 @@ def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))
     if needed <= max(budget, _LEAST):
         return
-    what = f"X has {tokens:,} tokens: to fit them from memory takes {_mb(needed)}, but memory is {_mb(budget)}"
+    what = f"memory {_mb(budget)} is too small: X has {tokens:,} tokens, and fitting them in memory takes {_mb(needed)}"
     if _PROCESS + (_WRITTEN + _OF_BLOCK) * longest > budget:
         raise RequestError(what, f"Give a larger memory, if one document can have {longest:,} words.")
     ingest = "write the counts to a file, ingest that (`ooc ingest uci`) and fit the path of the dataset"
@@ -38,7 +38,8 @@ def folding_threads(tokens: int, threads: int, budget: int) -> int:
     fitting = budget // (_FOLDED_IN * max(tokens, 1))
     if not fitting:
         raise RequestError(
-            f"X has a document of {tokens:,} tokens: it takes {_mb(_FOLDED_IN * tokens)}, but memory is {_mb(budget)}",
+            f"memory {_mb(budget)} is too small: a document of X has {tokens:,} tokens, which take "
+            f"{_mb(_FOLDED_IN * tokens)}",
             "Give a larger memory, or split the document.",
         )
     return min(threads, fitting)

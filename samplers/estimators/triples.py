@@ -37,9 +37,8 @@ def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
     if len(spelled) == 2 and y is not None:
         spelled.append("y")
     raise RequestError(
-        f"X has a user and an item in each row, but {call} takes a table with a row for each user and a column for "
-        "each item",
-        f"Give its columns as a tuple: {call}(({', '.join(spelled)})). If its columns are items, give "
+        f"X looks like rows of user and item, but {call} expects a row for each user and a column for each item",
+        f"Give the columns as a tuple: {call}(({', '.join(spelled)})). If the columns of X are items, give "
         "scipy.sparse.csr_array(X).",
     )
 

@@ -18,6 +18,7 @@ from blocks.corpus.vocabulary import NO_FILTERS, Filters, require_ngrams, select
 from blocks.errors import RequestError
 from blocks.ingestion.counts import Counts
 from blocks.ingestion.names import Merged
+from blocks.plurals import count_of
 from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.frames import from_arrow
@@ -75,7 +76,7 @@ def read_documents(
         return _of_table(read_table(X))
     if vocabulary is not None and not vocabulary:
         raise RequestError(
-            "X has texts, but the model was fitted to counts whose columns have no names",
+            "X has texts, but the model was fitted to counts without names of words",
             "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
         )
     return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
@@ -113,11 +114,11 @@ def _of_texts(
         room(sum(ids.size for ids, _ in found))
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
     if not lengths.size:
-        raise RequestError("X is empty: documents are needed", f"Give {DOCUMENTS}.")
+        raise RequestError("X is empty; expected at least one document", f"Give {DOCUMENTS}.")
     if not ids.size and vocabulary is None:
         raise RequestError(
-            f"X has no tokens: no word of its {lengths.size} documents is kept",
-            "Words of texts have two letters or more; those of stop_words are left out.",
+            f"X has no tokens: no word of its {count_of(lengths.size, 'document')} is kept",
+            "A word of a text must match token_pattern (two letters or more by default) and not be in stop_words.",
         )
     if vocabulary is None:
         terms = tokenizer.table.words().decode().split("\n")
@@ -136,7 +137,7 @@ def _selected(
         kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)
     if not kept.size:
         raise RequestError(
-            f"X has no tokens left: min_df, max_df and max_features keep none of its {len(terms)} words",
+            f"min_df, max_df and max_features keep none of the {len(terms)} words of X",
             "Decrease min_df or increase max_df.",
         )
     words = [terms[term] for term in kept.tolist()]
@@ -164,21 +165,22 @@ def _of_table(table: Table) -> WordCounts:
     if (long := np.diff(tokens) >= _MOST).any():
         number = int(long.argmax())
         raise RequestError(
-            f"X: document {number} (counted from 0) has {tokens[number + 1] - tokens[number]:,} tokens",
-            f"A document has less than {_MOST:,} tokens.",
+            f"X: document {number} (counted from 0) has {tokens[number + 1] - tokens[number]:,} tokens;"
+            f" it must have less than {_MOST:,}",
+            "Split the document.",
         )
     return WordCounts(tokens, offsets, columns.astype(np.uint32), counts, table.columns, table.names)
 
 
 def _check_counts(counts: np.ndarray) -> None:
     if counts.size and counts.min() < 0:
-        raise RequestError(f"Negative values in data passed to a topic model: {counts.min()}", "Counts are from 0 on.")
+        raise RequestError(
+            f"Negative values in data passed to a topic model: {counts.min()}", "Counts must be at least 0."
+        )
     if counts.dtype.kind == "f" and (broken := counts != np.floor(counts)).any():
         raise RequestError(
-            f"X has {counts[broken][0]:g}, which is no count: a topic model is of words that occur so many times",
-            "Give counts of words, as of CountVectorizer, without weights.",
+            f"X must be word counts (whole numbers), got {counts[broken][0]:g}",
+            "Give the counts of CountVectorizer, without tf-idf or other weights.",
         )
     if counts.size and counts.max() >= _MOST:
-        raise RequestError(
-            f"X has a word {counts.max():g} times in a document", f"A document has less than {_MOST:,} tokens."
-        )
+        raise RequestError(f"X has a count of {counts.max():g}; a count must be less than {_MOST:,}")

@@ -40,9 +40,12 @@ class GradientDescent(MatrixFactorization):
         super().__init__(dataset, **options)
         rate = self._default_rate() if rate is None else rate
         if not 0 < rate < math.inf:
-            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+            raise RequestError(f"--rate must be a finite number above 0, got {rate:g}")
         if not self.penalty.per_entry:
-            raise RequestError("--penalty row is not for --method sgd", "Its steps have the penalty of an entry each.")
+            raise RequestError(
+                "--penalty row cannot be used with --method sgd, which applies the penalty for each rating",
+                "Leave --penalty out, or choose --method als or ccd.",
+            )
         self.rate = rate
         self.first_squares = _FIRST_SQUARES * self.scale**3  # values twice as high: steps, too
         self.open_rows = np.zeros((3, 2), np.int64)
@@ -243,9 +246,11 @@ class DataParallelGradient(StochasticGradient):
     def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
         super().__init__(dataset, **options)
         if combine not in COMBINATIONS:
-            raise RequestError(f"--combine {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
+            raise RequestError(f"--combine: {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
         if not 1 <= replicas <= dataset.block_count:
-            raise RequestError(f"--replicas {replicas}: from 1 to {dataset.block_count}, the blocks, are possible")
+            raise RequestError(
+                f"--replicas must be from 1 to {dataset.block_count}, the number of blocks; got {replicas}"
+            )
         self.replicas, self.combine = replicas, combine
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:

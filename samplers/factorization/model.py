@@ -143,7 +143,7 @@ class FactorModel(ModelFiles, Factorization):
         for side in ("row", "column"):
             factors, biases, entries = (arrays[f"{side}_{name}"] for name in ("factors", "biases", "entries"))
             fits = factors.size == biases.size * told["rank"] and entries.size == biases.size
-            require(fits, path / told["files"]["factors"]["file"], f"its arrays are not of the same {side}s")
+            require(fits, path / told["files"]["factors"]["file"], f"its arrays have different numbers of {side}s")
             names = path / told["files"][f"{side}s"]["file"]
             sides.append(Side(names, factors.reshape(-1, told["rank"]), biases, entries))
         Factorization.__init__(self, told["mean"], told["biases"], told["solver"], *sides)
@@ -249,7 +249,7 @@ def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
     with np.errstate(over="ignore"):
         found = numbers if unit == 1 else numbers * np.float32(unit)
     if not np.isfinite(found).all():
-        raise Diverged("factors or biases are not finite as float32, and no model is written")
+        raise Diverged("the model diverged: factors or biases are not finite; no model is written")
     return found
 
 

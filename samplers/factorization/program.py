@@ -68,11 +68,11 @@ class MatrixFactorization(StaticProgram):
         super().__init__(dataset)
         check_unit(unit)
         if not 1 <= rank <= MOST_RANK:
-            raise RequestError(f"--rank {rank}: 1 to {MOST_RANK:,} factors are possible")
+            raise RequestError(f"--rank must be from 1 to {MOST_RANK:,}, got {rank}")
         if not 0 <= regularization <= LARGEST:
-            raise RequestError(f"--regularization {regularization:g}: 0 to {LARGEST:.3g} is possible")
+            raise RequestError(f"--regularization must be from 0 to {LARGEST:.3g}, got {regularization:g}")
         if penalty not in PENALTIES:
-            raise RequestError(f"--penalty {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
+            raise RequestError(f"--penalty: {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
         self.rank, self.seed, self.regularization = rank, seed, np.float32(regularization)
         self.biases, mean = biases, dataset.whole.mean if center else 0.0
         self.size = size_of(dataset.whole, mean)
@@ -227,7 +227,9 @@ class MatrixFactorization(StaticProgram):
 
     def diverged(self) -> Diverged:
         """The error of factors that are infinite or NaN."""
-        return Diverged(f"{self.option}: the factors are not finite any more; {self.cause()}", self.remedy())
+        return Diverged(
+            f"{self.option}: the training diverged, as factors are no longer finite; {self.cause()}", self.remedy()
+        )
 
     def cause(self) -> str:
         """What made factors infinite, for a message."""

@@ -41,9 +41,9 @@ class CoordinateDescent(MatrixFactorization):
             options |= {"center": False}
         super().__init__(dataset, **options)
         if nonnegative and self.biases:
-            raise RequestError("--nonnegative: there are no biases then", "Add --no-biases.")
+            raise RequestError("--nonnegative cannot be used with biases", "Add --no-biases.")
         if nonnegative and dataset.whole.high <= 0:
-            raise RequestError(f"--nonnegative: no value of {dataset.path} is above 0")
+            raise RequestError(f"--nonnegative cannot be used: no value of {dataset.path} is above 0")
         self.least = np.float32(0.0) if nonnegative else LEAST
 
     def start_factors(self, job: Job) -> None:
@@ -78,7 +78,7 @@ class AlternatingLeastSquares(MatrixFactorization):
     def __init__(self, dataset: Matrix, *, steps: int = 3, **options: Any) -> None:
         super().__init__(dataset, **options)
         if steps < 1:
-            raise RequestError(f"--steps {steps}: at least 1 is needed")
+            raise RequestError(f"--steps must be at least 1, got {steps}")
         self.steps = steps
 
     def scratch_bytes(self) -> int:
@@ -120,13 +120,13 @@ class ImplicitFeedback(AlternatingLeastSquares):
     def __init__(self, dataset: Matrix, *, alpha: float, **options: Any) -> None:
         super().__init__(dataset, penalty="row", center=False, **options)
         if self.biases:
-            raise RequestError("--implicit: a wish is 1 or 0, and has no biases", "Leave --biases out.")
+            raise RequestError("--implicit cannot be used with --biases", "Leave --biases out.")
         if not 0 < alpha <= LARGEST:
-            raise RequestError(f"--alpha {alpha:g}: more than 0, and at most {LARGEST:.3g}, is needed")
+            raise RequestError(f"--alpha must be above 0 and at most {LARGEST:.3g}, got {alpha:g}")
         if dataset.whole.low <= 0:
             raise RequestError(
-                f"--implicit: {dataset.path} has a value of {dataset.whole.low:g}, but counts are above 0",
-                "Ingest what users did, and leave out what they did not.",
+                f"--implicit: counts must be above 0, but {dataset.path} has the value {dataset.whole.low:g}",
+                "Leave out user-item pairs without a count when you ingest.",
             )
         self.alpha, self.scale = np.float32(alpha), 1.0
         self.divisor = max(unit_of(alpha * self.size), 1.0)
@@ -234,8 +234,10 @@ def factorization_spec(
     for name in chosen:
         if method not in TAKES[name]:
             takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
-            raise RequestError(f"--{name.replace('_', '-')} is not for {_OPTIONS[method]}", f"It is for {takers}.")
+            raise RequestError(
+                f"--{name.replace('_', '-')} cannot be used with {_OPTIONS[method]}", f"It is only for {takers}."
+            )
     if on_ring and method not in ON_RING:
         known = ", ".join(_OPTIONS[name] for name in ON_RING)
-        raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"There are: {known}.")
+        raise RequestError(f"{_OPTIONS[method]} cannot be used on several machines yet", f"Choose one of: {known}.")
     return ProgramSpec(target(f"mf-{method}"), options | chosen | ({"on_ring": True} if on_ring else {}))

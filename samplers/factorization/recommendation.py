@@ -38,8 +38,8 @@ def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | N
     """Users of the training, some at a time. trained_on: its ratings, if what they rated is asked for."""
     if trained_on and trained_on.identity != model.manifest["dataset"]:
         raise RequestError(
-            f"--exclude-seen: {trained_on.path} is one of the shards that {model.path} was trained on",
-            "Leave it out: who rated what is on several machines.",
+            f"--exclude-seen: {model.path} was trained on several shards, and {trained_on.path} is only one of them",
+            "Leave --exclude-seen out: the other ratings are on other machines.",
         )
     order = row_order(trained_on) if trained_on else None
     for some in _batches(names, _SCORES // len(model.columns)):
@@ -55,7 +55,8 @@ def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> It
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
-            f"{ratings.path} has other items than {model.path}", "Ingest it with --items-from the training's ratings."
+            f"{ratings.path} has other items than {model.path}",
+            "Ingest it again with --items-from and the ratings of the training.",
         )
     order = row_order(ratings)
     lines = {name: line for line, name in enumerate(ratings.row_names())}

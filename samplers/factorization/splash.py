@@ -55,11 +55,13 @@ class SplashFactorization(StochasticProgram):
         **options: Any,
     ) -> None:
         if not 1 <= rank <= MOST_RANK:
-            raise RequestError(f"--rank {rank}: 1 to {MOST_RANK:,} factors are possible")
+            raise RequestError(f"--rank must be from 1 to {MOST_RANK:,}, got {rank}")
         if not 0 < regularization < math.inf:
-            raise RequestError(f"--regularization {regularization:g}: more than 0 is needed for --method splash")
+            raise RequestError(
+                f"--regularization must be a finite number above 0 for --method splash, got {regularization:g}"
+            )
         if not 0 < rate < math.inf:
-            raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+            raise RequestError(f"--rate must be a finite number above 0, got {rate:g}")
         self.rank, self.regularization, self.rate = rank, regularization, rate
         check_unit(unit)
         self.unit, self.mean = unit, (dataset.whole.mean if center else 0.0) / unit
@@ -137,7 +139,7 @@ class SplashFactorization(StochasticProgram):
     def diverged(self) -> Diverged:
         """The error of factors that are infinite or NaN."""
         return Diverged(
-            f"--method splash: the factors are not finite any more; --rate is {self.rate:g}",
+            f"--method splash: the training diverged, as factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
         )
 

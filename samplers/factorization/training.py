@@ -104,9 +104,11 @@ def _method(options: FactorizationOptions) -> str:
     """The name among the methods for what was asked for; raises RequestError if there is none."""
     method = options.method or ("als" if options.implicit else "sgd")
     if options.implicit and method != "als":
-        raise RequestError(f"--implicit is not for --method {method}", "It is for --method als.")
+        raise RequestError(f"--implicit cannot be used with --method {method}", "Choose --method als.")
     if options.schedule and method != "sgd":
-        raise RequestError(f"--schedule is not for --method {method}", "It is for --method sgd.")
+        raise RequestError(
+            f"--schedule cannot be used with --method {method}", "Choose --method sgd, or leave --schedule out."
+        )
     if options.schedule == "bsp":
         return "bsp"
     return "implicit" if options.implicit else method
@@ -117,7 +119,9 @@ def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpe
     centered = spec.options.get("center", True) and not spec.options.get("nonnegative")
     size = size_of(matrix.whole, matrix.whole.mean if centered else 0.0)
     if not math.isfinite(size):
-        raise RequestError(f"{matrix.path} has a value that is not finite", "Ingest the ratings again, without it.")
+        raise RequestError(
+            f"{matrix.path} has a value that is not finite", "Ingest the ratings again without this value."
+        )
     unit = 1.0 if implicit else unit_of(size)
     return spec if unit == 1 else spec._replace(options=spec.options | {"unit": unit})
 

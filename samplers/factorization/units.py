@@ -38,7 +38,7 @@ def unit_of(size: float) -> float:
 def check_unit(unit: float) -> None:
     """Raise RequestError unless a unit is one that `unit_of` gives."""
     if unit != 1 and not (0 < unit < math.inf and unit == unit_of(unit)):
-        raise RequestError(f"unit {unit:g}: 1 or a power of 4 is needed", "Train a new run.")
+        raise RequestError(f"unit must be 1 or a power of 4, got {unit:g}", "Train a new run.")
 
 
 def in_unit(values: np.ndarray, unit: float) -> np.ndarray:

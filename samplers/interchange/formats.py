@@ -70,17 +70,21 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
     if form.mixtures:
         check_format(out)
     elif top is not None:
-        raise RequestError(f"--top is not for --format {name}", "It is for --format mixtures; leave it out.")
+        raise RequestError(
+            f"--top cannot be used with --format {name}", "Leave --top out, or choose --format mixtures."
+        )
     model = open_any_model(run)
     if not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
-        raise RequestError(f"--format {name} is not for the model of {run}", f"Choose one of: {', '.join(of)}.")
+        raise RequestError(f"--format {name} cannot be used for the model of {run}", f"Choose one of: {', '.join(of)}.")
     if form.directory:
         require_new(out, overwrite=overwrite, directory=True)
     else:
         require_free(out, overwrite=overwrite)
     if form.directory and out.exists() and not is_free(out):
-        raise RequestError(f"{out} exists: --format {name} writes several files", "Choose another name, or remove it.")
+        raise RequestError(
+            f"{out} already exists, and --format {name} writes a directory", "Choose another name, or remove it."
+        )
     more: list[Any] = [_tokens(run)] if form.tokens else [suffix_of(out), top] if form.mixtures else []
     with disk_errors(out), publish_directory(out) if form.directory else output(out) as beside:
         form.write(model, beside, *more)
@@ -102,7 +106,8 @@ def import_model(
     read = _named(IMPORTS, name)
     if out.exists() and not is_free(out) and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(
-            f"{out} exists" if not overwrite else f"{out} is no model, so it is not replaced", "Choose another name."
+            f"{out} already exists{' and is not a model, so it is not replaced' if overwrite else ''}",
+            "Choose another name.",
         )
     model = read_gensim(source, trust_pickle=trust_pickle) if name == "gensim" else read(source)
     with publish_directory(out, overwrite=overwrite) as directory:
@@ -112,5 +117,5 @@ def import_model(
 
 def _named(formats: dict[str, Any], name: str) -> Any:
     if name not in formats:
-        raise RequestError(f"--format {name!r} is not known", f"Choose one of: {', '.join(formats)}.")
+        raise RequestError(f"--format: {name!r} is not known", f"Choose one of: {', '.join(formats)}.")
     return formats[name]

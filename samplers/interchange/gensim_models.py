@@ -19,7 +19,10 @@ def gensim_module() -> Any:
     try:
         import gensim.models
     except ImportError:
-        raise RequestError("gensim is not installed", 'Install it with: pip install "ooc[gensim]"') from None
+        raise RequestError(
+            "the gensim format needs the package gensim, which is not installed",
+            'Install it with: pip install "ooc[gensim]"',
+        ) from None
     return gensim
 
 
@@ -63,10 +66,10 @@ def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
     any code."""
     if not trust_pickle:
         raise RequestError(
-            f"{path}: a model that gensim saved is a pickle, and reading one can run any code",
-            "If you trust whoever made it, add --trust-pickle.",
+            f"{path}: a gensim model is a pickle, and reading a pickle can run any code",
+            "If you trust the source of the file, add --trust-pickle.",
         )
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
-        raise RequestError(f"{file} does not exist", "Give the file that LdaModel.save was given.")
+        raise RequestError(f"{file} does not exist", "Give the path that was given to LdaModel.save.")
     return from_gensim(gensim_module().models.LdaModel.load(str(file)))

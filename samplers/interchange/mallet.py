@@ -49,7 +49,7 @@ def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None)
 def checked_words(words: Sequence[str]) -> Sequence[str]:
     """The words, none of which has a blank; raises RequestError if one does."""
     if broken := next((word for word in words if _BLANKS.search(word)), None):
-        raise RequestError(f"the word {broken!r} has a blank, which would make two words of it in this format")
+        raise RequestError(f"the word {broken!r} contains a blank, which separates words in MALLET's format")
     return words
 
 
@@ -108,9 +108,9 @@ def read_state(path: Path) -> TopicModel:
                 topics.append(int(topic))
                 words.setdefault(int(number), word)
     except (OSError, ValueError, EOFError) as error:
-        raise RequestError(f"{path} is not a state that MALLET wrote: {error}") from None
+        raise RequestError(f"{path} is not a state file of MALLET: {error}") from None
     if not topics or len(words) != max(words) + 1 or max(topics) >= priors[0].size:
-        raise RequestError(f"{path} is not a state that MALLET wrote: words, topics and priors do not fit together")
+        raise RequestError(f"{path} is not a state file of MALLET: its words, topics and priors do not match")
     count = max(names) + 1
     return model_of_tokens(
         np.array(documents, np.uint32),

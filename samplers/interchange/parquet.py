@@ -63,7 +63,10 @@ def require_arrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise RequestError("pyarrow is not installed", 'Install it with: pip install "ooc[parquet]"') from None
+        raise RequestError(
+            "the parquet format needs the package pyarrow, which is not installed",
+            'Install it with: pip install "ooc[parquet]"',
+        ) from None
     return pyarrow
 
 

@@ -21,7 +21,7 @@ def write_pyldavis(model: TopicModel, path: Path) -> None:
     lengths = np.bincount(row_numbers(model.documents), model.documents.counts, count) / model.states
     words, documents = np.flatnonzero(frequencies), np.flatnonzero(lengths)
     if not documents.size:
-        raise RequestError("pyLDAvis needs the topics of documents, which this model has not")
+        raise RequestError("pyLDAvis needs the topic mixtures of documents, which this model does not have")
     vocabulary, shares = model.vocabulary(), model.word_shares()[:, words]
     rest = {
         "doc_lengths": np.rint(lengths[documents]).astype(np.int64).tolist(),

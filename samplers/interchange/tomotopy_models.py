@@ -13,7 +13,7 @@ from samplers.topics.assignments import Assignments
 from samplers.topics.model import TopicModel
 
 _MOST_TOPICS = (1 << 15) - 1
-_UNKNOWN = "tomotopy {} saves models in a way that is not known here"
+_UNKNOWN = "tomotopy {} saves models in a format that this version of ooc does not know"
 _MARK = b"Zs\0"  # in a saved model: before the number of a document's tokens, uint32, and their topics, int16, by word
 
 
@@ -22,7 +22,10 @@ def tomotopy_module() -> Any:
     try:
         import tomotopy
     except ImportError:
-        raise RequestError("tomotopy is not installed", 'Install it with: pip install "ooc[tomotopy]"') from None
+        raise RequestError(
+            "the tomotopy format needs the package tomotopy, which is not installed",
+            'Install it with: pip install "ooc[tomotopy]"',
+        ) from None
     return tomotopy
 
 
@@ -52,7 +55,7 @@ def read_tomotopy(path: Path) -> TopicModel:
     try:
         return from_tomotopy(module.LDAModel.load(str(path)))
     except (OSError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{path} is not an LDAModel that tomotopy saved in full: {error}") from None
+        raise RequestError(f"{path} is not a full model saved by tomotopy's LDAModel.save: {error}") from None
 
 
 def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
@@ -62,7 +65,7 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
     what tomotopy makes of that is compared. Raises RequestError if it has not so many topics, WorkFailed if it differs.
     """
     if model.topics > _MOST_TOPICS:
-        raise RequestError(f"tomotopy has up to {_MOST_TOPICS:,} topics, not {model.topics:,}")
+        raise RequestError(f"tomotopy can have at most {_MOST_TOPICS:,} topics, and the model has {model.topics:,}")
     module, vocabulary, names = tomotopy_module(), model.vocabulary(), model.document_names()
     named = names is not None and len(set(names)) == len(names)
     filled, corpus = np.flatnonzero(np.diff(tokens.offsets)).tolist(), module.utils.Corpus()
@@ -82,7 +85,10 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
 def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) -> None:
     """Save an `LDAModel`, to go on with or to infer by. Raises RequestError if there are no tokens."""
     if tokens is None:
-        raise RequestError("tomotopy's models have the topics of single tokens", "Give a run that has its state.")
+        raise RequestError(
+            "a tomotopy model contains the topic of each token, which this run no longer has",
+            "Give a run with its state.",
+        )
     path.write_bytes(to_tomotopy(model, tokens).saves(full=True))
 
 

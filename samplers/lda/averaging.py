@@ -34,21 +34,24 @@ _CHUNK = 1 << 20  # entries of all states that are pooled at a time
 def check_average(states: int, iterations: int, every: int, dataset: Dataset) -> None:
     """Raise RequestError unless so many states come, one at each multiple of `every` iterations, and can be added."""
     if states < 1:
-        raise RequestError(f"--average {states}: at least 1 state is needed")
+        raise RequestError(f"--average must be at least 1, got {states}")
     if states == 1:
         return
     if iterations % every:
         raise RequestError(
-            f"--average takes states every {every} iterations, and {iterations} is no multiple of that",
-            "Choose --iterations and --evaluate-every so that it is.",
+            f"--average: --iterations {iterations} must be a multiple of --evaluate-every {every}",
+            "Change one of the two.",
         )
     if states * every > iterations:
         raise RequestError(
-            f"--average {states}: with one state every {every} iterations, {iterations} give {iterations // every}",
-            "Give more --iterations, or fewer to --evaluate-every.",
+            f"--average {states}: {iterations} iterations, evaluated every {every}, have {iterations // every} states",
+            "Give more --iterations, or a smaller --evaluate-every.",
         )
     if states * int(dataset.whole.frequencies.max(initial=0)) > int(COUNT):
-        raise RequestError(f"--average {states}: the counts of the most frequent word would exceed 32 bits")
+        raise RequestError(
+            f"--average {states}: the sum of the counts of the most frequent word would exceed 32 bits",
+            "Give a smaller --average.",
+        )
 
 
 def state_path(run: Path, iteration: int) -> Path:
@@ -69,7 +72,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
     if states > 1 and iterations > done and not all(state_path(run.path, iteration).exists() for iteration in passed):
         least = (done // every + states) * every
         raise RequestError(
-            f"--iterations {iterations}: {done} are done, and not all of the {states} states to average were kept",
+            f"--iterations {iterations}: the run is at iteration {done} and has not all {states} states to average",
             f"Give --iterations {least} or more.",
         )
 
@@ -96,7 +99,7 @@ def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
     elif not _is_average(run.path / "model", wanted):
         raise WorkFailed(
             f"{run.path}: the model is damaged or missing, and the states that it averaged were removed",
-            f"Train on, to an average of new states: ooc resume {run.path} --iterations "
+            f"Train on, to average new states, with: ooc resume {run.path} --iterations "
             f"{iteration + len(wanted) * run.config['evaluate_every']}",
         )
     for path in run.path.glob("sample-*"):

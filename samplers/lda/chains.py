@@ -40,16 +40,19 @@ LEAST = 4  # evaluations of each chain in the second half of training
 def check_chains(chains: int, iterations: int, every: int, *, stop_when_converged: bool) -> None:
     """Raise RequestError unless so many chains can be compared."""
     if chains < 1:
-        raise RequestError(f"--chains {chains}: at least 1 is needed")
+        raise RequestError(f"--chains must be at least 1, got {chains}")
     if chains == 1:
         return
     if stop_when_converged:
-        raise RequestError("--chains are compared over the same iterations, which --stop-when-converged does not leave")
+        raise RequestError(
+            "--chains cannot be used with --stop-when-converged: chains are compared over the same iterations",
+            "Leave one of them out.",
+        )
     if (found := iterations // every - iterations // 2 // every) < LEAST:
         raise RequestError(
-            f"--chains {chains}: {iterations} iterations evaluated every {every} give {found} evaluations in their "
-            f"second half; R-hat needs {LEAST}",
-            "Give more --iterations, or fewer to --evaluate-every.",
+            f"--chains {chains}: R-hat needs {LEAST} evaluations in the second half; {iterations} iterations, evaluated"
+            f" every {every}, have {found}",
+            "Give more --iterations, or a smaller --evaluate-every.",
         )
 
 
@@ -102,7 +105,7 @@ def _require_same_chains(
     paths = chain_paths(path)
     if len(paths) != chains:
         raise RequestError(
-            f"{path} has {len(paths)} chains, not {chains}", "Give the same number, or choose another name."
+            f"--chains {chains}: {path} has {len(paths)} chains", f"Give --chains {len(paths)}, or choose another name."
         )
     config = run_config(path, dataset, spec, "", scratch=None, **configured)
     require_same(path, Run(paths[0]).config, config, dataset)
@@ -135,7 +138,7 @@ def train_chains(
                 train(chain, config["iterations"], max(deadline - time.monotonic(), 1e-6) if deadline else None)
             except Interrupted as error:
                 facts = {**(error.facts or {}), "run": str(path), "chain": chain.name}
-                raise type(error)(f"{chain.name}: {error.what}", f"Go on with: ooc resume {path}", facts) from error
+                raise type(error)(f"{chain.name}: {error.what}", f"Continue with: ooc resume {path}", facts) from error
         found = compare(path)
         write_chains(path, config["chains"], config["iterations"], **found)
         drop_previous(path)
@@ -155,7 +158,7 @@ def compare(path: Path) -> dict[str, Any]:
     metrics = [run.metrics() for run in runs]
     if not all(metrics):
         lost = runs[[bool(lines) for lines in metrics].index(False)].path
-        raise WorkFailed(f"{lost / METRICS} is lost: the chains cannot be compared", "Train them again.")
+        raise WorkFailed(f"{lost / METRICS} is missing, so the chains cannot be compared", "Train the chains again.")
     config = runs[0].config
     values = [evaluations(lines, config["evaluate_every"], config["iterations"] // 2) for lines in metrics]
     r_hat = split_r_hat(np.array(values))
@@ -169,6 +172,6 @@ def best_chain(path: Path) -> Path:
     config = read_chains(path)
     if not config["best"]:
         raise RequestError(
-            f"{path}: not all of its {config['chains']} chains are done", f"Finish it with `ooc resume {path}`."
+            f"{path}: not all of its {config['chains']} chains are finished", f"Finish them with: ooc resume {path}"
         )
     return path / config["best"]

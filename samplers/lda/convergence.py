@@ -20,8 +20,8 @@ def check_convergence(iterations: int, every: int) -> None:
     """
     if iterations < every:
         raise RequestError(
-            f"--stop-when-converged: {iterations} iterations end before the first evaluation that counts, at {every}",
-            "Give more --iterations, or fewer to --evaluate-every.",
+            f"--stop-when-converged: --iterations {iterations} ends before the first evaluation, at iteration {every}",
+            "Give more --iterations, or a smaller --evaluate-every.",
         )
 
 

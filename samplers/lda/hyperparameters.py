@@ -79,7 +79,7 @@ def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]
     for which, bound in (("smallest", bounds.least), ("largest", bounds.most)):
         if count := int(np.count_nonzero(weights == bound)):
             whose = f" of {count:,} of {weights.size:,} topics" if weights.size > 1 else ""
-            found[f"{which} {name}"] = f"{name}{whose} is at the {which} value that an estimate may have, {bound:g}"
+            found[f"{which} {name}"] = f"the estimate of {name}{whose} is at its {which} allowed value, {bound:g}"
     return found
 
 

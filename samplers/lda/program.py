@@ -353,14 +353,16 @@ def check_options(
 ) -> None:
     """Raise RequestError if no LDA model has these parameters."""
     if not 1 <= topics <= MOST_TOPICS:
-        raise RequestError(f"--topics {topics}: a model has 1 to {MOST_TOPICS:,} topics")
+        raise RequestError(f"--topics must be from 1 to {MOST_TOPICS:,}, got {topics}")
     weights = np.atleast_1d(np.asarray(alpha, np.float64))
     if weights.size not in (1, topics):
-        raise RequestError(f"--alpha has {weights.size} values", f"Give one value, or one for each of {topics} topics.")
+        raise RequestError(
+            f"--alpha must have 1 or {topics} values, got {weights.size}", "Give one number, or one for each topic."
+        )
     for option, value in (("--alpha", weights), ("--beta", np.array([beta]))):
         wrong = value[~((value >= LEAST_PRIOR) & (value <= MOST_PRIOR))]
         if wrong.size:
-            raise RequestError(f"{option} {wrong[0]:g}: a prior is a number from {LEAST_PRIOR:g} to {MOST_PRIOR:g}")
+            raise RequestError(f"{option} must be from {LEAST_PRIOR:g} to {MOST_PRIOR:g}, got {wrong[0]:g}")
     for option, number in (("--optimize-every", optimize_every), ("--burn-in", burn_in)):
         if number < 0:
-            raise RequestError(f"{option} {number}: a number of iterations is 0 or more")
+            raise RequestError(f"{option} must be at least 0, got {number}")

@@ -158,7 +158,7 @@ class LightLda(TableMajor):
         self.mh_steps = check_steps(mh_steps)
         if proposal not in lightlda.PROPOSALS:
             raise RequestError(
-                f"--proposal {proposal!r} is not known", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
+                f"--proposal: {proposal!r} is not known", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
             )
         self.proposal = lightlda.PROPOSALS.index(proposal)
 
@@ -184,7 +184,7 @@ class LightLda(TableMajor):
 def check_steps(mh_steps: int) -> int:
     """Raise RequestError unless so many proposals are possible."""
     if not 1 <= mh_steps <= 64:
-        raise RequestError(f"--mh-steps {mh_steps}: from 1 to 64 proposals are possible")
+        raise RequestError(f"--mh-steps must be from 1 to 64, got {mh_steps}")
     return mh_steps
 
 
@@ -211,11 +211,13 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
     RequestError for one that the sampler does not have. on_ring: on several machines.
     """
     if name not in SAMPLERS:
-        raise RequestError(f"--sampler {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
+        raise RequestError(f"--sampler: {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
     for option, value in given.items():
         if value is not None:
             if name not in TAKES[option]:
                 takers = ", ".join(TAKES[option])
-                raise RequestError(f"--{option.replace('_', '-')} is not for --sampler {name}", f"It is for: {takers}.")
+                raise RequestError(
+                    f"--{option.replace('_', '-')} cannot be used with --sampler {name}", f"It is only for {takers}."
+                )
             options = {**options, option: value}
     return ProgramSpec(target(f"lda-{name}"), options | ({"on_ring": True} if on_ring else {}))

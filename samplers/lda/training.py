@@ -71,7 +71,7 @@ def train(
         node_directory()
     dataset = Dataset(data)
     if not ring and not dataset.tokens:
-        raise RequestError(f"{data} has no tokens: there is nothing to train on", "Choose a dataset that has words.")
+        raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
     spec = _spec(options, priors, dataset, on_ring=ring is not None)
     check_limits(spec, resources)
     if ring:
@@ -113,13 +113,15 @@ def _priors(options: LdaOptions) -> dict[str, Any]:
         if first >= options.iterations:
             option = f"--optimize-every {options.optimize_every}" if burn_in is None else f"--burn-in {burn_in}"
             raise RequestError(
-                f"{option}: priors are first estimated after {first} iterations, but --iterations is "
-                f"{options.iterations}",
+                f"{option}: the first estimate of priors is after iteration {first}, but --iterations is"
+                f" {options.iterations}",
                 f"Give a larger --iterations{'' if burn_in is None else ' or a smaller --burn-in'}.",
             )
         priors |= {"optimize_every": options.optimize_every, "burn_in": first}
     elif burn_in is not None:
-        raise RequestError("--burn-in is for --optimize-every N", "Say how often, or leave --burn-in out.")
+        raise RequestError(
+            "--burn-in can only be used with --optimize-every", "Add --optimize-every N, or leave --burn-in out."
+        )
     check_options(options.topics, **priors)
     return priors
 
@@ -131,11 +133,11 @@ def _staleness(options: LdaOptions) -> int:
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
             if asked:
-                raise RequestError(f"--{option} is not for --sampler splash", "Leave it out.")
+                raise RequestError(f"--{option} cannot be used with --sampler splash", f"Leave --{option} out.")
         return 0
     staleness = DEFAULT_STALENESS if options.staleness is None else options.staleness
     if not 0 <= staleness <= MOST_STALENESS:
-        raise RequestError(f"--staleness {staleness}: 0 to {MOST_STALENESS} macro-steps are possible")
+        raise RequestError(f"--staleness must be from 0 to {MOST_STALENESS} phases, got {staleness}")
     return staleness
 
 

@@ -44,12 +44,12 @@ class WarmStart(DocMajor):
     def __init__(self, dataset: Dataset, *, start: str | None = None, **options: Any) -> None:
         super().__init__(dataset, **options)
         if start not in (None, *STARTS):
-            raise RequestError(f"--start {start!r} is not known", f"Choose one of: {', '.join(STARTS)}.")
+            raise RequestError(f"--start: {start!r} is not known", f"Choose one of: {', '.join(STARTS)}.")
         if start == "scvb0" and not self.whole_blocks:
             raise RequestError(
-                "--start scvb0 is for --update delayed and models of up to "
-                f"{SMALL >> 20} MiB, 4 bytes for each topic of each word",
-                "Leave the option out: such a model starts at random.",
+                "--start scvb0 can only be used with --update delayed and a model of at most "
+                f"{SMALL >> 20} MiB (4 bytes for each topic of each word)",
+                "Leave --start out: the initial topics are random then.",
             )
         self.starts_warm = self.whole_blocks and start != "random"
         self._learning: list[Phase] = []

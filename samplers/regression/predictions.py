@@ -17,11 +17,11 @@ from samplers.regression.model import Coefficients, RegressionModel
 
 def check_columns(model: RegressionModel, design: Design) -> None:
     """Raise RequestError unless the columns of the design are those that the model was trained on."""
-    remedy = "Ingest it with --columns-from the design of the training."
+    remedy = "Ingest it again with --columns-from and the dataset of the training."
     if design.columns != model.columns:
-        raise RequestError(f"{design.path} has {design.columns:,} columns, the model {model.columns:,}", remedy)
+        raise RequestError(f"{design.path} has {design.columns:,} columns, but the model has {model.columns:,}", remedy)
     if design.column_names() != model.column_names():
-        raise RequestError(f"{design.path} has other columns than {model.path}, or in another order", remedy)
+        raise RequestError(f"{design.path} has other columns than {model.path}, or another order of columns", remedy)
 
 
 def score(model: Coefficients, design: Design) -> np.ndarray:
@@ -64,13 +64,13 @@ def evaluate_regression(model: RegressionModel, coefficients: Coefficients, desi
     """How well y of a design is predicted: `rmse` and `r2`, or `log_loss` and `accuracy`. Raises RequestError."""
     check_columns(model, design)
     if design.y is None:
-        raise RequestError(f"{design.path} has no y", "Ingest it with --target FILE.")
+        raise RequestError(f"{design.path} has no target y", "Ingest it again with --target.")
     scores, y = score(coefficients, design), design.y
     if model.loss == "squared":
         error, spread = float(np.mean((y - scores) ** 2)), float(np.var(y))
         return {"rmse": error**0.5, "r2": 1 - error / spread if spread else float("nan")}
     if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes)):
-        raise RequestError(f"y of {design.path} has the value {unknown[0]:g}", f"The classes are {model.classes}.")
+        raise RequestError(f"y of {design.path} has the value {unknown[0]:g}; expected one of {model.classes}")
     ones = (y == model.classes[1]).astype(np.float64)
     loss = float(np.mean(np.logaddexp(0, scores) - ones * scores))
     return {"log_loss": loss, "accuracy": float(np.mean((scores > 0) == ones))}

@@ -44,7 +44,7 @@ Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count},
 def row_file(path: Path) -> RowFile:
     """Raises RequestError if it is not there."""
     if not path.is_file():
-        raise RequestError(f"{path} is no file")
+        raise RequestError(f"{path}: there is no such file")
     return RowFile(str(path.resolve()), checksum(path))
 
 
@@ -106,7 +106,7 @@ class RegressionProgram:
         if self._rows:
             found = found * read_rows(_unchanged(self._rows), self.design.rows)
         if not found.any():
-            raise RequestError("all rows that are used weigh 0", "Give others, or other weights.")
+            raise RequestError("the weights of all rows that are used are 0", "Give other --rows or other --weights.")
         return found
 
     @cached_property
@@ -114,24 +114,30 @@ class RegressionProgram:
         """y, float64 (n,), 0 of rows that are not used; and the classes, smallest first, if those are what y tells."""
         y, used = self.design.y, np.ones(self.design.rows, bool) if self.weights is None else self.weights > 0
         if y is None:
-            raise RequestError(f"{self.design.path} has no y", "Ingest it with --target FILE.")
+            raise RequestError(f"{self.design.path} has no target y", "Ingest it again with --target.")
         if wrong := np.flatnonzero(used & ~np.isfinite(y)).tolist():
             raise RequestError(
-                f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave it out by --rows."
+                f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave the row out with --rows."
             )
         if self.loss == "squared":
             if np.ptp(y[used]) == 0 and (self.intercept or y[used][0] == 0):
-                raise RequestError(f"y is {y[used][0]:g} in all rows", "There is nothing to explain.")
+                raise RequestError(
+                    f"y is {y[used][0]:g} in all rows", "Check the target: a constant has nothing to explain."
+                )
             return np.where(used, y, 0.0), np.empty(0)
         classes, counts = np.unique(y[used], return_counts=True)
         if classes.size != 2:
             found = ", ".join(f"{value:g}" for value in classes[:_NEAR_LABELS])
             found += ", ..." if classes.size > _NEAR_LABELS else ""
             raise RequestError(
-                f"y has {classes.size} values: {found}", "A logistic regression needs two; `ooc train lasso` takes any."
+                f"y must have 2 values for a logistic regression, got {classes.size}: {found}",
+                "For other targets use `ooc train lasso`.",
             )
         if self.folds and counts.min() < 2:
-            raise RequestError(f"y is {classes[counts.argmin()]:g} in one row only", "Leave --cross-validate out.")
+            raise RequestError(
+                f"--cross-validate: y is {classes[counts.argmin()]:g} in only one row, which cannot be in all folds",
+                "Leave --cross-validate out.",
+            )
         return (used & (y == classes[1])).astype(np.float64), classes
 
     @property
@@ -206,5 +212,5 @@ class RegressionProgram:
 def _unchanged(file: Sequence[str]) -> str:
     path, before = file
     if not Path(path).is_file() or checksum(Path(path)) != before:
-        raise RequestError(f"{path} is not as it was when the run began", "Restore it, or train a new run.")
+        raise RequestError(f"{path} has changed since the run was started", "Restore the file, or train a new run.")
     return path

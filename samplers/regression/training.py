@@ -67,7 +67,7 @@ def train(
     written, if an option is wrong.
     """
     if resources.on_node:
-        raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
+        raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
     ring = of_several(ring)
     check_machines(RegressionOptions, vars(options), several=ring is not None)
     design = shard_or_whole(data) if ring else Design(data)
@@ -103,11 +103,11 @@ train_regression = by_keywords(train, RegressionOptions, positional=1)
 def _program_options(options: RegressionOptions, design: Design) -> dict[str, Any]:
     """What the program has of the options."""
     if not 0 < options.tolerance < 1:
-        raise RequestError(f"--tolerance {options.tolerance:g}: a number between 0 and 1 is needed")
+        raise RequestError(f"--tolerance must be between 0 and 1, got {options.tolerance:g}")
     if not 0 < options.share <= 1:
-        raise RequestError(f"--l1-ratio {options.share:g}: above 0 and up to 1 is possible", "1 is the Lasso.")
+        raise RequestError(f"--l1-ratio must be above 0 and at most 1, got {options.share:g}", "1 is the Lasso.")
     if options.folds is not None and options.folds < 2:
-        raise RequestError(f"--cross-validate {options.folds}: at least 2 folds are needed")
+        raise RequestError(f"--cross-validate must be at least 2, got {options.folds}")
     return {
         "loss": options.loss,
         "levels": _levels(options),
@@ -146,7 +146,9 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
     schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
-            raise RequestError(f"--{given[0]} is for --schedule", "Leave it out, or add --schedule priority.")
+            raise RequestError(
+                f"--{given[0]} can only be used with --schedule", f"Leave --{given[0]} out, or add --schedule priority."
+            )
         return None
     unable = {
         "a path": program.length > 1,
@@ -159,8 +161,8 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
     for what in (what for what, asked in unable.items() if asked):
         raise RequestError(
             f"--schedule {schedule} cannot be used with {what}",
-            "Rounds are for one --lambda or --lambda-ratio, for `lasso`, or `logistic --no-intercept`; or leave"
-            " --schedule out.",
+            "Leave --schedule out; it can only be used with one --lambda or --lambda-ratio, for `lasso` or"
+            " `logistic --no-intercept`.",
         )
     rho = RHO if rho is None and schedule == "priority" else rho
     rounds = {"schedule": schedule, "parallelism": PARALLELISM if parallelism is None else parallelism, "rho": rho}
@@ -188,22 +190,24 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
     level, ratio, length, least = options.level, options.ratio, options.length, options.least
     given = {"--lambda": level, "--lambda-ratio": ratio, "--path": length}
     if len(names := [name for name, value in given.items() if value is not None]) > 1:
-        raise RequestError(f"{' and '.join(names)} cannot go together", "Give one of them.")
+        raise RequestError(f"{' and '.join(names)} exclude each other", "Give one of them.")
     if least is not None and (level is not None or ratio is not None):
-        raise RequestError("--lambda-min-ratio is for a path", f"Leave it or {names[0]} out.")
+        raise RequestError(
+            "--lambda-min-ratio can only be used with a path", f"Leave --lambda-min-ratio or {names[0]} out."
+        )
     if level is not None:
         if not 0 < level < math.inf:
-            raise RequestError(f"--lambda {level:g}: a number above 0 is needed")
+            raise RequestError(f"--lambda must be a finite number above 0, got {level:g}")
         return {"lambda": level}
     if ratio is not None:
         if not 0 < ratio < math.inf:
-            raise RequestError(f"--lambda-ratio {ratio:g}: a number above 0 is needed")
+            raise RequestError(f"--lambda-ratio must be a finite number above 0, got {ratio:g}")
         return {"ratio": ratio, "number": 1}
     length, least = LENGTH if length is None else length, LEAST if least is None else least
     if length < 2:
-        raise RequestError(f"--path {length}: at least 2 values are needed", "For one, use --lambda-ratio.")
+        raise RequestError(f"--path must be at least 2, got {length}", "For a single lambda, use --lambda-ratio.")
     if not 0 < least < 1:
-        raise RequestError(f"--lambda-min-ratio {least:g}: a number between 0 and 1 is needed")
+        raise RequestError(f"--lambda-min-ratio must be between 0 and 1, got {least:g}")
     return {"ratio": least, "number": length}
 
 
@@ -214,10 +218,13 @@ def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
     known, first = design.column_names(), design.manifest["first_column"]
     if known is None:
         places = {name: int(name) - first if name.isdecimal() else -1 for name in names}
-        there = f"They go by numbers from {first} to {first + design.columns - 1}."
+        there = f"Its columns have no names, but numbers from {first} to {first + design.columns - 1}."
     else:
         of_name = dict(zip(known, range(len(known)), strict=True))
-        places, there = {name: of_name.get(name, -1) for name in names}, "Names are in its columns.txt."
+        places, there = (
+            {name: of_name.get(name, -1) for name in names},
+            f"The names of its columns are in {design.path / 'columns.txt'}.",
+        )
     for name, place in places.items():
         if not 0 <= place < design.columns:
             raise RequestError(f"{design.path} has no column {name!r}", there)
@@ -248,6 +255,6 @@ def follow_path(
             with closing(PathTraining(run, program, plan, stop, ring, rule_of_run(run, design))) as path:
                 reason = run_steps(run, path, stop, quiet=quiet)
         except Stopped:
-            go_on = f"Go on with: ooc resume {run.path}"
+            go_on = f"Continue with: ooc resume {run.path}"
             raise interruption(run, stop.reason(), "before it began", go_on, ring) from None
     return conclude(run, path, reason, ring) | path.choice()

@@ -45,7 +45,10 @@ def library() -> str:
     try:
         import vl_convert
     except ImportError:
-        raise RequestError("vl-convert-python is not installed", "Install it with: pip install 'ooc[report]'") from None
+        raise RequestError(
+            "reports need the package vl-convert-python, which is not installed",
+            "Install it with: pip install 'ooc[report]'",
+        ) from None
     bundle: str = vl_convert.javascript_bundle("window.embed = vegaEmbed;")
     return bundle.replace("</script", "<\\/script")
 

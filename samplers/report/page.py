@@ -84,7 +84,7 @@ def _sections(path: Path, chosen: Run) -> list[Section]:
     runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
     lines = {run.path.name: [_finite(line) for line in found] for run in runs if (found := run.metrics())}
     if not lines:
-        raise RequestError(f"{path} has no iteration to tell of yet", f"Go on with it: ooc resume {path}")
+        raise RequestError(f"{path} has no finished iteration yet", f"Continue the run with: ooc resume {path}")
     sections = [training.section(lines, chosen.config["iterations"])]
     if (chosen.path / "model").exists():
         opened = open_any_model(chosen.path)
@@ -102,7 +102,10 @@ def _environment() -> Any:
     try:
         import jinja2
     except ImportError:
-        raise RequestError("jinja2 is not installed", "Install it with: pip install 'ooc[report]'") from None
+        raise RequestError(
+            "reports need the package jinja2, which is not installed",
+            "Install it with: pip install 'ooc[report]'",
+        ) from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -34,7 +34,7 @@ def read_assignments(path: Path) -> Assignments:
     state = run.scratch / "state"
     local = committed_local_state(state)
     if local is None:
-        raise RequestError(f"{path}: nothing was committed yet", f"Train it with: ooc resume {path}")
+        raise RequestError(f"{path} has no saved state yet", f"Train it with: ooc resume {path}")
     layout = Layout(dataset.index.cells, local)
     with run.locked():
         generations = Generations(state, dataset, layout)

@@ -57,14 +57,16 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
     if dataset.manifest["texts"]["vocabulary"]["checksum"] != ours:
         raise RequestError(
             f"{dataset.path} has another vocabulary than the model {model.path}",
-            "Ingest the new documents with --vocab-from the dataset that the model was trained on.",
+            "Ingest the new documents again with --vocab-from and the dataset of the training.",
         )
 
 
 def check_predictable(dataset: Dataset) -> None:
     """Raise RequestError if no document has a word to predict from another."""
     if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
-        raise RequestError(f"{dataset.path}: no document has two different words of the vocabulary: nothing to predict")
+        raise RequestError(
+            f"{dataset.path} has no document with two different words of the vocabulary, so there is nothing to predict"
+        )
 
 
 def _different_words(block: Block) -> bool:
@@ -152,12 +154,14 @@ def left_to_right(
     """
     check_vocabulary(model, dataset)
     if not dataset.tokens:
-        raise RequestError(f"{dataset.path}: no document has a word of the vocabulary: nothing to predict")
+        raise RequestError(
+            f"{dataset.path} has no document with a word of the vocabulary, so there is nothing to predict"
+        )
     longest = dataset.longest_document
     if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
         raise RequestError(
             f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
-            "Its time grows with the square of its length: give fewer --particles, or leave long documents out.",
+            "The time grows with the square of the length: give fewer --particles, or leave out long documents.",
         )
     task = Task(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))

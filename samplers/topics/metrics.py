@@ -34,9 +34,9 @@ class Request(NamedTuple):
             names = ", ".join(repr(name) for name in unknown)
             raise RequestError(f"--metrics: {names or 'none'} is not known", f"Choose from: {', '.join(METRICS)}.")
         if self.particles < 1:
-            raise RequestError(f"--particles {self.particles}: at least 1")
+            raise RequestError(f"--particles must be at least 1, got {self.particles}")
         if not 2 <= self.top <= MOST_WORDS:
-            raise RequestError(f"--top {self.top}: from 2 to {MOST_WORDS}")
+            raise RequestError(f"--top must be from 2 to {MOST_WORDS}, got {self.top}")
 
 
 def parse_metrics(names: str) -> tuple[str, ...]:
@@ -61,10 +61,12 @@ def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, worker
 
 def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int) -> dict[str, Any]:
     if request.top > model.vocabulary_size:
-        raise RequestError(f"--top {request.top}: the vocabulary has {model.vocabulary_size} words")
+        raise RequestError(
+            f"--top must be at most {model.vocabulary_size}, the size of the vocabulary; got {request.top}"
+        )
     words, _ = top_entries(model.words, model.alpha, request.top, per_row=False)
     if (words < 0).all():
-        raise RequestError(f"{model.path}: no topic has a word")
+        raise RequestError(f"{model.path}: all topics are empty")
     found: dict[str, Any] = {"top": request.top, "topics": model.topics}
     if {"npmi", "c_v"} & set(request.metrics):
         found |= coherence.coherence(words, dataset, workers=workers, quiet=request.quiet)
@@ -91,7 +93,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         )
     for name, title in (("npmi", "NPMI"), ("c_v", "C_v")):
         if name in found:
-            value = "none: no topic has two top words" if found[name] is None else f"{found[name]:.4f}"
+            value = "none, as no topic has two top words" if found[name] is None else f"{found[name]:.4f}"
             yield (
                 f"{title} coherence {value} (top {found['top']} words of {found['topics']:,} topics, boolean "
                 f"co-occurrence in {found['documents']:,} documents{_unseen(found)})"

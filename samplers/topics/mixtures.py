@@ -42,7 +42,7 @@ def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | N
     """Make the files of mixtures float32 (D, K), or of topics uint32 and weights float32 (D, top). Raises RequestError
     unless the model has `top` topics."""
     if top is not None and not 1 <= top <= topics:
-        raise RequestError(f"--top {top}: the model has {topics} topics")
+        raise RequestError(f"--top must be from 1 to {topics}, the number of topics; got {top}")
     kinds = [("mixtures", "float32")] if top is None else [("topics", "uint32"), ("weights", "float32")]
     outputs = tuple(Output(str(directory / name), dtype, top or topics) for name, dtype in kinds)
     for path, dtype, columns in outputs:
@@ -61,7 +61,9 @@ def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[
     """Trained topic mixtures of the documents of the training, as `samplers.topics.inference.infer` returns others."""
     documents = model.documents.offsets.size - 1
     if not documents:
-        raise RequestError("the model has no topics of documents", "It was imported without the documents.")
+        raise RequestError(
+            "the model has no topic mixtures of documents", "Import the model together with its documents."
+        )
     arrays = mapped(allocate_mixtures(directory, documents, model.topics, top), documents)
     kernel = fold_in.trained_mixtures if top is None else fold_in.trained_top_topics
     kernel(*map(read_only, (*model.documents, model.alpha)), *arrays)
@@ -89,7 +91,7 @@ def suffix_of(path: Path) -> str:
 def check_format(path: Path) -> None:
     """Raise RequestError unless the ending of a file's name says how to write it, and what that needs is installed."""
     if suffix_of(path) not in FORMATS:
-        raise RequestError(f"{path}: its ending does not say how to write it", f"Use one of {', '.join(FORMATS)}.")
+        raise RequestError(f"{path}: unknown file extension {suffix_of(path)!r}", f"Use one of {', '.join(FORMATS)}.")
     if path.suffix == ".parquet":
         require_arrow()
 

@@ -121,9 +121,9 @@ def check_room(columns: int, needed: int, room: int) -> None:
     """Raise WorkFailed unless there is room, in bytes, for some columns to be worked on."""
     if needed > room:
         raise WorkFailed(
-            f"{columns:,} columns are worked on at a time, which takes {needed / 1e6:,.0f} MB,"
-            f" but there are {room / 1e6:,.0f} MB for them",
-            "Go on with more --memory by `ooc resume`, or choose larger values of lambda.",
+            f"the working set of {columns:,} columns takes {needed / 1e6:,.0f} MB, but --memory leaves"
+            f" {room / 1e6:,.0f} MB for it",
+            "Continue with `ooc resume` and a larger --memory, or choose a larger lambda.",
         )
 
 

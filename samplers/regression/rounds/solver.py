@@ -154,17 +154,18 @@ class RoundSolver:
 
     def _check(self) -> None:
         lam, rule, last = float(self.lambdas[0]), self._rule, self.found[-1]
-        remedy = "Lower --parallelism or --rho, use --schedule priority, or leave --schedule out."
+        remedy = "Give a smaller --parallelism or --rho, use --schedule priority, or leave --schedule out."
         if not last.objective < _DIVERGED * self._whole.nothing.objective:
             raise WorkFailed(
-                f"lambda {lam:g}: rounds of {rule.parallel} updates, --schedule {rule.schedule}, diverge: the"
-                f" objective is {last.objective:g}, that of the empty model {self._whole.nothing.objective:g}",
+                f"lambda {lam:g}: --schedule {rule.schedule} with rounds of {rule.parallel} updates diverges:"
+                f" the objective is {last.objective:g}, and {self._whole.nothing.objective:g} for the model without"
+                " columns",
                 remedy,
             )
         if self.solved >= MOST_STEPS and not self.done:
             raise WorkFailed(
-                f"lambda {lam:g}: after {MOST_STEPS} passes of rounds the duality gap is {last.gap:g}",
-                f"Choose a larger --tolerance. {remedy}",
+                f"lambda {lam:g}: did not converge in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
+                f"Give a larger --tolerance. {remedy}",
             )
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -24,9 +24,9 @@ def require_values(design: Design) -> None:
     if design.offsets is not None:
         name = design.names_of(np.flatnonzero(design.offsets)[:1])[0]
         raise RequestError(
-            f"--schedule cannot be used with --no-intercept: the values of column {name} are kept as differences from"
+            f"--schedule cannot be used with --no-intercept here: column {name} is stored as differences from"
             f" {design.offsets[design.offsets != 0][0]:.15g}",
-            "Leave --schedule out, or subtract that in the input.",
+            "Leave --schedule out, or subtract this number in the input.",
         )
 
 

@@ -49,7 +49,7 @@ class SoftmaxModel(ModelFiles):
         self.columns: int = self.manifest["columns"]
         file = path / self.manifest["files"]["weights"]["file"]
         if problem := check_file(file, self.manifest["files"]["weights"]):
-            raise WorkFailed(f"damaged: {problem}", REMEDY)
+            raise WorkFailed(f"{self.path} is damaged: {problem}", REMEDY)
         self.arrays = read_npz(file, {"weights": "float32", "intercepts": "float32", "labels": "float64"})
         classes = self.arrays["labels"].size
         shapes = {"weights": (classes, self.columns), "intercepts": (classes,), "labels": (classes,)}

@@ -33,8 +33,8 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
     """All samples, in the order in which they are stored. Raises RequestError unless the columns fit."""
     if samples.columns != model.columns:
         raise RequestError(
-            f"{samples.path} has {samples.columns:,} columns, the model {model.columns:,}",
-            "Ingest it with --columns-from the samples of the training.",
+            f"{samples.path} has {samples.columns:,} columns, but the model has {model.columns:,}",
+            "Ingest it again with --columns-from and the samples of the training.",
         )
     weights, intercepts = np.ascontiguousarray(model.arrays["weights"].T), model.arrays["intercepts"]
     for number in range(samples.block_count):
@@ -94,7 +94,7 @@ def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
         places = np.minimum(np.searchsorted(labels, some.labels), labels.size - 1)
         unknown = some.labels[labels[places] != some.labels]
         if unknown.size:
-            raise RequestError(f"{samples.path} has the label {unknown[0]:g}, which {model.path} does not have")
+            raise RequestError(f"{samples.path} has the label {unknown[0]:g}, which {model.path} was not trained on")
         wrong += int(np.count_nonzero(some.scores.argmax(axis=1) != places))
         found = np.empty(places.size)
         losses_of(LOSSES.index(model.loss), places, some.scores, found)

@@ -36,9 +36,9 @@ FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the we
 def check_rates(rate: float, regularization: float) -> None:
     """Raise RequestError unless steps can be taken at these."""
     if not 0 < rate < math.inf:
-        raise RequestError(f"--rate {rate:g}: more than 0 is needed")
+        raise RequestError(f"--rate must be a finite number above 0, got {rate:g}")
     if not 0 <= regularization < math.inf:
-        raise RequestError(f"--regularization {regularization:g}: 0 or more is needed")
+        raise RequestError(f"--regularization must be a finite number of at least 0, got {regularization:g}")
 
 
 def width_of(classes: int) -> int:
@@ -79,13 +79,13 @@ class Softmax(StochasticProgram):
         self, dataset: Samples, *, loss: str = "softmax", rate: float = 0.5, regularization: float = 0.0, **options: Any
     ) -> None:
         if loss not in LOSSES:
-            raise RequestError(f"--loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+            raise RequestError(f"--loss: {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
         check_rates(rate, regularization)
         self.kind, self.rate, self.regularization = LOSSES.index(loss), rate, regularization
         self.labels = np.array(dataset.index.labels)
         if self.labels.size < 2:
-            told = "one label" if self.labels.size else f"more than {MOST_LABELS:,} labels"
-            raise RequestError(f"{dataset.path} has {told}: there are no classes to tell apart")
+            told = "1" if self.labels.size else f"more than {MOST_LABELS:,}"
+            raise RequestError(f"{dataset.path} must have 2 to {MOST_LABELS:,} different labels, got {told}")
         super().__init__(dataset, **options)
 
     def shared_variables(self) -> dict[str, Shared]:

@@ -43,13 +43,13 @@ def train(
     line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     if resources.on_node:
-        raise RequestError("--scratch node is for slices of a model, and regressions have none", "Leave it out.")
+        raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
     ring, samples = of_several(ring), Samples(data)
     given = {name: getattr(options, name) for name in ("loss", "rate", "regularization", "seed")}
     given |= {"parallelism": options.parallelism, "sync_per_pass": options.sync_per_pass}
     if options.most_parallelism is not None:
         if options.parallelism != AUTO:
-            raise RequestError("--most-parallelism is for --parallelism auto", "Leave one of them out.")
+            raise RequestError("--most-parallelism can only be used with --parallelism auto", "Leave one of them out.")
         given["most_parallelism"] = options.most_parallelism
     if ring:
         given["on_ring"] = True
@@ -87,7 +87,7 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
     held_out = Samples(path)
     if held_out.columns != samples.columns:
         raise RequestError(
-            f"--held-out {path} has {held_out.columns:,} columns, and {samples.path} {samples.columns:,}",
+            f"--held-out {path} has {held_out.columns:,} columns, but {samples.path} has {samples.columns:,}",
             f"Ingest the held-out samples with --columns-from {samples.path}.",
         )
     if not np.isin(held_out.index.labels, samples.index.labels).all():

@@ -152,7 +152,9 @@ class SparseRegression:
         if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
             self._nothing = self.regression.nothing()
         if self._nothing.lam == 0:
-            raise RequestError("y has nothing in it that the columns could explain", "Is it, or are they, constant?")
+            raise RequestError(
+                "lambda_max is 0: no column correlates with y", "Check that y and the columns are not constant."
+            )
         return self._nothing
 
     @property
@@ -229,7 +231,8 @@ def _finite(norms: np.ndarray) -> np.ndarray:
     """The norms of columns; raises RequestError if squares of values are too large to be added up."""
     if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
         raise RequestError(
-            f"column {wrong[0]} has values too large to be squared", "Divide it by a number, so that it is about 1."
+            f"column {wrong[0]} has values that overflow when squared",
+            "Scale the column so that its values are about 1.",
         )
     return norms
 
@@ -268,23 +271,21 @@ def _check(
 ) -> None:
     for name, numbers, size in (("weights", weights, features.rows), ("factors", factors, features.count)):
         if numbers is not None and numbers.shape != (size,):
-            raise RequestError(f"there are {numbers.size:,} {name}, not {size:,}")
+            raise RequestError(f"{name} must have {size:,} elements, got {numbers.size:,}")
         if numbers is not None and not (np.isfinite(numbers).all() and numbers.min() >= 0 and numbers.max() > 0):
-            raise RequestError(f"{name}: numbers from 0 on are needed, some of them above 0")
+            raise RequestError(f"{name} must be finite numbers of at least 0, and not all 0")
     if y.shape != (features.rows,):
-        raise RequestError(f"y has {y.size:,} values and X {features.rows:,} rows", "Each row needs one.")
+        raise RequestError(f"y must have one value for each of the {features.rows:,} rows of X, got {y.size:,}")
     if not (finite := np.isfinite(y)).all():
-        raise RequestError(f"y is {y[~finite][0]} in row {int(np.argmin(finite))}", "Numbers are needed.")
+        raise RequestError(f"y must be finite numbers, got {y[~finite][0]} in row {int(np.argmin(finite))}")
     if not np.isfinite(inner(y, y)):
-        raise RequestError("y has values too large to be squared", "Divide it by a number, so that it is about 1.")
+        raise RequestError("y has values that overflow when squared", "Scale y so that its values are about 1.")
     if loss not in LOSSES:
-        raise RequestError(f"loss {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+        raise RequestError(f"loss: {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
     if loss == "logistic":
         values = np.unique(y if weights is None else y[weights > 0])
         if not np.array_equal(values, [0, 1]):
             found = ", ".join(f"{value:g}" for value in values[:5])
-            raise RequestError(
-                f"y of a logistic regression has the values {found}", "Both 0 and 1 are needed, and no others."
-            )
+            raise RequestError(f"y of a logistic regression must have the values 0 and 1, got {found}")
     if not 0 < share <= 1:
-        raise RequestError(f"share {share:g}: above 0, and up to 1, is possible", "1 is the Lasso.")
+        raise RequestError(f"share must be above 0 and at most 1, got {share:g}", "1 is the Lasso.")

@@ -184,9 +184,9 @@ class WorkingSet:
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
             raise Stalled(
-                f"lambda {self.lam:g}: the duality gap is {self.least:g} and gets no smaller; {self.target:g} was to"
-                " be reached",
-                "Choose a larger --tolerance, or larger values of lambda.",
+                f"lambda {self.lam:g}: did not converge: the duality gap stays at {self.least:g}, above the target"
+                f" {self.target:g}",
+                "Give a larger --tolerance, or larger lambdas.",
             )
 
     def solution(self, objective: float) -> Solution:
