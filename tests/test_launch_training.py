@@ -271,7 +271,7 @@ def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
     assert "training stops after" in stopped.stderr
     assert "stopped by the end of the job at iteration" in stopped.stderr
     assert "everything is saved" in stopped.stderr
-    assert "Go on with: mpirun -n 2 ooc resume job-{rank} --transport mpi" in stopped.stderr
+    assert "Continue with: mpirun -n 2 ooc resume job-{rank} --transport mpi" in stopped.stderr
     assert not (place / "job-0" / "slices").exists()
     monkeypatch.delenv("SLURM_JOB_END_TIME")
     more = len(Run(place / "job-0").metrics()) + 5

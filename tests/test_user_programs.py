@@ -288,7 +288,7 @@ def test_a_script_is_told_of_mistakes_without_the_inside_of_the_engine(matrix: M
     assert told[-3:] == [
         f"{tmp_path}/script.py, line 10",
         f"ooc: {file}, line 22, in update: `return 1 / job.part` raises ZeroDivisionError: division by zero",
-        f"Everything that was committed is safe. Go on with: ooc resume run --program {spec.target}",
+        f"Everything committed is safe. Continue with: ooc resume run --program {spec.target}",
     ]
     assert "Traceback" not in "".join(told)
 
@@ -304,7 +304,7 @@ def test_a_script_that_is_interrupted_says_so_and_has_saved_everything(matrix: M
     assert told[-3] == f"{tmp_path}/script.py, line 10"
     stopped = re.fullmatch(r"ooc: stopped by SIGINT at iteration (\d+); everything is saved", told[-2])
     assert stopped
-    assert told[-1] == f"Go on with: ooc resume run --program {spec.target}"
+    assert told[-1] == f"Continue with: ooc resume run --program {spec.target}"
     assert "Traceback" not in "".join(told)
     run = Run(tmp_path / "run", spec.target)
     assert run.last_metrics()["iteration"] == int(stopped[1])
