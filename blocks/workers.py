@@ -240,8 +240,8 @@ def let_all_go_on() -> None:
         workers.go_on()
 
 
-def standing_still() -> list[int]:
-    """The processes of workers that somebody has stopped (SIGSTOP)."""
+def stopped() -> list[int]:
+    """Return the process ids of workers that are stopped (SIGSTOP)."""
     import psutil  # which takes a while, and is seldom needed
 
     found = []

@@ -77,7 +77,9 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
         if kind != first[0]:
             raise RequestError(f"{names[0]} is a {kind}, {names[1]} a {first[0]}", remedy)
         if unlike := sorted({*features} ^ {*first[1]}):
-            raise RequestError(f"{names[0]} and {names[1]} differ in: {', '.join(unlike)}", remedy)
+            raise RequestError(
+                f"{names[0]} and {names[1]} have different instruction sets: {', '.join(unlike)}", remedy
+            )
 
 
 def _processor() -> tuple[str, list[str]]:

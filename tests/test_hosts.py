@@ -137,7 +137,7 @@ def test_a_launch_that_restarts_outlives_an_outage(machines, model, launch):
     done = training.done()
     print(done.stderr)
     assert done.returncode == 0, done.stderr
-    assert "restart 1 of 8 follows in 2 s" in done.stderr
+    assert "restart 1 of 8 in 2 s" in done.stderr
     assert model_bytes(machines.places[0] / "run") == model
 
 

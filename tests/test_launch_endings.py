@@ -59,7 +59,7 @@ class Launched:
 def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
     message = Launched(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
     assert "could not be reached: no such host" in message
-    assert message.splitlines()[-1].endswith("see what is wrong with: ssh -- nowhere.invalid true")
+    assert message.splitlines()[-1].endswith("Check with: ssh -- nowhere.invalid true")
 
 
 def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):

@@ -66,7 +66,7 @@ def test_ports_may_be_given(place):
     assert done.returncode == 0, done.stderr
     refused = Launch(place, "--ports", ports, *train_on, "--overwrite").done()
     assert refused.returncode == 2
-    assert f"--ports {ports}-{ports}: none is free at 127.0.0.1" in refused.stderr
+    assert f"--ports {ports}-{ports}: no port of these is free at 127.0.0.1" in refused.stderr
 
 
 def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_path):
@@ -137,8 +137,8 @@ def test_workers_that_somebody_has_stopped_are_named(place):
             process.suspend()
         done = launch.done()
     assert done.returncode == 1
-    assert "(127.0.0.1) stopped: its worker process " in done.stderr, done.stderr
-    assert "has stood still (SIGSTOP) for 2 s" in done.stderr
+    assert "(127.0.0.1) failed: its worker process " in done.stderr, done.stderr
+    assert "has been stopped (SIGSTOP) for 2 s" in done.stderr
     assert "-- resume still-{rank}" in done.stderr
 
 
@@ -149,7 +149,7 @@ def test_a_launch_restarts_after_a_rank_was_lost(place, model):
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 0, done.stderr
-    assert "(one) was killed by SIGKILL; restart 1 of 1 follows in 2 s" in done.stderr
+    assert "(one) was killed by SIGKILL; restart 1 of 1 in 2 s" in done.stderr
     assert done.stdout.count(f"{ITERATIONS} iterations") == 1
     assert model_bytes(place / "again-0") == model
 

@@ -423,7 +423,7 @@ def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
             between.cut = 1
             ring[0].send(2, memoryview(bytes(500_000)))
             told = rings.told(ring[1].receive, memoryview(bytearray(500_000)))
-        assert told == "rank 0 (127.0.0.1) has sent slices that do not arrive for 1 s"
+        assert told == "rank 0 (127.0.0.1) has sent slices that have not arrived for 1 s"
         rings.until(lambda: rings.told(ring[0].barrier) == told)
 
 

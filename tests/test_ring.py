@@ -157,7 +157,7 @@ def test_a_message_without_end_is_a_failure(monkeypatch):
         return failed.value.what
 
     found = rings.on_ring(2, collect)
-    assert found[0] == "a message of another rank has 6 MB and no end"
+    assert found[0] == "a message of another rank is longer than 6 MB, half of the free memory"
     assert found[1].endswith(f"stopped: {found[0]}")
 
 

@@ -93,7 +93,7 @@ def _failed(
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
             "ring": type(error) is RingFailed,  # what others have told, or how they behave
-            "passes": isinstance(error, (RingFailed, RunInUse)),
+            "transient": isinstance(error, (RingFailed, RunInUse)),
             "begun": run is not None and _configured(run) not in (None, before),
         }
     )
@@ -130,7 +130,9 @@ def _listen(address: str, ports: list[int] | None) -> socket.socket:
         for host in (address, ""):  # where others find this machine may be known to a router only
             with contextlib.suppress(OSError):
                 return listen(host, port)
-    raise RequestError(f"--ports {first}-{last}: none is free at {address}", "Give as many as a host has ranks.")
+    raise RequestError(
+        f"--ports {first}-{last}: no port of these is free at {address}", "Give as many as a host has ranks."
+    )
 
 
 def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:

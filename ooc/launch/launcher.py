@@ -31,8 +31,8 @@ GRACE = 10.0  # seconds for the others to end, once one has failed
 _END = 3.0  # seconds until those are gone that were told to end at once, or were killed
 _LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited for all to be done
 _BEAT = 2.0  # seconds between signs of life
-_KNOCKING = 8  # connections that no sshd has let in yet: it turns some away if there are ten
-_TRIES = 6  # for a connection that is turned away nevertheless
+_MAX_CONNECTING = 8  # connections that are not let in yet: an sshd drops some once there are ten
+_MAX_TRIES = 6  # to connect, where an sshd drops a connection nevertheless
 _LONGEST_PAUSE = 60.0  # seconds before a restart
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
@@ -60,14 +60,14 @@ class Request(NamedTuple):
 class Report(NamedTuple):
     """How a rank says that it ended.
 
-    ring: not by itself. passes: what is the matter may be over in a while. begun: there is a run to go on with.
+    ring: not by itself. transient: the same may succeed in a while. begun: there is a run to go on with.
     """
 
     code: int
     what: str = ""
     remedy: str = ""
     ring: bool = False
-    passes: bool = False
+    transient: bool = False
     begun: bool = False
 
 
@@ -86,10 +86,10 @@ def launch(request: Request) -> None:
             launcher.dismiss()
         if (failure := launcher.failure()) is None:
             return
-        if restart == request.restarts or not launcher.passes(is_restart=restart > 0):
+        if restart == request.restarts or not launcher.is_transient(is_restart=restart > 0):
             raise failure
         pause = min(2.0 ** (restart + 1), _LONGEST_PAUSE)
-        stderr.warn(f"{failure.what.rstrip('.')}; restart {restart + 1} of {request.restarts} follows in {pause:.0f} s")
+        stderr.warn(f"{failure.what.rstrip('.')}; restart {restart + 1} of {request.restarts} in {pause:.0f} s")
         time.sleep(pause)
         request = request._replace(arguments=request.again(time.monotonic() - began))
 
@@ -109,8 +109,8 @@ class Launcher:
         ssh = Ssh(request.patience, request.ssh_config)
         self._remotes = [Remote(rank, host, ssh, self._events) for rank, host in enumerate(request.hosts)]
         self._tasks = [pack(task) for task in self._told_at_start()]
-        self._coming = deque(self._remotes)  # to be started yet
-        self._knocking: set[Remote] = set()  # started, and not let in yet
+        self._pending = deque(self._remotes)  # not started yet
+        self._connecting: set[Remote] = set()  # started, not let in yet
         self._present: set[Remote] = set()
         self._next_start = 0.0
 
@@ -131,26 +131,26 @@ class Launcher:
             }
 
     def _start_some(self) -> None:
-        """Start those that are to come, but only a few at a time that are not let in yet."""
+        """Start pending ranks, as long as few connections are not let in yet."""
         if self._stopping or self._ended:
-            self._coming.clear()
-        while self._coming and len(self._knocking) < _KNOCKING and time.monotonic() >= self._next_start:
-            remote = self._coming.popleft()
-            self._knocking.add(remote)
+            self._pending.clear()
+        while self._pending and len(self._connecting) < _MAX_CONNECTING and time.monotonic() >= self._next_start:
+            remote = self._pending.popleft()
+            self._connecting.add(remote)
             self._present.add(remote)
             remote.start(self._tasks[remote.rank])
 
-    def _tries_again(self, remote: Remote) -> bool:
-        """Whether a rank that is gone is to be started again, in a while: its sshd had too many at the door."""
-        if remote not in self._knocking or not remote.is_turned_away or remote.tries == _TRIES or self._stopping:
+    def _retries(self, remote: Remote) -> bool:
+        """Whether a rank is started again after a pause, as its sshd had too many pending connections."""
+        if remote not in self._connecting or not remote.was_dropped or remote.tries == _MAX_TRIES or self._stopping:
             return False
         self._next_start = time.monotonic() + 0.5 * 2**remote.tries
-        self._coming.append(remote)
+        self._pending.append(remote)
         return True
 
     def follow(self) -> None:
         """Until the last rank has ended."""
-        while self._present or self._coming:
+        while self._present or self._pending:
             self._start_some()
             self._listen()
             if len(self._hellos) == len(self._remotes) and not (self._joined or self._stopping or self._ended):
@@ -172,12 +172,12 @@ class Launcher:
         elif kind == "log":
             self._log(remote, content)
         elif kind == "here":
-            self._knocking.discard(remote)
+            self._connecting.discard(remote)
         elif kind == "gone":
             self._present.discard(remote)
-            if remote.rank not in self._reports and not self._tries_again(remote):
+            if remote.rank not in self._reports and not self._retries(remote):
                 self._fail(remote, None)
-            self._knocking.discard(remote)
+            self._connecting.discard(remote)
         else:
             self._deal_with(remote, content)
 
@@ -307,13 +307,13 @@ class Launcher:
             remedy = "\n".join(filter(None, [remedy, self._go_on()]))
         return _ERRORS[report.code](f"{remote.name}: {report.what}", remedy)
 
-    def passes(self, *, is_restart: bool) -> bool:
+    def is_transient(self, *, is_restart: bool) -> bool:
         """Whether the run can go on in a while: a rank was lost after all had met, or is not back yet."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None or self._signalled or not (self._joined or is_restart):
             return False
         remote, report = found
-        return remote.is_lost if report is None else report.passes
+        return remote.is_lost if report is None else report.transient
 
     def _go_on(self) -> str:
         """How to, if there is anything to go on with."""

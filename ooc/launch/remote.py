@@ -28,7 +28,7 @@ _LAST_WORDS = 1.0  # seconds to read what an ssh that has ended has said
 _NO_DIRECTORY = 121  # exit code of the shell that finds none
 _NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run a program, or finds none
 _LOST = 255  # exit code of ssh itself
-_TURNED_AWAY = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # of ssh's messages
+_DROPPED = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # of ssh's messages
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 
 
@@ -115,9 +115,9 @@ class Remote:
                 os.write(self._process.stdin.fileno(), line)
 
     @property
-    def is_turned_away(self) -> bool:
-        """Whether an sshd has ended the connection at once, as it does when many come at the same time."""
-        return self.code == _LOST and any(words in self.last_words for words in _TURNED_AWAY)
+    def was_dropped(self) -> bool:
+        """Whether an sshd has dropped the connection, as it does where many begin at the same time."""
+        return self.code == _LOST and any(words in self.last_words for words in _DROPPED)
 
     def ending(self, begun: bool) -> str:
         """How it ended without having said so itself. begun: it had said who it is."""
@@ -144,11 +144,11 @@ class Remote:
         """What may help one that has ended before it had said who it is."""
         if self.code == _LOST:
             check = shlex.join([*self._ssh.call(self.host), "true"])
-            return f"It has to be reached without a password; see what is wrong with: {check}"
+            return f"ssh has to reach it without a password. Check with: {check}"
         if self.code == _NO_DIRECTORY:
-            return "Make it there, or say in the host's line where the command is to run: dir=PATH"
+            return "Create the directory there, or name another one in the line of the host: dir=PATH"
         if self.code in _NO_COMMAND or "No module named" in self.last_words:
-            return "Install the same ooc there, or say in the host's line which Python has it: python=PATH"
+            return "Install the same ooc there, or name the Python that has it in the line of the host: python=PATH"
         return ""
 
     def kill(self, group: int, guard: int) -> None:

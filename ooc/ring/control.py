@@ -21,7 +21,7 @@ from typing import NoReturn, Protocol
 from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES
 from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES
-from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, Stopped
+from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, StoppedWorkers
 
 _HEADER = struct.Struct("<IB")
 ALIVE, FAILED, LEAVING, SUM, RENEW = range(5)
@@ -180,7 +180,7 @@ class Control:
     ) -> None:
         self._rank, self._previous, self._next = rank, previous, following
         self._failure, self._broken, self._flow = failure, broken, flow
-        self._patience, self._stopped = patience, Stopped(patience)
+        self._patience, self._stopped = patience, StoppedWorkers(patience)
         self._silence = Silence([previous.rank, following.rank], patience, allowance)
         self._sums: deque[bytes] = deque()
         self._waiting_frames = waiting_frames
@@ -267,7 +267,7 @@ class Control:
                 for rank in self._silence.pass_time(then - before):
                     self.fail(rank, f"has been silent for {self._patience:g} s")
                 if self._flow.is_cut(then - before):
-                    self.fail(self._previous.rank, f"has sent slices that do not arrive for {self._patience:g} s")
+                    self.fail(self._previous.rank, f"has sent slices that have not arrived for {self._patience:g} s")
         except Exception as error:  # without this thread others would wait for ever
             self.fail(self._rank, f"stopped: {error!r} in its control of the ring")
             raise

@@ -25,7 +25,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES, Collectives
-from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, Stopped, too_long
+from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, StoppedWorkers, too_long
 
 ALIVE, FAILED, LEAVING = range(3)  # tags of what the communicator of signs of life carries
 _SLICE = struct.Struct("<QQ")  # number, bytes
@@ -166,7 +166,8 @@ class Watch:
         self._left: dict[int, float] = {}  # when neighbours have taken leave
         self._mpi, self._communicator, self._failure = MPI, communicator, failure
         self._neighbours = sorted(set(neighbours))
-        self._patience, self._silence, self._stopped = patience, Silence(self._neighbours, patience), Stopped(patience)
+        self._patience, self._silence = patience, Silence(self._neighbours, patience)
+        self._stopped = StoppedWorkers(patience)
         self._said: list[Any] = []  # requests of what may not have been sent
         self._lock = threading.Lock()
         self._closed = threading.Event()

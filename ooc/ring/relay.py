@@ -86,8 +86,8 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
             message += room[:size]
             if len(message) > _MOST_UNCHECKED and len(message) > available() // 2:
                 raise WorkFailed(
-                    f"a message of another rank has {len(message) / 1e6:,.0f} MB and no end",
-                    "No more than a half of the memory that is free is kept for one.",
+                    f"a message of another rank is longer than {len(message) / 1e6:,.0f} MB, half of the free memory",
+                    "Use machines with more memory, or fewer ranks on one.",
                 )
             if kind == _LAST:
                 yield bytes(message)

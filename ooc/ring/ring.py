@@ -179,21 +179,21 @@ class Flow:
         return self._seconds > self._patience
 
 
-class Stopped:
-    """Seconds for which somebody has had a worker process of this rank stand still (SIGSTOP)."""
+class StoppedWorkers:
+    """Seconds for which worker processes of this rank have been stopped (SIGSTOP)."""
 
     def __init__(self, patience: float) -> None:
         self._seconds: dict[int, float] = {}
         self._patience = patience
 
     def pass_time(self, seconds: float) -> str:
-        """What is the matter, if a worker has stood still for too long, so many seconds after the last look."""
-        self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.standing_still()}
+        """Return what is wrong, if a worker has been stopped for too long; seconds: since the last call."""
+        self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.stopped()}
         pid = next((pid for pid, still in self._seconds.items() if still > self._patience), None)
         return (
             ""
             if pid is None
-            else f"stopped: its worker process {pid} has stood still (SIGSTOP) for {self._patience:g} s"
+            else f"failed: its worker process {pid} has been stopped (SIGSTOP) for {self._patience:g} s"
         )
 
 
