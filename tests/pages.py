@@ -66,7 +66,9 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def _plain(line: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?|…", "#", line)).strip()
+    """Without the numbers, and so without the plural of what they count."""
+    plain = re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?|…", "#", line)).strip()
+    return re.sub(r"(# \w+?)s\b", r"\1", plain)
 
 
 def ooc_commands(page: Path) -> Iterator[list[str]]:

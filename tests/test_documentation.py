@@ -36,7 +36,8 @@ def prepare_readme(directory: Path) -> None:
 
     with gzip.open(directory / "arxiv25k.jsonl.gz", "wt", encoding="utf-8") as file:
         for name, page in topics.items():
-            file.writelines(json.dumps({"id": name, "text": part}) + "\n" for part in page.split("\n\n"))
+            parts = (part for part in page.split("\n\n") if len(part) > 100)  # no document is empty
+            file.writelines(json.dumps({"id": name, "text": part}) + "\n" for part in parts)
 
 
 @pytest.mark.timeout(1500)  # a page has a dozen commands

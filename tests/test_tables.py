@@ -282,7 +282,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path, ooc: Ooc) -> Non
             ["in.parquet", "--text-column", "tags"],
             "in.parquet has no column 'tags'; its columns are 'id', 'text', 'topic'",
         ),
-        (["missing.parquet", "--target", "y"], "missing.parquet, row 1, column 'x': nan is not a number"),
+        (["missing.parquet", "--target", "y"], "missing.parquet, row 1, column 'x': nan is not a finite"),
         (["in.parquet", "--memory", "250MB"], "is too small"),
     ):
         done = ooc("ingest", "csv", *arguments, "out", "--workers", 1)
