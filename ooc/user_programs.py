@@ -49,11 +49,12 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
         except NotImplementedError as error:
             missing = traceback.extract_tb(error.__traceback__)[-1].name
             raise RequestError(f"{place_of(program)}: {program.__name__} has no `{missing}`") from error
-        check(built)
+        if isinstance(built, StaticProgram):
+            check(built)
     return built
 
 
-def find(target: str) -> type[StaticProgram]:
+def find(target: str) -> type[Any]:
     """Import a program, "module:Class"; RequestError says what is wrong if that fails."""
     name, _, program = target.partition(":")
     cannot = f"program {target} cannot be imported"
@@ -72,8 +73,10 @@ def find(target: str) -> type[StaticProgram]:
         raise _explained(error, {source_of(target) or ""}, RequestError) or RequestError(
             f"{cannot}: {error}"
         ) from error
+    from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
+
     found = getattr(module, program, None)
-    if not inspect.isclass(found) or not issubclass(found, StaticProgram):
+    if not inspect.isclass(found) or not issubclass(found, StaticProgram | DynamicProgram):
         what = "there is no" if found is None else "it has, but not as a subclass of ooc.StaticProgram,"
         raise RequestError(f"{cannot}: of {module.__file__}, {what} {program or 'name'!r}", 'Write "module:Class".')
     return found
