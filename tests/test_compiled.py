@@ -76,6 +76,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def run(text: str, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
         usual = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        usual |= {"PYTHONDONTWRITEBYTECODE": "1"}  # Python takes a file of the same time and size for the same
         chosen = os.environ | usual | environment
         command = [*before, sys.executable, "-W", "error", "-c", text]
         return subprocess.run(command, cwd=tmp_path, env=chosen, capture_output=True, text=True, check=False)

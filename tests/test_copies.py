@@ -143,7 +143,7 @@ def test_another_dataset_is_not_taken_for_the_one_of_a_run(place: Path, ooc: Ooc
     (place / "corpus").rename(place / "elsewhere")
     (place / "other").rename(place / "corpus")
     for command in (LONGER.format("run"), f"{LONGER.format('run')} --data corpus"):
-        assert "corpus is no longer the dataset that run was started on" in fail(ooc, command)
+        assert "the dataset that run was started on" in fail(ooc, command)
     assert "nowhere: there is no such file" in fail(ooc, f"{LONGER.format('run')} --data nowhere")
     assert "--held-out corpus: run has no held-out dataset" in fail(ooc, "resume run --held-out corpus")
     assert but_for_the_lock(place / "run") == before
@@ -261,7 +261,7 @@ def test_a_dataset_without_the_generation_of_a_run(place: Path, ooc: Ooc) -> Non
     shutil.rmtree(place / "corpus")
     (place / "backup").rename(place / "corpus")
     for command in ("resume late --iterations 40 --workers 1", "export late out --format mallet"):
-        assert "corpus is no longer the dataset that late was started on" in fail(ooc, command)
+        assert "the dataset that late was started on" in fail(ooc, command)
     assert "not checked: the state of late" in succeed(ooc, "verify late")
     for command in ("topics late", "verify corpus", "clean .", "verify run", LONGER.format("run")):
         succeed(ooc, command)

@@ -98,13 +98,13 @@ def test_parameters_are_kept_set_and_shown() -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"n_components": 0}, "n_components=0"),
-        ({"max_iter": 1.5}, r"max_iter=1\.5"),
-        ({"n_jobs": 0}, "n_jobs=0"),
-        ({"random_state": "today"}, "random_state='today'"),
+        ({"n_components": 0}, "n_components must be an integer of at least 1, got 0"),
+        ({"max_iter": 1.5}, r"max_iter must be an integer of at least 1, got 1\.5"),
+        ({"n_jobs": 0}, "n_jobs must be an integer other than 0"),
+        ({"random_state": "today"}, "random_state must be an integer of at least 0, got 'today'"),
         ({"memory": "much"}, "memory: 'much' is not a size"),
-        ({"doc_topic_prior": [0.1, 0.2]}, "doc_topic_prior has 2 values"),
-        ({"evaluate_every": 0}, "evaluate_every=0"),
+        ({"doc_topic_prior": [0.1, 0.2]}, "doc_topic_prior must have 1 or 3 values, got 2"),
+        ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1, got 0"),
         ({"sampler": "best"}, "sampler"),
     ],
 )

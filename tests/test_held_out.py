@@ -108,7 +108,7 @@ def test_a_resume_refuses_other_held_out_documents(trained, tmp_path):
     del config["checksum"]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(RequestError, match="is not the held-out dataset"):
+    with pytest.raises(RequestError, match="is no longer the held-out dataset"):
         resume(tmp_path / "run", quiet=True)
 
 

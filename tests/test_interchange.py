@@ -305,7 +305,7 @@ def test_at_the_command_line(run: Path, factors: Path, tmp_path: Path, ooc: Ooc)
     told = json.loads(ooc("topics", "model", "--json").stdout)
     again = json.loads(ooc("topics", run, "--json").stdout)
     assert [topic["tokens"] for topic in told] == [topic["tokens"] for topic in again]
-    assert_refused(ooc("import", "mallet", "mallet/state.gz", "model"), "model exists")
+    assert_refused(ooc("import", "mallet", "mallet/state.gz", "model"), "model already exists")
     assert_refused(ooc("import", "mallet", "mallet/corpus.txt", "other"), "is not a state file of MALLET")
     assert_refused(ooc("export", run, "mallet", "--format", "mallet", "--overwrite"), "mallet exists")
     assert_refused(ooc("export", run, "other", "--format", "word2vec"), "cannot be used for the model")
@@ -320,7 +320,7 @@ def test_what_a_format_cannot_hold_is_refused(run: Path, tmp_path: Path) -> None
         export(run / "model", tmp_path / "out.bin", "tomotopy")
     data = write_corpus(tmp_path / "data", np.array([0, 2]), np.array([0, 1], np.uint32), ["New York", "city"])
     train_lda(data.path, tmp_path / "run", topics=2, iterations=1, workers=1, quiet=True, sampler="two-phase")
-    with pytest.raises(RequestError, match="'New York' has a blank"):
+    with pytest.raises(RequestError, match="'New York' contains a blank"):
         export(tmp_path / "run", tmp_path / "out", "mallet")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "run"]
     tokens = read_assignments(tmp_path / "run")

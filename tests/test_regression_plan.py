@@ -58,5 +58,5 @@ def test_a_disk_counts_where_the_page_cache_has_no_room(made, monkeypatch):
     assert facts["disk_s"] == pytest.approx(facts["read_bytes"] / 1e6)
     assert facts["path_s"] == pytest.approx(facts["disk_s"] + facts["solving_s"])
     assert any("at 1.0 MB/s" in line for line in told(facts))
-    with pytest.raises(RequestError, match="and 1 folds"):
+    with pytest.raises(RequestError, match="got 100 and 1"):
         plan_regression(made, folds=1)

@@ -20,5 +20,5 @@ def test_directories_that_only_look_the_same_are_apart(tmp_path: Path, monkeypat
         place.parent.mkdir()
     on_ring(2, lambda ring: ring_checks.check_apart(ring, places[ring.rank]))
     assert [list(place.parent.iterdir()) for place in places] == [[], []]
-    with pytest.raises((RequestError, RingFailed), match="ranks 0 and 1 would be in the same directory"):
+    with pytest.raises((RequestError, RingFailed), match="ranks 0 and 1 would write to the same directory"):
         on_ring(2, lambda ring: ring_checks.check_apart(ring, places[0]))
