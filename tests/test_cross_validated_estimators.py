@@ -114,15 +114,15 @@ def test_a_path_has_the_models_of_single_fits() -> None:
 @pytest.mark.parametrize(
     ("estimator", "y", "said"),
     [
-        (LassoCV(rule="one"), Y, "rule='one': expected one of: min, 1se"),
-        (LassoCV(cv="five"), Y, "cv='five': expected a number of folds"),
-        (LassoCV(cv=1), Y, "cv=1: "),
+        (LassoCV(rule="one"), Y, "rule must be one of min, 1se, got 'one'"),
+        (LassoCV(cv="five"), Y, "cv must be a number of folds"),
+        (LassoCV(cv=1), Y, "cv must be an integer of at least 2, got 1"),
         (LassoCV(cv=[([0, 1], [200])]), Y, "cv: index 200 is out of bounds"),
         (LassoCV(cv=[([0, 1, 2], [3])]), Y, "cv has 1 folds"),
-        (LassoCV(alphas=[0.1, -1]), Y, "expected a number of values, or finite values above 0"),
-        (LassoCV(eps=1.0), Y, "eps=1.0: expected a number between 0 and 1"),
+        (LassoCV(alphas=[0.1, -1]), Y, "alphas must be a number of values, or finite values above 0"),
+        (LassoCV(eps=1.0), Y, "eps must be between 0 and 1, got 1.0"),
         (ElasticNetCV(l1_ratio=[]), Y, "l1_ratio=[]: expected a number, or a list of numbers"),
-        (ElasticNetCV(l1_ratio=[0.5, 2]), Y, "l1_ratio[1]=2"),
+        (ElasticNetCV(l1_ratio=[0.5, 2]), Y, "l1_ratio[1] must be a finite number above 0 and at most 1, got 2"),
         (
             LogisticRegressionCV(cv=[(range(45), range(45, 90)), (range(45, 90), range(45))]),
             np.sort(LABELS),

@@ -307,7 +307,7 @@ def test_at_the_command_line(run: Path, factors: Path, tmp_path: Path, ooc: Ooc)
     assert [topic["tokens"] for topic in told] == [topic["tokens"] for topic in again]
     assert_refused(ooc("import", "mallet", "mallet/state.gz", "model"), "model already exists")
     assert_refused(ooc("import", "mallet", "mallet/corpus.txt", "other"), "is not a state file of MALLET")
-    assert_refused(ooc("export", run, "mallet", "--format", "mallet", "--overwrite"), "mallet exists")
+    assert_refused(ooc("export", run, "mallet", "--format", "mallet", "--overwrite"), "mallet already exists")
     assert_refused(ooc("export", run, "other", "--format", "word2vec"), "cannot be used for the model")
     assert_refused(ooc("export", factors, "other", "--format", "gensim"), "cannot be used for the model")
     assert_refused(ooc("export", run, "other", "--format", "latex"), "is not known")
@@ -326,5 +326,5 @@ def test_what_a_format_cannot_hold_is_refused(run: Path, tmp_path: Path) -> None
     tokens = read_assignments(tmp_path / "run")
     many = open_model(tmp_path / "run").in_memory()
     many.alpha = np.ones(1 << 15)
-    with pytest.raises(RequestError, match="up to 32,767 topics"):
+    with pytest.raises(RequestError, match="at most 32,767 topics"):
         to_tomotopy(many, tokens)

@@ -89,7 +89,9 @@ def test_words_that_run_together_are_told_of(tmp_path: Path, ooc: Ooc) -> None:
         told = ooc("ingest", "text", "in.txt", "out", "--lines", "--overwrite").stderr
         assert f"of the tokens are several words of {language}, which has no spaces" in told
         assert f"--segment {language.lower()}" in told
-        with pytest.warns(UserWarning, match=f"several words of {language}, which has no spaces.*with segment {language.lower()}"):
+        with pytest.warns(
+            UserWarning, match=f"several words of {language}, which has no spaces.*with segment {language.lower()}"
+        ):
             fitted([text, text])
     (tmp_path / "in.txt").write_text("R0lGODlhAQABAIAAAAAAAP7yH5BAEAAAAALAAAAAABAAEAAAIBRAA7\n")
     assert "more than 40 letters" in ooc("ingest", "text", "in.txt", "out", "--lines", "--overwrite").stderr

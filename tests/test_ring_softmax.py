@@ -76,12 +76,12 @@ def test_shards_are_runs_of_the_whole(folder: Path) -> None:
 def test_shards_at_the_command_line(folder: Path, ooc_in: Callable[[Path], Any]) -> None:
     done = ooc_in(folder)("shard", "whole", "in-3", "--shards", 3)
     entries = [Samples(folder / "in-3" / f"shard-{rank}").entries for rank in range(3)]
-    assert done.stdout.startswith(f"in-3/shard-0: 200 rows, {entries[0]:,} entries")
+    assert done.stdout.startswith(f"in-3/shard-0: 200 samples, 12 columns, {entries[0]:,} entries")
     assert sum(entries) == Samples(folder / "whole").entries
 
 
 def test_what_cannot_be_split_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="601 rows cannot be split into 602 shards"):
+    with pytest.raises(RequestError, match="601 samples cannot be split into 602 shards"):
         make_shards(folder / "whole", str(tmp_path / "shards"), 602)
     with pytest.raises(RequestError, match="is a shard already"):
         make_shards(folder / "shard-0", str(tmp_path / "shards"), 2)

@@ -171,7 +171,7 @@ def test_what_cannot_be_trained_is_told(corpus, shards):
         lda(parallelism=3).build(shards[0])
     with pytest.raises(RequestError, match="--parallelism: at least 1"):
         lda(parallelism=0).build(shards[0])
-    with pytest.raises(RequestError, match="is no shard"):
+    with pytest.raises(RequestError, match="is a whole dataset; expected a shard"):
         lda().build(corpus)
     with pytest.raises(RequestError, match="--mh-steps cannot be used with --sampler splash"):
         lda(mh_steps=2)

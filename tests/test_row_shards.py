@@ -72,7 +72,7 @@ def test_what_cannot_be_split_is_told(whole, tmp_path):
     with pytest.raises(RequestError, match="40 rows cannot be split into 41 shards"):
         make_shards(whole.path, str(tmp_path / "shards"), 41)
     assert not (tmp_path / "shards").exists()
-    with pytest.raises(RequestError, match="is no shard"):
+    with pytest.raises(RequestError, match="is a whole dataset; expected a shard"):
         RowShard(whole.path)
     (shard,) = make_shards(whole.path, str(tmp_path / "shards"), 1)
     with pytest.raises(RequestError, match="is a shard already"):

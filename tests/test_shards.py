@@ -245,7 +245,7 @@ def test_shards_that_do_not_belong_together_are_told(tmp_path, here, corpus):
     check_together(told([c, a, b]))
     for mixed, complaint in (
         ([a, b], "shard 2 of 3 is missing"),
-        ([a, b, c, corpus], "corpus is no shard"),
+        ([a, b, c, corpus], "corpus is a whole dataset; expected a shard"),
         ([a, y], "are not shards of the same dataset"),
         ([x, b], "not shards of the same dataset and the same split"),
     ):

@@ -73,7 +73,7 @@ class _CrossValidated(LinearEstimator):
         grid: name and value of the parameter that says which penalties, and what alphas are multiplied by.
         """
         if self.rule not in RULES:
-            raise RequestError(f"rule={self.rule!r}: expected one of: {', '.join(RULES)}")
+            raise RequestError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         every = np.ones(features.rows) if weights is None else weights
         folds = folds_of(self.cv, every, y if loss == "logistic" else None, self.random_state, given)
         _require_classes(loss, y, folds)

@@ -56,14 +56,14 @@ def penalties(name: str, given: Any, eps: float, problem: SparseRegression, tota
         )
     if isinstance(given, int | np.integer):
         if not 0 < eps < 1:
-            raise RequestError(f"eps={eps!r}: expected a number between 0 and 1")
+            raise RequestError(f"eps must be between 0 and 1, got {eps!r}")
         return problem.lambdas(whole(name, given, 2), eps)
     try:
         values = np.array(given, np.float64)
     except (TypeError, ValueError) as error:
         raise RequestError(f"{name}: {error}", "Give a number of values, or an array of them.") from None
     if values.ndim != 1 or not values.size or not np.isfinite(values).all() or (values <= 0).any():
-        raise RequestError(f"{name}={given!r}: expected a number of values, or finite values above 0")
+        raise RequestError(f"{name} must be a number of values, or finite values above 0, got {given!r}")
     return np.sort(values * total if total is not None else 1 / values)[::-1].copy()
 
 
@@ -127,7 +127,7 @@ def folds_of(
         return [Fold(every - out, out) for out in held_out]
     pairs = cv.split(*given) if hasattr(cv, "split") and not isinstance(cv, str) else cv
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
-        raise RequestError(f"cv={cv!r}: expected a number of folds, an object with split, or pairs of row numbers")
+        raise RequestError(f"cv must be a number of folds, an object with split, or pairs of row numbers, got {cv!r}")
     folds = [Fold(*(_only(every, rows) for rows in pair)) for pair in pairs]
     for number, fold in enumerate(folds):
         if not fold.trained.any() or not fold.held_out.any():
