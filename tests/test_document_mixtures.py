@@ -152,7 +152,7 @@ def test_infer_tells_stop_words_from_unknown_ones_and_counts_empty_documents(pla
     assert [float(rows[1][f"topic_{k}"]) for k in range(3)] == pytest.approx(ALPHA)
     said = do(ooc, "infer", "run", "new", "new.csv", "--overwrite").stdout
     left_out = "left out 2 unknown words and 5 stop words"
-    assert said == f"new.csv: topic mixtures of 3 documents (1 empty), 3 tokens; {left_out}\n"
+    assert said == f"new.csv: topic mixtures of 3 documents, 3 tokens (1 document empty); {left_out}\n"
 
 
 def test_infer_says_that_documents_of_the_training_have_other_mixtures(ooc: Ooc) -> None:
@@ -163,8 +163,8 @@ def test_infer_says_that_documents_of_the_training_have_other_mixtures(ooc: Ooc)
 def test_a_batch_without_a_known_word_is_answered_by_the_prior(place: Path, ooc: Ooc) -> None:
     write_jsonl(place / "unknown.jsonl", UNKNOWN)
     made = do(ooc, "ingest", "jsonl", "unknown.jsonl", "unknown", "--vocab-from", "corpus").stdout
-    assert "unknown: 3 documents (3 empty), 0 tokens" in made
-    assert "all as they were written" in do(ooc, "verify", "unknown").stdout
+    assert "unknown: 3 documents, 0 tokens, vocabulary of 15 words (3 documents empty)" in made
+    assert "no damage found" in do(ooc, "verify", "unknown").stdout
     do(ooc, "infer", "run", "unknown", "prior.jsonl")
     lines = [json.loads(line) for line in (place / "prior.jsonl").read_text().splitlines()]
     assert [line["tokens"] for line in lines] == [0, 0, 0]

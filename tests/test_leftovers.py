@@ -195,4 +195,4 @@ def test_what_a_killed_command_left_goes_when_it_is_run_again(command, tmp_path,
 def test_what_is_neither_is_refused(tmp_path, ooc):
     ended = ooc("clean", "nothing")
     assert ended.returncode == 2
-    assert "nothing is no directory" in ended.stderr
+    assert "nothing is not a directory" in ended.stderr

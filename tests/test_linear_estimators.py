@@ -167,8 +167,8 @@ TEXT = "the cat sat on the mat"
     [
         ([], r"X is empty; expected at least one row\nGive an array"),
         (None, r"X must be a table of numbers, but is None\nGive an array"),
-        (TEXT, "X is the string"),
-        (TEXT * 50, "X is the string"),
+        (TEXT, "X (is the string|must be a table of numbers)"),
+        (TEXT * 50, "X (is the string|must be a table of numbers)"),
         ({"a": 1}, "X must be a table of numbers, but is the dict"),
         (iter([1]), "X must be a table of numbers, but is the list_iterator"),
         (

@@ -238,5 +238,5 @@ def test_a_start_that_cannot_be_is_refused(dataset):
             match="--start scvb0 can only be used with --update delayed and a model of at most 512 MiB",
         ):
             program_spec("SparseGibbs", start="scvb0", **options).build(dataset)
-    with pytest.raises(RequestError, match="--start 'warm' is not known"):
+    with pytest.raises(RequestError, match="--start: 'warm' is not known"):
         program_spec("SparseGibbs", start="warm").build(dataset)

@@ -17,7 +17,7 @@ SPECS = {"a": ArraySpec((3, 5), "int64"), "none": ArraySpec((0, 4), "uint16"), "
 
 def test_arrays_have_their_shape_and_are_zero_and_apart():
     shared = SharedArrays(SPECS)
-    for name, (shape, dtype) in SPECS.items():
+    for name, (shape, dtype, _) in SPECS.items():
         assert shared[name].shape == shape
         assert shared[name].dtype == dtype
         assert not shared[name].any()

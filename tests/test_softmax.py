@@ -190,7 +190,7 @@ def test_what_cannot_be_predicted_is_refused(folder: Path, ooc_in: Callable[[Pat
         (("predict", "softmax", "narrow", "no.csv"), "narrow has 5 columns, but the model has 12"),
         (("evaluate", "softmax", "narrow"), "narrow has 5 columns, but the model has 12"),
         (("evaluate", "softmax", "unknown"), "unknown has the label 7, which softmax/model was not trained on"),
-        (("predict", "softmax", "others", "no.csv", "--lambda", "1"), "softmax is none"),
+        (("predict", "softmax", "others", "no.csv", "--lambda", "1"), "softmax is not one"),
         (("predict", "softmax", "nowhere", "no.csv"), "nowhere"),
         (("predict", "softmax", "others", "narrow"), "narrow"),
     ]:

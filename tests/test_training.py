@@ -400,7 +400,7 @@ def test_a_run_on_another_dataset_is_refused(tmp_path):
     run = new_run(tmp_path / "run", dataset, SPEC, 2)
     dataset.path.rename(tmp_path / "elsewhere")
     small_dataset(tmp_path / "dataset", documents=31)
-    with pytest.raises(RequestError, match="is not the dataset"):
+    with pytest.raises(RequestError, match="is no longer the dataset"):
         train(run, plan(), quiet=True)
 
 

@@ -235,7 +235,7 @@ def test_a_run_whose_program_was_changed_is_told_of_or_refused(matrix, program, 
     file.write_text(f"{PROGRAM}# changed\n")
     done = ooc(*resume, 4)
     assert done.returncode == 0, done.stderr
-    assert f"warning: the file of {spec.target} is not the one that run was started with" in done.stderr
+    assert f"warning: the source file of {spec.target} has changed since run was started" in done.stderr
     before = (tmp_path / "run" / "state" / "manifest.json").read_bytes()
     for old, new, told in (
         ("self.dataset.rows", "7", "as 'sums' the run has 30 float64, the program 7 float64"),

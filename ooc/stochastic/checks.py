@@ -18,14 +18,15 @@ STRATEGIES = ("reweight", "average", "accumulate")
 def check_declared(program: StochasticProgram) -> None:
     """Raise RequestError unless the options, variables and functions of a program can be."""
     if program.first_degree < 1 or program.most < 1:
-        raise RequestError("--parallelism: at least 1 is needed")
+        least = min(program.first_degree, program.most)
+        raise RequestError(f"--parallelism must be at least 1, got {least}")
     if program.rounds < 1:
-        raise RequestError(f"--sync-per-pass {program.rounds}: at least 1 is needed")
+        raise RequestError(f"--sync-per-pass must be at least 1, got {program.rounds}")
     if program.strategy not in STRATEGIES:
-        raise RequestError(f"--strategy {program.strategy!r} is not known", f"Choose one of: {', '.join(STRATEGIES)}.")
+        raise RequestError(f"--strategy: {program.strategy!r} is not known", f"Choose one of: {', '.join(STRATEGIES)}.")
     if type(program.dataset) not in KINDS:
         dataset = program.dataset
-        raise RequestError(f"{dataset.path} holds a {dataset.kind}, which has no elements to process")
+        raise RequestError(f"{dataset.path} is a {dataset.kind}, which has no elements to process")
     for name, declared in program.declared.items():
         check_variable(name, declared)
     user_functions.check(program)
@@ -34,15 +35,15 @@ def check_declared(program: StochasticProgram) -> None:
 def check_sizes(program: StochasticProgram) -> None:
     """Raise RequestError unless there are elements enough for the workers, and machines have as many of these each."""
     if program.adaptive and "loss" not in program.functions:
-        raise RequestError("--parallelism auto is for programs that have a loss", "Say how many workers there are.")
+        raise RequestError("--parallelism auto can only be used for programs that have a loss", "Give a number.")
     if program.first_degree % program.machines:
         raise RequestError(
-            f"--parallelism {program.first_degree}: {program.machines} machines cannot have as many workers each",
-            f"Give a multiple of {program.machines}.",
+            f"--parallelism must be a multiple of {program.machines}, the number of machines; got "
+            f"{program.first_degree}"
         )
     if program.rounds * (program.most // program.machines) > program.elements:
         raise RequestError(
-            f"{program.most // program.machines} workers and {program.rounds} synchronisations a pass are too many for "
-            f"{program.elements} {program.dataset.counted}",
+            f"{program.elements} {program.dataset.counted} are too few for {program.most // program.machines} parallel "
+            f"learners and {program.rounds} synchronisations per pass",
             "Give a smaller --parallelism.",
         )
