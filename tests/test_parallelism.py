@@ -65,7 +65,7 @@ def alone(samples: Samples, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_workers_that_are_fixed_diverge(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(Diverged, match=r"the training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, parallelism=16)
 
 
@@ -152,7 +152,7 @@ def test_batches_of_workers_make_no_difference(samples: Samples, monkeypatch: py
 
 
 def test_what_is_too_fast_even_for_one_worker_ends_with_a_message(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="iteration 1: the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(Diverged, match=r"iteration 1: the training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, rate=10.0)
 
 

@@ -167,7 +167,7 @@ def test_local_variables_lie_in_a_file_where_memory_is_short(matrix):
         ({"parallelism": 0}, "--parallelism"),
         ({"sync_per_pass": 0}, "--sync-per-pass must be"),
         ({"strategy": "hope"}, "'hope' is not known"),
-        ({"parallelism": 91}, "too many for 90 rows"),
+        ({"parallelism": 91}, "90 rows are too few for 91"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(matrix, options, told):
