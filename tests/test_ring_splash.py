@@ -169,7 +169,7 @@ def test_topics_are_those_of_the_formulas(corpus, shards, tmp_path, options):
 def test_what_cannot_be_trained_is_told(corpus, shards):
     with pytest.raises(RequestError, match="--parallelism must be a multiple of 2, the number of machines; got 3"):
         lda(parallelism=3).build(shards[0])
-    with pytest.raises(RequestError, match="--parallelism: at least 1"):
+    with pytest.raises(RequestError, match="--parallelism must be at least 1"):
         lda(parallelism=0).build(shards[0])
     with pytest.raises(RequestError, match="is a whole dataset; expected a shard"):
         lda().build(corpus)
