@@ -151,7 +151,7 @@ def test_all_machines_choose_the_same(folder: Path, tmp_path: Path) -> None:
 
 def test_workers_are_dealt_evenly(folder: Path) -> None:
     spec = ProgramSpec(target("softmax"), {"parallelism": 5, "on_ring": True})
-    with pytest.raises(RequestError, match="--parallelism 5: 2 machines cannot have as many workers each"):
+    with pytest.raises(RequestError, match="--parallelism must be a multiple of 2, the number of machines; got 5"):
         spec.build(opened(folder)[0])
 
 
