@@ -1,4 +1,4 @@
-"""Arrays that a caller gives: lists are taken for them, and what cannot be one is told of by its name."""
+"""Check arrays that a caller passes: lists are converted, and an error names the argument that is wrong."""
 
 from __future__ import annotations
 

@@ -94,11 +94,12 @@ class ProgramRun(Run):
     """
 
     def more(self, iterations: int, **options: Any) -> ProgramRun:
-        """Train for so many more iterations; options: `ring`, `callback`, and resources as of `fit`."""
-        return self._go_on(self.config["iterations"] + iterations, **options)
+        """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources as of `fit`."""
+        planned = Run(self.path).config["iterations"]  # which another `more` may have changed since
+        return self._go_on(planned + iterations, **options)
 
     def resume(self, **options: Any) -> ProgramRun:
-        """Go on after an interruption, to the iterations that were planned; options: see `more`."""
+        """Continue after an interruption, up to the planned iterations. options: see `more`."""
         return self._go_on(None, **options)
 
     def _go_on(

@@ -93,9 +93,9 @@ def ingest_documents(
 ) -> Dataset:
     """Write a dataset from documents that are given as lists of tokens.
 
-    documents: may be a generator; of each document its tokens are kept as numbers, 4 bytes each. vocabulary: the words
-    to keep, in this order; tokens of other words are left out. None keeps all words, in alphabetical order. options:
-    those of `write_corpus`.
+    documents: a list or a generator; only 4 bytes per token are kept in memory. vocabulary: the words to keep, in this
+    order; tokens of other words are left out. None keeps all words, in alphabetical order. options: keyword arguments
+    of `write_corpus`.
     """
     if isinstance(documents, str):
         raise RequestError(f"the documents are one string, {_shortened(documents)}", _SPLIT)

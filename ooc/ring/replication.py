@@ -44,7 +44,7 @@ def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
     if staged := [phase.name for phase in (*program.initial, *program.phases) if phase.staged]:
         raise RequestError(
             f"the phase {staged[0]!r} of the program {name} has stages, which cannot be divided among ranks",
-            "Train it on one machine.",
+            "Train it on one machine; a StochasticProgram trains on shards with the option on_ring=true.",
         )
     if program.local_state().width:
         raise RequestError(
@@ -74,6 +74,13 @@ class Replication:
                     f"the array {name!r} of the program {type(program).__name__} is declared per {spec.per}, but its"
                     f" shape is {spec.shape}, and {dataset.path} has {count:,} {spec.per}s",
                     f"Give it {count:,} elements along its first axis, or leave per={spec.per!r} out.",
+                )
+        for name, spec in program.delta_arrays().items():
+            if np.dtype(spec.dtype).kind not in "biu":
+                raise RequestError(
+                    f"the delta array {name!r} of the program {type(program).__name__} is of {np.dtype(spec.dtype)}, "
+                    "which ranks cannot add up",
+                    "Give it an integer dtype.",
                 )
         self._bounds: dict[str, PartBounds] = {}
 
@@ -143,7 +150,7 @@ class Replication:
         """Let the first worker's deltas be those of all workers of all ranks, and the others' be zero."""
         for name, first in deltas[0].items() if deltas else ():
             total = np.ascontiguousarray(sum((each[name] for each in deltas[1:]), first.copy()))
-            exact = total.astype(np.float64 if total.dtype.kind == "f" else np.int64)
+            exact = total.astype(np.int64)
             self._ranks.add_up(exact)
             for each in deltas[1:]:
                 each[name][...] = 0

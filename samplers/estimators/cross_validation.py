@@ -24,6 +24,7 @@ class Validated(NamedTuple):
     """A path for one l1_ratio. errors: float64 (N, K), of each fold."""
 
     l1_ratio: float
+    rounds: int  # of the solver, for the path of all rows
     lambdas: np.ndarray
     models: list[Found]
     errors: np.ndarray
@@ -53,6 +54,7 @@ class _CrossValidated(LinearEstimator):
     cv: Any = 5
     rule: str = "min"
     random_state: Any = 0
+    warm_start: bool = field(init=False, default=False)  # every lambda starts from the one before
     mean_error_: np.ndarray = field(init=False)
     standard_error_: np.ndarray = field(init=False)
     l1_ratio_: float = field(init=False)
@@ -82,7 +84,7 @@ class _CrossValidated(LinearEstimator):
         best = min(paths, key=lambda path: float(path.validation.errors[path.validation.best]))
         self.mean_error_, self.standard_error_ = best.validation.errors, best.validation.standard_errors
         self.l1_ratio_, self._models, self._columns = best.l1_ratio, best.models, features.count
-        place = best.chosen(self.rule)
+        place, self.n_iter_ = best.chosen(self.rule), best.rounds
         self.dual_gap_, self.objective_ = best.models[place].gap, best.models[place].objective
         return best, place
 
@@ -102,7 +104,7 @@ class _CrossValidated(LinearEstimator):
         lambdas = penalties(name, values, self.eps, whole, total)
         self.null_loss_ = whole.nothing.fit.loss
         models = models_of(whole, lambdas, self.tol, self.max_iter)
-        self.n_iter_ = max(whole.regression.limit.taken, 1)
+        rounds = max(whole.regression.limit.taken, 1)
         errors = np.array(
             [
                 fold_errors(
@@ -117,7 +119,8 @@ class _CrossValidated(LinearEstimator):
                 for fold in folds
             ]
         ).T
-        return Validated(ratio, lambdas, models, errors, validate(errors, np.array([f.held_out.sum() for f in folds])))
+        validation = validate(errors, np.array([fold.held_out.sum() for fold in folds]))
+        return Validated(ratio, rounds, lambdas, models, errors, validation)
 
     @property
     def coef_path_(self) -> np.ndarray:

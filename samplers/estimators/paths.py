@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.design.row_files import draw_folds
 from blocks.errors import RequestError, WorkFailed
 from samplers.estimators.base import seed_of, whole
-from samplers.regression.path.cross_validation import held_out_error
+from samplers.regression.path.cross_validation import held_out_error, held_out_weights
 from samplers.regression.path.solver import Found, PathFit, found_model
 from samplers.regression.solver.limit import Limit, Stopped
 from samplers.regression.solver.sparse_regression import SparseRegression
@@ -116,15 +115,12 @@ def folds_of(
     groups. Raises RequestError.
     """
     if isinstance(cv, int | np.integer):
-        used = np.flatnonzero(every)
-        if used.size < cv:
-            raise RequestError(f"cv={cv} folds cannot be made of n_samples={used.size} rows", "Give a smaller cv.")
-        drawn = np.full(every.size, -1)
-        drawn[used] = draw_folds(
-            used.size, whole("cv", cv, 2), seed_of(random_state), None if classes is None else classes[used]
-        )
-        held_out = [np.where(drawn == fold, every, 0.0) for fold in range(int(cv))]
-        return [Fold(every - out, out) for out in held_out]
+        if (used := np.count_nonzero(every)) < cv:
+            raise RequestError(f"cv={cv} folds cannot be made of n_samples={used} rows", "Give a smaller cv.")
+        return [
+            Fold(every - out, out)
+            for out in held_out_weights(every, whole("cv", cv, 2), seed_of(random_state), classes)
+        ]
     pairs = cv.split(*given) if hasattr(cv, "split") and not isinstance(cv, str) else cv
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
         raise RequestError(f"cv must be a number of folds, an object with split, or pairs of row numbers, got {cv!r}")

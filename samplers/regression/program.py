@@ -11,7 +11,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from blocks.design.design import Design
-from blocks.design.row_files import draw_folds, read_rows, read_weights
+from blocks.design.row_files import read_rows, read_weights
 from blocks.design.row_shards import RowShard
 from blocks.errors import RequestError
 from blocks.files import checksum
@@ -21,6 +21,7 @@ from ooc.ring.ring import Ring
 from samplers.regression.data.design_features import DesignFeatures, design_moments
 from samplers.regression.data.ring_features import RingFeatures
 from samplers.regression.data.ring_moments import ring_moments
+from samplers.regression.path.cross_validation import held_out_weights
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.sparse_regression import SparseRegression, shifts_of
 from samplers.regression.solver.working_sets import AHEAD
@@ -155,11 +156,7 @@ class RegressionProgram:
         if not self.folds:
             return []
         every = np.ones(self.design.rows) if self.weights is None else self.weights
-        used = np.flatnonzero(every)
-        drawn = np.full(every.size, -1)
-        classes = self.y[used] if self.loss == "logistic" else None
-        drawn[used] = draw_folds(used.size, self.folds, self.seed, classes)
-        return [np.where(drawn == fold, every, 0.0) for fold in range(self.folds)]
+        return held_out_weights(every, self.folds, self.seed, self.y if self.loss == "logistic" else None)
 
     def build(
         self, threads: int, room: int, limit: Limit, ring: Ring | None

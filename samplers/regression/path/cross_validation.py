@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocks.design.row_files import draw_folds
 from samplers.regression.linear_algebra.vectors import inner, products
 
 
@@ -16,6 +17,18 @@ class Validation(NamedTuple):
     standard_errors: np.ndarray
     best: int
     chosen: int  # the largest lambda whose error is within one standard error of the best
+
+
+def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
+    """Return the weights of the rows that each fold holds out, float64 (n,), 0 for all other rows.
+
+    weights: of all rows, float64 (n,); rows of weight 0 are in no fold. classes: (n,), of which each fold gets its
+    share. Raises RequestError for fewer than 2 folds, or more folds than rows with a weight.
+    """
+    used = np.flatnonzero(weights)
+    drawn = np.full(weights.size, -1)
+    drawn[used] = draw_folds(used.size, folds, seed, None if classes is None else classes[used])
+    return [np.where(drawn == fold, weights, 0.0) for fold in range(folds)]
 
 
 def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
