@@ -22,8 +22,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def json_text(content: Any, **how: Any) -> str:
-    """The JSON text of some content. What JSON has no number for, NaN and infinities, is null; numbers of NumPy are as
-    those of Python. how: more arguments of `json.dumps`."""
+    """Return content as JSON. NaN and infinities become null, numbers of NumPy those of Python. how: keyword arguments
+    of `json.dumps`."""
     return json.dumps(_with_nulls(content), allow_nan=False, **how)
 
 

@@ -160,7 +160,7 @@ def multiply_and_subtract(member, columns, active, memory, vector, found, residu
         ("dense, float32", BY_COLUMNS),
     ],
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(0, 40), st.sampled_from([0.02, 0.2, 1.0]))
 def test_products_of_a_gram_matrix_are_those_of_numpy(kind, many, members, seed, rows, size, density):
     """Of active sets without columns, too, and of rows without entries, and with more than have a loop of their own."""

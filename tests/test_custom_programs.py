@@ -113,6 +113,31 @@ class Counts(StaticProgram):
 '''
 
 
+HISTOGRAM = """
+import numpy as np
+from ooc import Field, Phase, StaticProgram
+
+TYPES = {"int32": "int32", "record": [("a", "int32")]}
+
+
+class Histogram(StaticProgram):
+    dtype: str = "int32"
+
+    counts = Field(shape=10, dtype="int32", summed=True, initial=100)
+    rows = Field("row", dtype="int64")
+
+    phases = (Phase("count", "block"),)
+
+    def delta_arrays(self):
+        return {name: spec._replace(dtype=TYPES[self.dtype]) for name, spec in super().delta_arrays().items()}
+
+    def update(self, job):
+        offsets, _, values = job.entries()
+        job.own("rows")[:] += np.diff(offsets)
+        job.delta["counts"][:] += np.bincount(values[offsets[0] : offsets[-1]].astype(int) % 10, minlength=10)
+"""
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, ooc_in: Callable[[Path], Ooc]) -> Path:
     """A directory with the module `counts` and the matrix of 150,000 ratings, in parts of several blocks and slices."""
@@ -121,6 +146,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, ooc_in: Callable[[Path], Ooc]
     lines = [f"{place // 600}\t{place % 600}\t{value!r}\n" for place, value in zip(places, values, strict=True)]
     (path / "matrix.tsv").write_text("".join(lines))
     (path / "counts.py").write_text(COUNTS)
+    (path / "histogram.py").write_text(HISTOGRAM)
     done = ooc_in(path)("ingest", "ratings", "matrix.tsv", "matrix")
     assert done.returncode == 0, done.stderr
     return path
@@ -180,6 +206,34 @@ def test_ranks_that_have_the_whole_dataset_get_the_bits_of_one_machine(matrix: M
     assert np.allclose(alone["columns"].T, [(dense > 0).sum(axis=0), dense.sum(axis=0)])
     assert alone["histogram"].sum() == 3 * ENTRIES
     assert not (Path("run-1") / "model").exists()
+
+
+def test_summed_fields_are_added_up_over_workers_ranks_and_iterations(matrix: Matrix) -> None:
+    """From their first value on; `more` adds to what the run plans, on an object from before another `more`, too."""
+    values = np.concatenate([matrix.block(number).values for number in range(matrix.block_count)])
+    expected = 100 + 4 * np.bincount(values.astype(int) % 10, minlength=10)
+    first = fit("histogram:Histogram", matrix, "alone", iterations=1, workers=2, quiet=True)
+    first.more(1, quiet=True)
+    assert np.array_equal(first.more(2, quiet=True)["counts"], expected)
+
+    def train(ring: Ring) -> None:
+        fit("histogram:Histogram", matrix, f"sum-{ring.rank}", iterations=4, workers=2, quiet=True, ring=ring)
+
+    on_ring(2, train)
+    assert np.array_equal(model_of(Path("sum-0"))["counts"], expected)
+    assert np.array_equal(model_of(Path("sum-0"))["rows"], first["rows"])
+
+
+def test_deltas_that_ranks_cannot_add_up_are_refused(matrix: Matrix) -> None:
+    def train(ring: Ring) -> str:
+        options = {"options": {"dtype": "record"}, "iterations": 1, "quiet": True, "ring": ring}
+        with pytest.raises(OocError) as error:
+            fit("histogram:Histogram", matrix, f"record-{ring.rank}", **options)
+        ring.fail(error.value.what)
+        return error.value.what
+
+    assert any("which ranks cannot add up" in what for what in on_ring(2, train))
+    assert not list(Path().glob("record-*/model"))
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")

@@ -39,7 +39,7 @@ def check(chain: InProcess) -> None:
     assert in_tables.sum() + chain.shared["dense_rows"].sum() == chain.dataset.tokens
 
 
-@settings(slow_disk, max_examples=8)
+@settings(slow_disk, max_examples=20)
 @given(
     corpora(),
     st.sampled_from(SAMPLERS),

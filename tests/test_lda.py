@@ -23,7 +23,7 @@ from samplers.lda.programs import auto_sampler, sampler_spec
 from samplers.topics.model import Model, Rows
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
-slow_disk = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def dense(rows: Rows, topics: int) -> np.ndarray:
@@ -88,7 +88,7 @@ def test_two_phase_counts_always_equal_a_recount(corpus, topics, mh_steps, itera
         check_model(chain, Path(directory) / "model", 0.3)
 
 
-@settings(slow_disk, max_examples=8)
+@settings(slow_disk, max_examples=15)
 @given(
     corpora(),
     st.sampled_from(SAMPLERS[1:]),
