@@ -134,3 +134,12 @@ def test_what_cannot_be_validated_is_refused(estimator: Any, y: np.ndarray, said
     with pytest.raises(RequestError) as error:
         estimator.fit(X, y)
     assert said in str(error.value)
+
+
+def test_a_path_has_one_l1_ratio() -> None:
+    with pytest.raises(RequestError, match=r"one l1_ratio, got \[0.2, 1.0\]"):
+        ElasticNetCV(l1_ratio=[0.2, 1.0]).path(X, Y)
+    several = LogisticRegressionCV(l1_ratio=[0.5])
+    with pytest.raises(RequestError, match="one l1_ratio"):
+        several.path(X, LABELS)
+    assert several.set_params(l1_ratio=0.5).path(X, LABELS, Cs=2).coefs.shape == (20, 2)

@@ -62,6 +62,8 @@ def test_the_wheel_of_the_sdist_is_that_of_the_sources(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "blocks/corpus/stop_words_english.txt", "ooc/py.typed"} <= names
+    beside = {"tests/conftest.py", "examples/nmf.py", "docs/index.md", "benchmarks/lda.py", "Makefile", "cli.py"}
+    assert beside <= names, "its own tests cannot be run"
 
 
 @pytest.mark.long

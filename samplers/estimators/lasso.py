@@ -65,7 +65,7 @@ class ElasticNet(LinearEstimator):
             ``alphas``, ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
         """
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
-        problem = self._problem(features, numbers, "squared", self.l1_ratio, weights)
+        problem = self._problem(features, numbers, "squared", self._one_l1_ratio(), weights)
         total = total_weight(features.rows, weights)
         lambdas = penalties("alphas", alphas, eps, problem, total)
         return path_of(lambdas / total, models_of(problem, lambdas, self.tol, self.max_iter), features.count)

@@ -115,6 +115,16 @@ class LinearEstimator(Estimator):
             share=share,
         )
 
+    def _one_l1_ratio(self) -> float:
+        """That of a path. Raises RequestError where a cross-validation is given several to choose from."""
+        ratio = self.l1_ratio  # type: ignore[attr-defined]
+        if np.ndim(ratio):
+            raise RequestError(
+                f"a path has one l1_ratio, got {ratio!r}",
+                "Set one of them: set_params(l1_ratio=...). After fit, coef_path_ has the path of the best.",
+            )
+        return float(ratio)
+
     def _note_constant(self, problem: SparseRegression) -> None:
         self.constant_features_ = problem.constant
         if problem.constant.size:

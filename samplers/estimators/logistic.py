@@ -73,7 +73,7 @@ class LogisticRegression(LinearEstimator):
             ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
         """
         features, labels, weights = self._read_classes(X, y, sample_weight)
-        problem = self._problem(features, labels, "logistic", self.l1_ratio, weights)
+        problem = self._problem(features, labels, "logistic", self._one_l1_ratio(), weights)
         lambdas = penalties("Cs", Cs, eps, problem, None)
         return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
