@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn import linear_model
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import check_estimator
 
 from blocks import DesignRequest, RequestError, ingest_design
@@ -124,6 +125,71 @@ def test_it_starts_from_what_it_has() -> None:
     np.testing.assert_allclose(estimator.fit(X, Y).coef_, before, atol=1e-4)
     again = estimator.set_params(alpha=0.02).fit(X, Y).coef_
     np.testing.assert_allclose(again, Lasso(0.02, tol=1e-9).fit(X, Y).coef_, atol=1e-4)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+def test_penalties_of_columns_are_multiplied(weights: Any) -> None:
+    """A column that is divided by a factor has a coefficient that is multiplied by it."""
+    factors = RANDOM.uniform(0.3, 3, 30)
+    ours = Lasso(0.1, tol=1e-10, penalty_factor=factors).fit(X, Y, weights)
+    theirs = linear_model.Lasso(0.1, tol=1e-12).fit(X / factors, Y, weights)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_ / factors, atol=1e-6)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_)
+    ours = LogisticRegression(C=0.5, tol=1e-10, penalty_factor=list(factors)).fit(X, LABELS, weights)
+    theirs = linear_model.LogisticRegression(C=0.5, l1_ratio=1.0, solver="saga", tol=1e-8, max_iter=20_000)
+    theirs.fit(X / factors, LABELS, weights)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_ / factors, atol=1e-3)
+
+
+def test_columns_without_a_penalty_are_regressed_out() -> None:
+    """The others have the coefficients of what these and the intercept leave of them and of y (Frisch-Waugh)."""
+    factors = np.ones(30)
+    factors[[2, 7]] = 0.0
+    free = np.column_stack([np.ones(120), X[:, [2, 7]]])
+    left_x, left_y = (each - free @ np.linalg.lstsq(free, each)[0] for each in (X, Y))
+    penalised = np.flatnonzero(factors)
+    theirs = linear_model.Lasso(0.1, tol=1e-12, fit_intercept=False).fit(left_x[:, penalised], left_y)
+    ours = Lasso(0.1, tol=1e-10, penalty_factor=factors, warm_start=True).fit(X, Y)
+    np.testing.assert_allclose(ours.coef_[penalised], theirs.coef_, atol=1e-6)
+    rest = Y - X[:, penalised] @ ours.coef_[penalised]
+    np.testing.assert_allclose([ours.intercept_, *ours.coef_[[2, 7]]], np.linalg.lstsq(free, rest)[0], atol=1e-6)
+    np.testing.assert_allclose(ours.predict(X), ours.intercept_ + X @ ours.coef_)
+    before = ours.coef_.copy()
+    np.testing.assert_allclose(ours.fit(X, Y).coef_, before, atol=1e-5)
+    path = ours.path(X, Y, alphas=[0.1, 0.05])
+    np.testing.assert_allclose(path.coefs[:, 0], before, atol=1e-5)
+    every = LassoCV(alphas=[0.1, 0.1001], cv=2, penalty_factor=factors, tol=1e-10).fit(X, Y)
+    np.testing.assert_allclose(every.coef_path_[:, 1], before, atol=1e-5)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"yes": 3.0}, {"no": 0.5, "yes": 2}])
+def test_classes_are_weighted_as_in_scikit_learn(class_weight: Any) -> None:
+    labels = np.where(np.arange(120) % 3 == 0, LABELS, "no")
+    ours = LogisticRegression(C=0.5, tol=1e-10, class_weight=class_weight).fit(X, labels, WEIGHTS)
+    same = LogisticRegression(C=0.5, tol=1e-10).fit(X, labels, WEIGHTS * compute_sample_weight(class_weight, labels))
+    np.testing.assert_allclose(ours.coef_, same.coef_, atol=1e-6)
+    np.testing.assert_allclose(ours.intercept_, same.intercept_, atol=1e-6)
+    chosen = LogisticRegressionCV(Cs=[0.5, 0.6], cv=2, tol=1e-10, class_weight=class_weight).fit(X, labels, WEIGHTS)
+    np.testing.assert_allclose(chosen.coef_path_[:, 0], ours.coef_[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        (Lasso(penalty_factor=[1, 2]), r"penalty_factor must have shape (30,), a number for each column, got (2,)"),
+        (Lasso(penalty_factor=[-1] * 30), "penalty_factor must be finite and at least 0, got -1 in column 0"),
+        (Lasso(penalty_factor=[0] * 30), "penalty_factor must not be 0 for all columns"),
+        (Lasso(penalty_factor="adaptive"), "penalty_factor must be numbers"),
+        (LogisticRegression(class_weight="even"), "class_weight must be None, 'balanced' or a dict"),
+        (LogisticRegression(class_weight={"maybe": 2}), "class_weight has 'maybe', which is no class of y"),
+        (LogisticRegression(class_weight={"yes": -2}), "class_weight must be finite and at least 0, got -2"),
+        (LogisticRegression(class_weight={"yes": 0}), "y must have 2 classes among the rows whose weight is above 0"),
+    ],
+)
+def test_wrong_weights_are_refused(estimator: Any, said: str) -> None:
+    with pytest.raises(RequestError) as error:
+        estimator.fit(X, LABELS if isinstance(estimator, LogisticRegression) else Y)
+    assert said in str(error.value)
 
 
 def test_they_go_through_pickles_and_searches() -> None:

@@ -13,6 +13,7 @@ from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import SparseRows, Table, dataset_path, is_path, read_table
+from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.linear_algebra.columns import combine
 from samplers.regression.linear_algebra.vectors import inner
@@ -31,6 +32,8 @@ class LinearEstimator(Estimator):
     the loss without columns. max_iter: rounds of the solver, at most. Where the gap stays larger, for that or for
     rounding, a ConvergenceWarning says so, and the model is the best that was found. n_jobs: threads, -1 for all cores;
     the result does not depend on them. warm_start: fitted again, it starts from the coefficients that it has.
+    penalty_factor: the penalty of each column is multiplied by these, (p,), of at least 0; 0 leaves a column without
+    a penalty, and None is 1 for all (they are not scaled to a mean of 1, as glmnet's are).
 
     Learnt by `fit`: n_iter_, rounds of the solver; dual_gap_, objective_ and the loss without columns, null_loss_, all
     as sums over rows; constant_features_, int64, columns that a warning names, as they have the same value in all rows
@@ -46,6 +49,7 @@ class LinearEstimator(Estimator):
     max_iter: int = 1000
     n_jobs: int | None = -1
     warm_start: bool = False
+    penalty_factor: Any = None
     n_iter_: int = field(init=False)
     dual_gap_: float = field(init=False)
     objective_: float = field(init=False)
@@ -113,6 +117,7 @@ class LinearEstimator(Estimator):
             intercept=self.fit_intercept,
             standardize=self.standardize,
             share=share,
+            factors=read_factors(self.penalty_factor, features.count),
         )
 
     def _one_l1_ratio(self) -> float:
@@ -148,6 +153,7 @@ class LinearEstimator(Estimator):
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
+        coefficients[problem.unpenalised] = 0.0  # they are found anew
         fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)

@@ -11,7 +11,7 @@ from blocks.errors import RequestError
 from samplers.estimators.labels import accuracy, classes_of
 from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.paths import Path, models_of, path_of, penalties
-from samplers.estimators.targets import read_target, read_weights
+from samplers.estimators.targets import class_weights, read_target, read_weights
 from samplers.regression.data.features import BlockFeatures
 
 
@@ -21,13 +21,15 @@ class LogisticRegression(LinearEstimator):
 
         C sum_i (log(1 + exp(a + x_i . b)) - z_i (a + x_i . b)) + l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2
 
-    l1_ratio: above 0, up to 1. The others are those of `samplers.estimators.linear.LinearEstimator`, and so is what
-    `fit` learns, besides classes_ (2,), coef_ float64 (1, p) and intercept_ (1,).
+    l1_ratio: above 0, up to 1. class_weight: weights of the rows by class, a dict; or "balanced", n / (2 n_k) for the
+    n_k rows of a class. The others are those of `samplers.estimators.linear.LinearEstimator`, and so is what `fit`
+    learns, besides classes_ (2,), coef_ float64 (1, p) and intercept_ (1,).
     """
 
     C: float = 1.0
     _: KW_ONLY
     l1_ratio: float = 1.0
+    class_weight: Any = None
     classes_: np.ndarray = field(init=False)
     coef_: np.ndarray = field(init=False)
     intercept_: np.ndarray = field(init=False)
@@ -51,8 +53,10 @@ class LogisticRegression(LinearEstimator):
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
         self.classes_, labels = _two_classes(y)
+        if (by_class := class_weights(self.class_weight, self.classes_, labels)) is not None:
+            weights = by_class if weights is None else by_class * weights
         if weights is not None and np.unique(labels[weights > 0]).size < 2:
-            raise RequestError("y must have 2 classes among the rows whose sample_weight is above 0, got 1")
+            raise RequestError("y must have 2 classes among the rows whose weight is above 0, got 1")
         return features, labels.astype(np.float64), weights
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:

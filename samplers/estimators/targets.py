@@ -1,9 +1,10 @@
-"""What users say of the rows of a table: the target y, and weights."""
+"""What users say of the rows and columns of a table: the target y, and weights."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,23 +44,57 @@ def read_numbers(y: Any, rows: int) -> np.ndarray:
 
 def read_weights(weights: Any, rows: int) -> np.ndarray | None:
     """sample_weight, float64 (n,), for so many rows, or None; raises RequestError."""
-    if weights is None:
+    if weights is not None and np.ndim(weights) == 0:
+        weights = [weights] * rows
+    found = _read_each("sample_weight", "row", weights, rows)
+    if found is not None and not found.any():
+        raise RequestError("Sample weights must contain at least one non-zero number.")
+    return found
+
+
+def read_factors(factors: Any, columns: int) -> np.ndarray | None:
+    """penalty_factor, float64 (p,), for so many columns, or None; raises RequestError."""
+    found = _read_each("penalty_factor", "column", factors, columns)
+    if found is not None and not found.any():
+        raise RequestError("penalty_factor must not be 0 for all columns", "Without a penalty it is least squares.")
+    return found
+
+
+def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """The weights that class_weight gives the rows, float64 (n,), or None; raises RequestError.
+
+    chosen: None; "balanced", for n / (classes * rows of the class); or weights by class, 1 for those that are missing.
+    labels: which of the classes each row is of, int64 (n,).
+    """
+    if chosen is None:
+        return None
+    if isinstance(chosen, str) and chosen == "balanced":
+        return (labels.size / (classes.size * np.bincount(labels, minlength=classes.size)))[labels]
+    if not isinstance(chosen, Mapping):
+        raise RequestError(f"class_weight must be None, 'balanced' or a dict of weights by class, got {chosen!r}")
+    if unknown := set(chosen) - set(classes.tolist()):
+        raise RequestError(f"class_weight has {unknown.pop()!r}, which is no class of y: {classes.tolist()}")
+    weights = [chosen.get(each, 1.0) for each in classes.tolist()]
+    found = _read_each("class_weight", "class", weights, classes.size)
+    assert found is not None
+    return found[labels]
+
+
+def _read_each(name: str, of: str, given: Any, count: int) -> np.ndarray | None:
+    """A number of at least 0 for each row, column or class, float64 (count,), or None."""
+    if given is None:
         return None
     try:
-        found = np.asarray(weights, np.float64)
+        found = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"sample_weight must be numbers: {error}", "Give one number for each row.") from None
-    if found.ndim == 0:
-        found = np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise RequestError(f"sample_weight must have shape ({rows},) for the {rows} rows of X, got {found.shape}")
+        raise RequestError(f"{name} must be numbers: {error}", f"Give one number for each {of}.") from None
+    if found.shape != (count,):
+        raise RequestError(f"{name} must have shape ({count},), a number for each {of}, got {found.shape}")
     if (wrong := ~(np.isfinite(found) & (found >= 0))).any():
-        row = int(wrong.argmax())
+        place = int(wrong.argmax())
         raise RequestError(
-            f"sample_weight must be finite and at least 0, got {found[row]:g} in row {row} (counted from 0)"
+            f"{name} must be finite and at least 0, got {found[place]:g} in {of} {place} (counted from 0)"
         )
-    if not found.any():
-        raise RequestError("Sample weights must contain at least one non-zero number.")
     return found
 
 

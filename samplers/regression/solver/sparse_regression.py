@@ -69,7 +69,7 @@ class SparseRegression:
     loss: "squared", or "logistic", for which y is 0 or 1. weights: of the rows, float64 (n,), not negative. share: of
     |b_j| in the penalty, above 0, up to 1. factors: f, float64 (p,), not negative. moments: of the columns, if they are
     known. Raises RequestError. Attributes: `constant`, int64, columns that are left out as they have the same value in
-    all rows, but for those of sparse designs that are empty.
+    all rows, but for those of sparse designs that are empty; `unpenalised`, int64, those whose factor is 0.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SparseRegression:
         moments: Moments | None = None,
     ) -> None:
         _check(features, y, loss, weights, share, factors)
-        self._unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
+        self.unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(1) if factors is None else factors
         if moments is None:
             centred = intercept or standardize or features.offsets is not None
@@ -102,7 +102,7 @@ class SparseRegression:
         if standardize:
             squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
             penalty = Penalty(penalty.l1 * moments.deviations, squares)
-        free = [np.ones((int(intercept), features.rows)), dense(features.gather(self._unpenalised), features.rows)]
+        free = [np.ones((int(intercept), features.rows)), dense(features.gather(self.unpenalised), features.rows)]
         self._free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self._free)
         self.regression = Regression(features, self.loss, penalty, _finite(self._norms(features, moments)))
@@ -111,7 +111,7 @@ class SparseRegression:
     def _constant(self, features: Features, moments: Moments) -> np.ndarray:
         known = moments.deviations == 0
         if not self._intercept:
-            known[self._unpenalised] = False
+            known[self.unpenalised] = False
         if features.sparse:
             known &= moments.norms > 0 if self._lacking is None else (moments.norms > 0) | (self._lacking != 0)
         return np.flatnonzero(known)
@@ -130,7 +130,7 @@ class SparseRegression:
         for axis in axes:
             left -= features.correlations(features.every, axis if roots is None else axis * roots) ** 2
         again = left < _LEFT * norms**2
-        again[self._unpenalised], left[self._unpenalised] = False, 0.0
+        again[self.unpenalised], left[self.unpenalised] = False, 0.0
         left = np.sqrt(np.maximum(left, 0.0))
         for some in _few(np.flatnonzero(again), features.rows):
             found = self._left_over(dense(features.gather(some), features.rows), free.basis)
@@ -183,7 +183,7 @@ class SparseRegression:
     def terms(self, solution: Solution) -> Terms:
         """The model, of the columns in it, those without a penalty among them."""
         free = solution.fit.free[int(self._intercept) :]
-        columns = np.concatenate([solution.support, self._unpenalised[free != 0]])
+        columns = np.concatenate([solution.support, self.unpenalised[free != 0]])
         values = np.concatenate([solution.values, free[free != 0]])
         order = np.argsort(columns)
         columns, values = columns[order], values[order]
