@@ -290,7 +290,11 @@ def kill_while_resuming(run: Path, until: str) -> None:
 
 
 def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str) -> None:
-    """Kill a process, if it does not end before, once there is a file `until` below a directory."""
+    """Kill a process, if it does not end before, once there is a file `until` below a directory.
+
+    What is not locked yet does not count: if its process is killed, it stays for an hour, lest somebody remove it who
+    did not see it being locked.
+    """
     deadline = time.monotonic() + 60
     try:
         while not _is_there(directory, until) and process.poll() is None:
@@ -303,7 +307,7 @@ def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str)
 
 def _is_there(directory: Path, pattern: str) -> bool:
     try:
-        return any(directory.glob(pattern))
+        return any(found.suffix != ".unlocked" for found in directory.glob(pattern))
     except FileNotFoundError:  # of a directory that was removed meanwhile
         return False
 
