@@ -112,7 +112,7 @@ def test_what_it_cannot_learn_is_refused() -> None:
         (SoftmaxRegression("best"), NAMES, "loss: 'best' is not known"),
         (SoftmaxRegression(rate=0.0), NAMES, "rate must be a finite number"),
         (SoftmaxRegression(max_iter=0), NAMES, "max_iter must be an integer of at least 1, got 0"),
-        (SoftmaxRegression(), np.full(400, "a"), "y must have at least 2 classes, got 1:"),
+        (SoftmaxRegression(), np.full(400, "a"), "y must have at least 2 classes, got 1 class:"),
         (SoftmaxRegression(), X[:, 0] + 0.5, "Unknown label type"),
     ]:
         with pytest.raises(RequestError, match=told):

@@ -99,7 +99,7 @@ class _CrossValidated(LinearEstimator):
         ratio: float,
     ) -> Validated:
         whole = self._problem(features, y, loss, ratio, weights)
-        self._note_constant(whole)
+        self._note_constant(whole.constant)
         name, values, total = grid
         lambdas = penalties(name, values, self.eps, whole, total)
         self.null_loss_ = whole.nothing.fit.loss
@@ -206,7 +206,7 @@ class LassoCV(ElasticNetCV):
 
 @dataclass(eq=False, repr=False)
 class LogisticRegressionCV(_CrossValidated, LogisticRegression):
-    """`LogisticRegression` whose C, and l1_ratio if there are several, are chosen by cross-validation.
+    """`LogisticRegression` of two classes whose C, and l1_ratio if there are several, are chosen by cross-validation.
 
     Cs: how many, at equal ratios from the largest with an empty model upwards; or these. l1_ratio: one, or a list to
     choose from. The others are those of `LogisticRegression`, and eps, cv, rule and random_state:
@@ -222,6 +222,8 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
     each fold; mean_error_, standard_error_ (N,); C_min_, C_1se_; coef_path_ (p, N), intercept_path_ (N,).
     """
 
+    _multi_class = False
+
     C: float = field(init=False, default=1.0)
     _: KW_ONLY
     l1_ratio: Any = 1.0
@@ -234,7 +236,7 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Solve for the path of all rows, and of those of each fold. groups: for `cv.split`. Raises RequestError."""
-        features, labels, weights = self._read_classes(X, y, sample_weight)
+        features, labels, weights = self._read_two_classes(X, y, sample_weight)
         path, place = self._choose(
             features, labels, "logistic", weights, ("Cs", self.Cs, None), (_rows_of(X, labels), labels, groups)
         )

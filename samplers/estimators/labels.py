@@ -33,7 +33,7 @@ def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise RequestError("Unknown label type: continuous. Classes must be whole numbers or strings.")
     classes, labels = np.unique(y, return_inverse=True)
     if classes.size < 2:
-        raise RequestError(f"y must have at least 2 classes, got 1: {classes.tolist()[0]!r}")
+        raise RequestError(f"y must have at least 2 classes, got 1 class: {classes.tolist()[0]!r}")
     return classes, labels
 
 

@@ -73,7 +73,7 @@ class ElasticNet(LinearEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """float64 (n,)."""
         self._require_fitted()
-        return self._scores(X, self.coef_) + self.intercept_
+        return self._scores(X, self.coef_[None])[:, 0] + self.intercept_
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the variance of y that is predicted, R^2."""

@@ -12,13 +12,12 @@ from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import SparseRows, Table, dataset_path, is_path, read_table
+from samplers.estimators.tables import Table, dataset_path, is_path, products, read_table
 from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
-from samplers.regression.linear_algebra.columns import combine
 from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.sparse_regression import SparseRegression, told_of_constant
+from samplers.regression.solver.sparse_regression import SparseRegression, scores_of, told_of_constant
 from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads.thread_pool import ThreadPool
 
@@ -91,7 +90,7 @@ class LinearEstimator(Estimator):
     ) -> tuple[np.ndarray, float]:
         """Coefficients, float64 (p,), and intercept."""
         problem = self._problem(features, y, loss, share, weights)
-        self._note_constant(problem)
+        self._note_constant(problem.constant)
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
         found, limit, target = nothing, Limit(self.max_iter), self.tol * nothing.fit.loss
@@ -130,10 +129,10 @@ class LinearEstimator(Estimator):
             )
         return float(ratio)
 
-    def _note_constant(self, problem: SparseRegression) -> None:
-        self.constant_features_ = problem.constant
-        if problem.constant.size:
-            warnings.warn(told_of_constant(self._names_of(problem.constant)), UserWarning, stacklevel=4)
+    def _note_constant(self, constant: np.ndarray) -> None:
+        self.constant_features_ = constant
+        if constant.size:
+            warnings.warn(told_of_constant(self._names_of(constant)), UserWarning, stacklevel=4)
 
     def _told_of_gap(self, gap: float, limit: Limit) -> str:
         share = gap / self.null_loss_
@@ -154,25 +153,22 @@ class LinearEstimator(Estimator):
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
         coefficients[problem.unpenalised] = 0.0  # they are found anew
-        fit = problem.loss.fit(scores(problem.regression.features, coefficients), nothing.fit.free)
+        fit = problem.loss.fit(scores_of(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
-        """X b, float64 (n,)."""
+        """X B', float64 (n, K), of coefficients B, float64 (K, p)."""
         self._require_fitted()
         if is_path(X):
             design = Design(dataset_path(X))
             self._check_features(design.columns, None)
-            found = scores(_of_design(design, job_count(self.n_jobs)), coefficients)
-            return found if design.offsets is None else found + inner(design.offsets, coefficients)
+            features, lacking = _of_design(design, job_count(self.n_jobs)), design.offsets
+            found = np.stack([scores_of(features, each) for each in coefficients], axis=1)
+            return found if lacking is None else found + [inner(lacking, each) for each in coefficients]
         table = read_table(X)
         self._check_features(table.columns, table.names)
-        if isinstance(table.values, SparseRows):
-            rows = np.repeat(np.arange(table.rows), np.diff(table.values.offsets))
-            products = table.values.values * coefficients[table.values.columns]
-            return np.bincount(rows, products, table.rows)
-        return table.values @ coefficients
+        return products(table, coefficients)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         raise NotImplementedError
@@ -192,11 +188,3 @@ def _features(X: Any, table: Table, threads: int) -> BlockFeatures:
         return features_of_matrix(X.tocsc(), threads)
     values: Any = table.values
     return features_of_matrix(values if values.dtype == np.float32 else values.astype(np.float64), threads)
-
-
-def scores(features: Any, coefficients: np.ndarray) -> np.ndarray:
-    """X b, float64 (n,), but for offsets of columns; only those with coefficients are read."""
-    chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
-    if chosen.size:
-        combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)
-    return found

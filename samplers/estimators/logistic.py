@@ -1,30 +1,41 @@
-"""Sparse logistic regression of two classes with the interface of scikit-learn."""
+"""Sparse logistic regression with the interface of scikit-learn."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.base import convergence_warning
 from samplers.estimators.labels import accuracy, classes_of
 from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.paths import Path, models_of, path_of, penalties
-from samplers.estimators.targets import class_weights, read_target, read_weights
+from samplers.estimators.targets import class_weights, read_factors, read_target, read_weights
 from samplers.regression.data.features import BlockFeatures
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.multinomial import MultinomialRegression
 
 
 @dataclass(eq=False, repr=False)
 class LogisticRegression(LinearEstimator):
-    """Logistic regression with a penalty on the sizes of the coefficients b, z_i being 0 or 1:
+    """Logistic regression with a penalty on the sizes of the coefficients; of two classes, z_i being 0 or 1,
 
         C sum_i (log(1 + exp(a + x_i . b)) - z_i (a + x_i . b)) + l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2
 
-    l1_ratio: above 0, up to 1. class_weight: weights of the rows by class, a dict; or "balanced", n / (2 n_k) for the
-    n_k rows of a class. The others are those of `samplers.estimators.linear.LinearEstimator`, and so is what `fit`
-    learns, besides classes_ (2,), coef_ float64 (1, p) and intercept_ (1,).
+    and of K > 2 classes, z_i being one of them, multinomial, with scores s_ik = a_k + x_i . b_k:
+
+        C sum_i (log sum_k exp(s_ik) - s_i,z_i) + sum_k (l1_ratio |b_k|_1 + (1 - l1_ratio) / 2 |b_k|_2^2)
+
+    l1_ratio: above 0, up to 1. class_weight: weights of the rows by class, a dict; or "balanced", n / (K n_k) for the
+    n_k rows of a class. max_iter: of K > 2 classes, rounds of the solver for each. The others are those of
+    `samplers.estimators.linear.LinearEstimator`, and so is what `fit` learns, besides classes_ (K,), coef_ float64
+    (K, p) and intercept_ (K,), whose sum is 0; of two classes (1, p) and (1,), for the second.
     """
+
+    _multi_class = True
 
     C: float = 1.0
     _: KW_ONLY
@@ -38,29 +49,72 @@ class LogisticRegression(LinearEstimator):
         from sklearn.utils import ClassifierTags
 
         super()._describe(tags)
-        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=self._multi_class)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Solve for coefficients and intercept. y: of two classes, numbers or names. Raises RequestError."""
+        """Solve for coefficients and intercepts. y: classes, numbers or names. Raises RequestError."""
         features, labels, weights = self._read_classes(X, y, sample_weight)
-        coefficients, intercept = self._solve(features, labels, "logistic", 1 / self.C, self.l1_ratio, weights)
+        if self.classes_.size > 2:
+            return self._fit_classes(features, labels, weights)
+        targets = labels.astype(np.float64)
+        coefficients, intercept = self._solve(features, targets, "logistic", 1 / self.C, self.l1_ratio, weights)
         self.coef_, self.intercept_ = coefficients[None], np.array([intercept])
         return self
 
     def _read_classes(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """The columns; y as 0 and 1, and the weights of the rows, float64 (n,). Notes the classes."""
+        """The columns; which class each row is of, int64 (n,); and the weights of the rows, float64 (n,), or None.
+
+        Notes the classes.
+        """
         features, y = self._read(X, y)
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
-        self.classes_, labels = _two_classes(y)
+        self.classes_, labels = classes_of(y)
         if (by_class := class_weights(self.class_weight, self.classes_, labels)) is not None:
             weights = by_class if weights is None else by_class * weights
-        if weights is not None and np.unique(labels[weights > 0]).size < 2:
-            raise RequestError("y must have 2 classes among the rows whose weight is above 0, got 1")
-        return features, labels.astype(np.float64), weights
+        if weights is not None and (used := np.unique(labels[weights > 0]).size) < self.classes_.size:
+            raise RequestError(
+                f"y must have {self.classes_.size} classes among the rows whose weight is above 0, got {used}"
+            )
+        return features, labels, weights
+
+    def _fit_classes(self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None) -> Self:
+        problem, lam = self._class_problem(features, labels, weights, self.max_iter), 1 / self.C
+        target = self.tol * self.null_loss_
+        found = problem.nothing
+        if lam < problem.largest:
+            known = self.warm_start and getattr(self, "coef_", np.empty(0)).shape == (
+                self.classes_.size,
+                features.count,
+            )
+            start = problem.start(self.coef_) if known else found
+            found = problem.best(lam, start, target)
+            if found.gap > target:
+                warnings.warn(self._told_of_gap(found.gap, problem.limit), convergence_warning(), stacklevel=3)
+        self.n_iter_ = max(problem.limit.taken, 1)
+        self.dual_gap_, self.objective_ = found.gap, found.objective
+        self.coef_, self.intercept_ = problem.model(found)
+        return self
+
+    def _class_problem(
+        self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None, rounds: int
+    ) -> MultinomialRegression:
+        """The regression of labels, int64 (n,), with so many rounds for each class. Notes the loss without columns."""
+        problem = MultinomialRegression(
+            features,
+            labels,
+            weights=weights,
+            intercept=self.fit_intercept,
+            standardize=self.standardize,
+            share=self._one_l1_ratio(),
+            factors=read_factors(self.penalty_factor, features.count),
+        )
+        self._note_constant(problem.constant)
+        self.null_loss_, problem.limit = problem.nothing.objective, Limit(rounds * self.classes_.size)
+        return problem
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Solve for rising Cs, each from the solution before.
+        """Solve for rising Cs, each from the solution before. y: of two classes.
 
         Parameters
         ----------
@@ -76,41 +130,46 @@ class LogisticRegression(LinearEstimator):
         Path
             ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
         """
-        features, labels, weights = self._read_classes(X, y, sample_weight)
+        features, labels, weights = self._read_two_classes(X, y, sample_weight)
         problem = self._problem(features, labels, "logistic", self._one_l1_ratio(), weights)
         lambdas = penalties("Cs", Cs, eps, problem, None)
         return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
+    def _read_two_classes(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
+        """The same, with labels of float64; raises RequestError if there are more than two classes."""
+        features, labels, weights = self._read_classes(X, y, sample_weight)
+        if self.classes_.size > 2:
+            raise RequestError(
+                "Only binary classification is supported by a path of penalties. The type of the target is multiclass:"
+                f" {self.classes_.size} classes",
+                "Fit LogisticRegression for each C, as GridSearchCV of scikit-learn does.",
+            )
+        return features, labels.astype(np.float64), weights
+
     def decision_function(self, X: Any) -> np.ndarray:
-        """float64 (n,), above 0 for the second class."""
+        """Scores, float64 (n, K); of two classes (n,), above 0 for the second."""
         self._require_fitted()
-        return self._scores(X, self.coef_[0]) + self.intercept_[0]
+        scores = self._scores(X, self.coef_) + self.intercept_
+        return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """float64 (n, 2)."""
-        scores = self.decision_function(X)
-        return np.exp(-np.logaddexp(0.0, np.stack([scores, -scores], axis=1)))
+        """The probability of each class, float64 (n, K)."""
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """float64 (n, 2)."""
+        """The logarithms of those, float64 (n, K)."""
         scores = self.decision_function(X)
-        return -np.logaddexp(0.0, np.stack([scores, -scores], axis=1))
+        if scores.ndim == 1:
+            return -np.logaddexp(0.0, np.stack([scores, -scores], axis=1))
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable class of each row, (n,)."""
-        second = self.decision_function(X) > 0
-        return self.classes_[second.astype(np.int64)]
+        """The most probable class of each row, (n,)."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of the rows whose class is predicted."""
         return accuracy(self.predict(X), y, sample_weight)
-
-
-def _two_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The two classes in order, and which of them each row is of, int64 (n,). Raises RequestError."""
-    classes, labels = classes_of(y)
-    if classes.size > 2:
-        raise RequestError(
-            f"Only binary classification is supported. The type of the target is multiclass: {classes.size} classes"
-        )
-    return classes, labels

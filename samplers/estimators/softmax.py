@@ -13,7 +13,7 @@ from blocks.samples.samples import SampleBlock
 from samplers.estimators.base import Estimator, seed_of
 from samplers.estimators.labels import accuracy, classes_of, labels_among
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import SparseRows, Table, read_table
+from samplers.estimators.tables import SparseRows, Table, products, read_table
 from samplers.estimators.targets import read_target, read_weights
 from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.in_memory import SoftmaxInMemory
@@ -126,7 +126,7 @@ class SoftmaxRegression(Estimator):
         self._require_fitted()
         table = read_table(X)
         self._check_features(table.columns, table.names)
-        scores = _products(table, self.coef_) + self.intercept_
+        scores = products(table, self.coef_) + self.intercept_
         return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -174,15 +174,3 @@ def _sparse(values: np.ndarray) -> SparseRows:
     rows, columns = np.nonzero(values)
     offsets = np.searchsorted(rows, np.arange(len(values) + 1)).astype(np.int64)
     return SparseRows(offsets, columns, values[rows, columns])
-
-
-def _products(table: Table, coefficients: np.ndarray) -> np.ndarray:
-    """X coefficients', float64 (n, K)."""
-    if not isinstance(table.values, SparseRows):
-        return table.values.astype(np.float64) @ coefficients.T
-    offsets, columns, values = table.values
-    products = np.zeros((table.rows, len(coefficients)))
-    rows = np.repeat(np.arange(table.rows), np.diff(offsets))
-    for k, weights in enumerate(coefficients):
-        products[:, k] = np.bincount(rows, values * weights[columns], table.rows)
-    return products

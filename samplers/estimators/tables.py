@@ -155,3 +155,13 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 def _first_unusable(values: np.ndarray) -> str:
     return "NaN" if np.isnan(values[0]) else "infinity (inf)"
+
+
+def products(table: Table, coefficients: np.ndarray) -> np.ndarray:
+    """The scores X B', float64 (n, K), of coefficients B, float64 (K, p)."""
+    if not isinstance(table.values, SparseRows):
+        return table.values.astype(np.float64, copy=False) @ coefficients.T
+    offsets, columns, values = table.values
+    rows = np.repeat(np.arange(table.rows), np.diff(offsets))
+    found = [np.bincount(rows, values * weights[columns], table.rows) for weights in coefficients]
+    return np.stack(found, axis=1)

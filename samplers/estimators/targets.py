@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def read_numbers(y: Any, rows: int) -> np.ndarray:
 
 def read_weights(weights: Any, rows: int) -> np.ndarray | None:
     """sample_weight, float64 (n,), for so many rows, or None; raises RequestError."""
-    if weights is not None and np.ndim(weights) == 0:
+    if isinstance(weights, Real):
         weights = [weights] * rows
     found = _read_each("sample_weight", "row", weights, rows)
     if found is not None and not found.any():

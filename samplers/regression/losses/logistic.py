@@ -37,9 +37,11 @@ def better(one: DualPoint, other: DualPoint) -> DualPoint:
 
 class Logistic:
     """The `Loss` of logistic regression. y: float64 (n,), all 0 or 1. weights: float64 (n,), not negative, or None for
-    1. free: float64 (k, n), the columns without a penalty."""
+    1. free: float64 (k, n), the columns without a penalty. Attributes: `offset`, float64 (n,), which is added to the
+    scores of the rows and may be set before a regression is solved."""
 
     curvature = 0.25
+    offset: np.ndarray | None = None
 
     def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:
         self.roots = None if weights is None else np.sqrt(weights)
@@ -54,11 +56,13 @@ class Logistic:
         """Also the curvatures of the rows, float64 (n,)."""
         residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
         work = memory_for(self._columns)
-        loss = fit_free(free, scores, self._columns, self._y, self._roots, residual, curvatures, work)
+        moved = scores if self.offset is None else scores + self.offset
+        loss = fit_free(free, moved, self._columns, self._y, self._roots, residual, curvatures, work)
         return Fit(scores, free, residual, loss), curvatures
 
     def dual(self, residual: np.ndarray) -> float:
-        return float(entropy(residual, self._y, self._roots))
+        bound = float(entropy(residual, self._y, self._roots))
+        return bound if self.offset is None else bound - inner(residual * self._roots, self.offset)
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         fit, curvatures = self._fit(fit.scores, fit.free)

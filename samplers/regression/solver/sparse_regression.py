@@ -18,7 +18,7 @@ import numpy as np
 from blocks.errors import RequestError
 from samplers.regression.data.features import Features
 from samplers.regression.data.shifted_features import shifted
-from samplers.regression.linear_algebra.columns import dense
+from samplers.regression.linear_algebra.columns import combine, dense
 from samplers.regression.linear_algebra.free_columns import DEPENDENT, orthonormal
 from samplers.regression.linear_algebra.vectors import combined, inner, project
 from samplers.regression.losses.logistic import Logistic
@@ -103,8 +103,8 @@ class SparseRegression:
             squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
             penalty = Penalty(penalty.l1 * moments.deviations, squares)
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self.unpenalised), features.rows)]
-        self._free = np.concatenate(free)
-        self.loss: Loss = LOSSES[loss](y, weights, self._free)
+        self.free = np.concatenate(free)
+        self.loss: Loss = LOSSES[loss](y, weights, self.free)
         self.regression = Regression(features, self.loss, penalty, _finite(self._norms(features, moments)))
         self._nothing: Solution | None = None
 
@@ -178,7 +178,7 @@ class SparseRegression:
 
     def scores(self, solution: Solution) -> np.ndarray:
         """Those of all rows, float64 (n,)."""
-        return solution.fit.scores + combined(solution.fit.free, self._free)
+        return solution.fit.scores + combined(solution.fit.free, self.free)
 
     def terms(self, solution: Solution) -> Terms:
         """The model, of the columns in it, those without a penalty among them."""
@@ -252,6 +252,14 @@ def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) 
         return offsets
     far = (np.abs(moments.means) > _FAR * moments.deviations) & (moments.deviations > 0)
     return np.where(far, -moments.means, 0.0) if far.any() else None
+
+
+def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
+    """X b, float64 (n,), but for offsets of columns; b: float64 (p,). Only columns with coefficients are read."""
+    chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
+    if chosen.size:
+        combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)
+    return found
 
 
 def told_of_constant(names: Sequence[str]) -> str:

@@ -1,0 +1,246 @@
+"""Multinomial logistic regression with the penalty of `samplers.regression.solver.sparse_regression`, for K classes:
+
+    minimise over B, a   sum_i w_i (log sum_k exp(z_ik) - z_i,y_i) + lambda sum_k penalty(b_k),   z_ik = a_k + x_i . b_k
+
+Given the scores of all other classes, the problem of one class is a logistic regression of its rows against all others,
+exactly: log(exp(z_k) + exp(o)) is o + log(1 + exp(z_k - o)), with o the logarithm of the sum of the others. Cycles over
+the classes solve these in turn, each more exactly the closer all of them are to the solution (block coordinate descent:
+Tseng, J. Optim. Theory Appl. 2001), and a dual point of the whole problem tells how close that is: the residuals
+y_ik - p_ik, scaled so that the penalty allows the correlations of all columns with them. The objective of q = y - r,
+each row of which is a distribution, is sum_i w_i H(q_i), H being the entropy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from samplers.regression.data.features import Features
+from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.sparse_regression import SparseRegression, moments_of, scores_of
+from samplers.regression.solver.working_sets import Solution
+
+_INEXACT = 0.1  # of the gap, shared among the classes: what the first cycle leaves of the problem of each
+_DEEPER = 0.2  # times that after a cycle that has not halved the gap,
+_DEEPEST = 1e-6  # down to this
+_ROUNDING = 1e-12  # of the loss, or of the objective: a step that lowers it by less is the last
+_STEPS = 100  # of Newton's method, at most: ten are many
+_HALVINGS = 40  # of a step, at most
+_PROGRESS = 0.99  # of the gap: what a cycle has to bring it to, or lower the objective
+_PATIENCE = 5  # cycles that do neither
+
+
+class Solutions(NamedTuple):
+    """Those of all classes. gap: the objective is at most so much above the least."""
+
+    classes: list[Solution]
+    objective: float
+    gap: float
+
+
+class MultinomialRegression:
+    """A regression of labels, int64 (n,), from 0 to K - 1, all of which there are, on features.
+
+    The others are those of `SparseRegression`, with one entry for each column, whatever the class. Raises RequestError.
+    Attributes: `limit`, of the solvers of all classes; `constant`, as of `SparseRegression`.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        labels: np.ndarray,
+        *,
+        weights: np.ndarray | None = None,
+        intercept: bool = True,
+        standardize: bool = False,
+        share: float = 1.0,
+        factors: np.ndarray | None = None,
+    ) -> None:
+        moments = moments_of(features, weights, centred=intercept or standardize or features.offsets is not None)
+        count = int(labels.max()) + 1
+        options: dict[str, Any] = {"intercept": intercept, "standardize": standardize, "share": share}
+        options |= {"factors": factors, "moments": moments, "weights": weights}
+        self._of = [
+            SparseRegression(features, (labels == each).astype(np.float64), "logistic", **options)
+            for each in range(count)
+        ]
+        first = self._of[0]
+        self._free, self.constant, self._intercept = first.free, first.constant, intercept
+        self._weights = np.ones(features.rows) if weights is None else weights
+        self._targets = (labels == np.arange(count)[:, None]).astype(np.float64)
+        self._coefficients = np.zeros((count, len(self._free)))  # of the columns without a penalty
+        self._limit = Limit()
+        self.nothing = self._begin()
+
+    @property
+    def limit(self) -> Limit:
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: Limit) -> None:
+        self._limit = limit
+        for each in self._of:
+            each.regression.limit = limit
+
+    def _begin(self) -> Solutions:
+        """The solutions for the least lambda at which all coefficients with a penalty are 0."""
+        scores = np.zeros(self._targets.shape)
+        loss, residuals = self._fit_free(scores)
+        steepest = max(self._steepest(each, r, 1.0, None) for each, r in zip(self._of, residuals, strict=True))
+        empty = np.empty(0, np.int64)
+        classes = [
+            Solution(steepest, empty, np.empty(0), each.loss.fit(scores[0], free), loss, 0.0)
+            for each, free in zip(self._of, self._coefficients, strict=True)
+        ]
+        return Solutions(classes, loss, 0.0)
+
+    @property
+    def largest(self) -> float:
+        """The least lambda for which all coefficients with a penalty are 0."""
+        return self.nothing.classes[0].lam
+
+    def best(self, lam: float, start: Solutions, target: float) -> Solutions:
+        """The solution for a lambda, from one for another; its gap is up to `target`, unless the limit is reached or
+        nothing gets better."""
+        found = self._judged(lam, start.classes, -np.inf)
+        inexact, least, stalled = _INEXACT, found.gap, 0
+        while found.gap > target and stalled < _PATIENCE and not self._limit.reached:
+            before, goal = found, inexact * found.gap / len(self._of)
+            found = self._judged(lam, self._cycle(lam, before.classes, goal), before.objective - before.gap)
+            if found.gap > 0.5 * least:
+                inexact = max(_DEEPER * inexact, _DEEPEST)
+            better = found.gap < _PROGRESS * least or found.objective < before.objective * (1 - _ROUNDING)
+            stalled, least = 0 if better else stalled + 1, min(found.gap, least)
+        return found
+
+    def _cycle(self, lam: float, classes: list[Solution], goal: float) -> list[Solution]:
+        """Solve for each class in turn, all others being as they are."""
+        scores, classes = self._scores(classes), list(classes)
+        for k, each in enumerate(self._of):
+            if self._limit.reached:
+                break
+            others = np.delete(scores, k, axis=0)
+            each.loss.offset = -_log_sum(others)  # type: ignore[attr-defined]
+            before = classes[k]
+            fit = each.loss.fit(before.fit.scores, self._coefficients[k])
+            classes[k] = each.regression.best(lam, before._replace(lam=lam, fit=fit), goal)
+            self._coefficients[k] = classes[k].fit.free
+            scores[k] = each.scores(classes[k])
+        return classes
+
+    def _scores(self, classes: list[Solution]) -> np.ndarray:
+        """float64 (K, n)."""
+        return np.stack([solution.fit.scores for solution in classes]) + self._coefficients @ self._free
+
+    def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
+        """The same coefficients with the best ones of columns without a penalty, and the gap of all classes.
+
+        bound: what the objective is known not to be below.
+        """
+        loss, residuals = self._fit_free(np.stack([solution.fit.scores for solution in classes]))
+        penalties = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
+        pairs = list(zip(penalties, classes, strict=True))
+        absolute = sum(float(costs.l1 @ np.abs(of.values)) for costs, of in pairs)
+        ridge = sum(float(costs.l2 @ of.values**2) for costs, of in pairs)
+        steep = [self._steepest(each, r, lam, of) for each, r, of in zip(self._of, residuals, classes, strict=True)]
+        scale = 1.0 / max(*steep, 1.0)
+        bound = max(self._dual(scale * residuals) - 0.5 * scale**2 * ridge, bound)
+        objective = loss + absolute + 0.5 * ridge
+        free = [of._replace(fit=of.fit._replace(free=a)) for of, a in zip(classes, self._coefficients, strict=True)]
+        return Solutions(free, objective, max(objective - bound, 0.0))
+
+    def _steepest(self, each: SparseRegression, residual: np.ndarray, lam: float, of: Solution | None) -> float:
+        """The largest ratio of slope and what the penalty allows, of all columns and one class."""
+        regression = each.regression
+        slopes = regression.features.correlations(regression.features.every, residual)
+        if of is not None:
+            slopes[of.support] -= regression.penalty.at(lam, of.support).l2 * of.values
+        usable, l1 = regression.usable, regression.penalty.l1
+        allowed = lam * (l1[usable] if l1.size > 1 else l1)
+        return float(np.max(np.abs(slopes[usable]) / allowed, initial=0.0))
+
+    def _dual(self, residuals: np.ndarray) -> float:
+        """The sum of the entropies of y - r. residuals: float64 (K, n), rows weighted."""
+        used = self._weights > 0
+        q = np.clip(self._targets[:, used] - residuals[:, used] / self._weights[used], 0.0, 1.0)
+        terms = np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
+        return -float(self._weights[used] @ terms.sum(axis=0))
+
+    def _fit_free(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """Find the best coefficients of columns without a penalty by Newton's method, those of all classes together.
+
+        scores: float64 (K, n), of the other columns. Returns the loss and the weighted residuals, float64 (K, n),
+        orthogonal to those columns.
+        """
+        loss, probabilities = self._loss(scores + self._coefficients @ self._free)
+        for _ in range(_STEPS if len(self._free) else 0):
+            residuals = self._weights * (self._targets - probabilities)
+            gradient = (residuals @ self._free.T).reshape(-1)
+            step = np.linalg.lstsq(self._curvature(probabilities), gradient, rcond=None)[0]
+            promise, step = float(gradient @ step), step.reshape(self._coefficients.shape)
+            before, length = self._coefficients, 1.0
+            for _ in range(_HALVINGS):
+                self._coefficients = before + length * step
+                tried, probabilities = self._loss(scores + self._coefficients @ self._free)
+                if tried <= loss * (1 + _ROUNDING):
+                    break
+                length *= 0.5
+            loss = tried
+            if promise <= _ROUNDING * loss:
+                break
+        return loss, self._orthogonal(self._weights * (self._targets - probabilities))
+
+    def _loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """That of scores, float64 (K, n), and the probabilities of the classes, likewise."""
+        logs = scores - _log_sum(scores)
+        return -float(self._weights @ np.sum(self._targets * logs, axis=0)), np.exp(logs)
+
+    def _curvature(self, probabilities: np.ndarray) -> np.ndarray:
+        """The second derivatives of the loss by all coefficients of columns without a penalty, float64 (Kk, Kk)."""
+        count, k = self._coefficients.shape
+        found = np.empty((count, k, count, k))
+        for a in range(k):
+            for b in range(k):
+                weighted = probabilities * (self._weights * self._free[a] * self._free[b])
+                found[:, a, :, b] = np.diag(weighted.sum(axis=1)) - weighted @ probabilities.T
+        return found.reshape(count * k, count * k)
+
+    def _orthogonal(self, residuals: np.ndarray) -> np.ndarray:
+        """What rounding has left of the residuals along columns without a penalty is taken out."""
+        if not len(self._free):
+            return residuals
+        weighted = self._free * self._weights
+        along = np.linalg.lstsq(weighted @ self._free.T, self._free @ residuals.T, rcond=None)[0]
+        return residuals - along.T @ weighted
+
+    def start(self, coefficients: np.ndarray) -> Solutions:
+        """What a solver can start from: coefficients of the columns as they are, float64 (K, p)."""
+        classes = []
+        for each, given, before in zip(self._of, coefficients, self.nothing.classes, strict=True):
+            known = np.array(given, np.float64)
+            known[each.unpenalised] = 0.0  # they are found anew
+            fit, support = (
+                each.loss.fit(scores_of(each.regression.features, known), before.fit.free),
+                known.nonzero()[0],
+            )
+            classes.append(Solution(before.lam, support, known[support], fit, fit.loss, np.inf))
+        return Solutions(classes, np.inf, np.inf)
+
+    def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients, float64 (K, p), and intercepts, (K,), which add up to 0, as do those without a penalty."""
+        free = np.stack([solution.fit.free for solution in found.classes])
+        free = free - free.mean(axis=0)
+        models = [
+            each.model(of._replace(fit=of.fit._replace(free=a)))
+            for each, of, a in zip(self._of, found.classes, free, strict=True)
+        ]
+        intercepts = np.array([model.intercept for model in models])
+        moved = intercepts.mean() if self._intercept else 0.0  # offsets of columns have been taken from them
+        return np.stack([model.coefficients for model in models]), intercepts - moved
+
+
+def _log_sum(scores: np.ndarray) -> np.ndarray:
+    """The logarithms of the sums of the exponentials, float64 (n,), of scores, float64 (K, n)."""
+    largest = scores.max(axis=0)
+    return largest + np.log(np.exp(scores - largest).sum(axis=0))
