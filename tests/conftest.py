@@ -34,8 +34,22 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as SIGINT, where `nohup` was use
 LONG_TIMEOUT = 1800  # seconds; of the others see pyproject.toml
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long test takes minutes on a machine of its own: beside others it must not be taken for hung."""
+    """A long test takes minutes on a machine of its own: beside others it must not be taken for hung.
+
+    Of the sets of parameters of a test with the mark few(n) that are not long, all but n, evenly spread, are, too.
+    """
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("long"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for sets in functions.values():
+        mark = sets[0].get_closest_marker("few")
+        assert mark is not None
+        chosen = {int(place) for place in np.linspace(0, len(sets) - 1, mark.args[0])}
+        for item in (each for place, each in enumerate(sets) if place not in chosen):
+            item.add_marker(pytest.mark.long)
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))

@@ -201,6 +201,7 @@ def rows(place: Path, table: str) -> list[list[str]]:
         return list(csv.reader(file))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("named", [True, False])
 def test_mixtures_of_a_batch_are_those_of_its_documents(days: Path, ooc: Ooc, *, named: bool) -> None:
     kind = "jsonl" if named else "text --lines"

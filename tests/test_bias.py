@@ -102,6 +102,7 @@ def few_exact(few: Data, tmp_path_factory: pytest.TempPathFactory) -> list[float
     return short_chain(few, VARIANTS[EXACT], tmp_path_factory.mktemp("exact"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", long_but(["two-phase"], ["two-phase", "sparse-gibbs delayed", "lightlda delayed"]))
 def test_so_it_is_on_fewer_documents(few: Data, few_exact: list[float], tmp_path: Path, name: str) -> None:
     assert_near(short_chain(few, VARIANTS[name], tmp_path), few_exact)

@@ -177,6 +177,7 @@ def test_a_user_who_comes_later_gets_the_factors_that_training_would_have_found(
 METHODS = {"sgd": {}, "ccd": {"nonnegative": True}, "als": {"biases": True}, "implicit": {"alpha": 2.0}}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", ["sgd", "ccd", "als", pytest.param("implicit", marks=pytest.mark.long)])
 def test_workers_and_kills_change_nothing(trained: Path, method: str) -> None:
     """One worker, three, and one that was killed at its second checkpoint: the same bytes."""

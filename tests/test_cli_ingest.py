@@ -106,6 +106,7 @@ def test_help_needs_no_heavy_module(ooc):
     assert "ingest" in shown.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_ingestion_leaves_nothing(tmp_path, number):
     command = [sys.executable, "-m", "ooc", "ingest", "text", "--lines", "-", "out", "--workers", "2"]

@@ -196,6 +196,7 @@ def test_lists_are_for_options_that_are_given_several_times(tmp_path: Path) -> N
         read_config(tmp_path / "y.toml", ["ingest", "csv"], options)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
@@ -220,6 +221,7 @@ def test_what_is_misspelt_is_answered_with_what_is_meant(
     assert len(done.stderr.splitlines()) <= 2
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

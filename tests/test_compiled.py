@@ -105,6 +105,7 @@ def test_kernels_are_compiled_by_another_process_once(script: Script, tmp_path: 
     assert numbers(tmp_path / "compiled") == compiled
 
 
+@pytest.mark.long
 def test_another_processor_has_them_compiled_anew_by_another_process(script: Script, tmp_path: Path) -> None:
     script(USING)
     before = numbers(tmp_path / "compiled")
@@ -114,6 +115,7 @@ def test_another_processor_has_them_compiled_anew_by_another_process(script: Scr
     assert script(USING, NUMBA_CPU_NAME="generic").stderr == script(USING).stderr == ""
 
 
+@pytest.mark.long
 def test_a_process_that_grows_leaves_the_rest_to_another(script: Script, tmp_path: Path) -> None:
     with (tmp_path / "kernels.py").open("a") as module:
         module.write("\nimport __main__\n__main__._MOST_GROWTH = -1 << 60  # each has grown too much\n")
@@ -123,6 +125,7 @@ def test_a_process_that_grows_leaves_the_rest_to_another(script: Script, tmp_pat
     assert script(USING).stderr == ""
 
 
+@pytest.mark.long
 def test_processes_that_start_together_compile_once(script: Script, tmp_path: Path) -> None:
     command = [sys.executable, "-c", USING]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -131,6 +134,7 @@ def test_processes_that_start_together_compile_once(script: Script, tmp_path: Pa
     assert len(numbers(tmp_path / "compiled")) == 1
 
 
+@pytest.mark.long
 def test_what_processes_compile_at_once_is_all_kept_each_under_its_types(script: Script, tmp_path: Path) -> None:
     """In processes that compile kernels themselves, as those of scripts are, which no other process can import."""
     text = """
@@ -303,6 +307,7 @@ def test_where_nothing_can_be_written_nothing_is_kept(script: Script, tmp_path: 
     assert done.stdout.splitlines()[-1] == "9 None"
 
 
+@pytest.mark.long
 def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: Path) -> None:
     """As one that was filled when the image of a container was made."""
     chosen = tmp_path / "filled"
@@ -312,6 +317,7 @@ def test_a_directory_that_was_chosen_may_be_read_only(script: Script, tmp_path: 
     assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
+@pytest.mark.long
 def test_what_a_directory_lacks_that_is_read_only_is_compiled_once_elsewhere(script: Script, tmp_path: Path) -> None:
     chosen = tmp_path / "filled"
     script("from kernels import one\none(5)", OOC_CACHE_DIR=str(chosen))
@@ -338,6 +344,7 @@ def test_a_kernel_is_known_by_the_content_of_its_file(script: Script, tmp_path: 
     assert script(USING).stdout.startswith("8 ")
 
 
+@pytest.mark.long
 def test_others_can_read_a_directory_that_was_chosen_and_not_write_to_it(script: Script, tmp_path: Path) -> None:
     """Whatever the umask; a directory that was not chosen is closed to them."""
     for mask, chosen in (("002", "chosen"), ("000", "open"), ("077", "closed")):

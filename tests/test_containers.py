@@ -69,6 +69,7 @@ def entries(container: Container, *names: str) -> set[Path]:
     return {entry for name in names or ("data", "tmp") for entry in (container.root / name).iterdir()}
 
 
+@pytest.mark.long
 def test_every_command_works_without_passwd_home_and_variables(container: Container) -> None:
     """Nothing is compiled where a cache that can only be read has all; nothing is left in /tmp."""
     before, temporary = tree(container.root / "opt"), entries(container, "tmp")
@@ -81,6 +82,7 @@ def test_every_command_works_without_passwd_home_and_variables(container: Contai
     assert {path.stat().st_uid for path in (container.root / "data").rglob("*") if path.name != "texts.txt"} == {USER}
 
 
+@pytest.mark.long
 def test_all_but_the_data_may_be_read_only(container: Container) -> None:
     """Neither /tmp nor /dev/shm can be written to, nor can the working directory."""
     here: dict[str, Any] = {"place": "/", "read_only": True}

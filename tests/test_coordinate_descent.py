@@ -151,6 +151,7 @@ def multiply_and_subtract(member, columns, active, memory, vector, found, residu
     subtract(member, columns, active, memory, vector, residual)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("members", long_but([1, 3], [1, 2, 3, 11]))
 @pytest.mark.parametrize(
     ("kind", "many"),

@@ -119,6 +119,7 @@ def test_a_run_that_was_moved_beside_its_dataset_is_not_forgotten(place: Path, o
     assert tree(place / "moved" / "model") == tree(place / "longer")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "command", long_but([LONGER.format("run"), "verify run", "topics run", "clean .", APPEND], COMMANDS)
 )
@@ -151,6 +152,7 @@ def test_another_dataset_is_not_taken_for_the_one_of_a_run(place: Path, ooc: Ooc
     assert tree(place / "run" / "model") == tree(place / "longer")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["moved", "copied"])
 def test_what_is_moved_together_finds_each_other(place: Path, tmp_path: Path, ooc_in, how: str) -> None:
     """A run, its dataset and what is held out; a copy goes on with the copy of the dataset."""
@@ -203,6 +205,7 @@ def test_an_archive_keeps_all_that_counts(place: Path, ooc: Ooc) -> None:
     assert tree(place / "run" / "model") == tree(place / "longer")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", [".", "state", "state/manifest.json", "metrics.jsonl", "config.json", "model"])
 @pytest.mark.parametrize("cleans", long_but([True], [False, True]))
 def test_an_older_backup_over_a_newer_run(place: Path, ooc: Ooc, part: str, cleans: bool) -> None:
@@ -227,6 +230,7 @@ def test_an_older_backup_over_a_newer_run(place: Path, ooc: Ooc, part: str, clea
     succeed(ooc, "verify run")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("part", ["state", "model", "metrics.jsonl", "log.txt", "lock", "options.toml"])
 def test_a_backup_that_lacks_a_part_of_a_run(place: Path, ooc: Ooc, part: str) -> None:
     path = place / "run" / part

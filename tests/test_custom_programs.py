@@ -236,6 +236,7 @@ def test_deltas_that_ranks_cannot_add_up_are_refused(matrix: Matrix) -> None:
     assert not list(Path().glob("record-*/model"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -258,6 +259,7 @@ def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, in
     assert all(alone[array].tobytes() == together[array].tobytes() for array in alone)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

@@ -145,6 +145,7 @@ def manifests(place: Path, name: str) -> list[Path]:
 QUICK = long_but([*DATASET.values(), "ccd"], [*DATASET, *DATASET.values()])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_whatever_a_manifest_says_is_refused_or_true(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:
@@ -176,6 +177,7 @@ def test_a_state_of_fewer_values_of_lambda_than_are_solved_ends(place: Path, ooc
     assert (done.returncode, "its arrays do not fit together (4 solutions for 1 values" in done.stderr) == (1, True)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
 def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: str) -> None:
     """Of all JSON files: else they would be taken for those of earlier versions, which have none."""
@@ -191,6 +193,7 @@ def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: 
     assert ooc("verify", name).returncode == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_every_byte_is_covered(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:
@@ -238,6 +241,7 @@ def result_of(ooc: Ooc, place: Path, name: str) -> dict[str, bytes]:
     return tree(place / run / "model")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", DATASET.values())
 def test_numbers_that_kernels_index_with_stay_inside(made: Path, place: Path, ooc: Ooc, name: str) -> None:
     """Arrays of each file are set to numbers that are too large, with a checksum that fits."""
@@ -262,6 +266,7 @@ def test_numbers_that_kernels_index_with_stay_inside(made: Path, place: Path, oo
             restored(made, place, name)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_manifest_that_is_no_manifest_is_refused(made: Path, place: Path, ooc: Ooc, name: str) -> None:
     for file in manifests(place, name):

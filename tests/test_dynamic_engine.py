@@ -142,6 +142,7 @@ def test_those_that_were_nearest_to_an_update_are_surveyed_first_and_all_if_ther
         assert engine.samples == done + whole
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("schedule", ["priority", "random", "cyclic"])
 def test_the_same_bits_whatever_the_workers(design, schedule):
     rule = RULE._replace(schedule=schedule)
@@ -154,6 +155,7 @@ def test_the_same_bits_whatever_the_workers(design, schedule):
     assert children() == []
 
 
+@pytest.mark.few(1)
 def test_blocks_that_are_not_asked_for_are_not_read(design):
     spec = ProgramSpec(f"{__name__}:Broken", {})
     blocks = design.manifest["blocks"]
@@ -173,6 +175,7 @@ def test_there_must_be_room_for_what_is_held(design):
             engine.hold(np.arange(6))
 
 
+@pytest.mark.few(1)
 def test_a_program_that_fails_is_told(design):
     with DynamicEngine(design, ProgramSpec(f"{__name__}:Broken", {}), RULE, 2) as engine:
         engine.hold()

@@ -76,6 +76,7 @@ def in_process(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("sampler", "workers", "buffers"),
     [
@@ -112,6 +113,7 @@ def train_in_halves(run, first, second):
     train(run, plan(*second), quiet=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", long_but((0, 5, 10, 15, 16), range(len(DOC_MAJOR))), ids=list(DOC_MAJOR))
 def test_rows_made_again_on_resume_lead_to_the_same_bytes(dataset, in_process, tmp_path, number):
     """Stopped in the middle and resumed with other workers and buffers: rows and tables are rebuilt from topics, and
@@ -222,6 +224,7 @@ def committed_state(engine, dataset, run, copy):
     return shared[RESIDENT], generations.arrays(), generations
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
 @pytest.mark.parametrize("switched", [{"macro": False}, {"heaviest_first": False}, {"own_queues": True}])
 def test_no_switch_changes_what_is_computed(dataset, in_process, tmp_path, switched, buffers):

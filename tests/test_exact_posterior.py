@@ -117,6 +117,7 @@ def test_a_long_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kern
     assert total_variation(visits, expected) < 0.02
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kernel", [*EXACT, Kernel("aliaslda"), Kernel("lightlda")], ids=str)
 def test_a_token_left_in_the_row_of_its_word_is_found_out(tmp_path, kernel):
     """The mistake that no likelihood shows: the same chi-square test rejects it, whatever the sampler."""

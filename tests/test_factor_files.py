@@ -49,6 +49,7 @@ def trained(path: Path, matrix: Matrix, method: str, chosen, iterations: int = 3
     return model_bytes(path)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", PROGRAMS)
 def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     """In memory and in a file, by one worker and by three."""
@@ -58,6 +59,7 @@ def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     assert children() == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", long_but(["ccd", "sgd"], PROGRAMS))
 def test_a_killed_run_goes_on_in_a_file_or_in_memory(matrix, tmp_path, method):
     """The generation has all of it: what lay in the file when the process was killed does not count."""

@@ -191,6 +191,7 @@ def disturb(library, prepared, tmp_path) -> Callable[..., None]:
 SOME = ["ingest", "design", "train", "streamed", "shard", "repair"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", long_but([name for name in SOME if name != "streamed"], SOME))
 def test_a_disk_that_fails_at_some_call(disturb, name):
     """At a point, and in a way, that differ each time the test runs."""
@@ -218,6 +219,7 @@ cp -r disk/new/model .
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "size", ["16k", *(pytest.param(size, marks=pytest.mark.long) for size in ("4k", "32k", "44k", "56k"))]
 )

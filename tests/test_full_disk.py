@@ -80,6 +80,7 @@ def check_told(done: subprocess.CompletedProcess[str], where: str) -> None:
     assert "run the same command again" in remedy or "ooc resume" in remedy
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", long_but(["ingest", "train", "shard", "export npz"], COMMANDS))
 def test_it_is_told_and_nothing_is_left(place: Path, full, name: str) -> None:
     if name == "export gensim":
@@ -94,6 +95,7 @@ def test_a_library_that_does_not_say_why_it_wrote_less(place: Path, full) -> Non
     assert (place / "full.left").read_text() == ""
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["info corpus", "topics model", "topics model --json"])
 def test_standard_output_on_a_full_disk(place: Path, command: str) -> None:
     with Path("/dev/full").open("w") as output:

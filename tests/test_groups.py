@@ -65,6 +65,7 @@ def make(container: Container, name: str, mode: int, commands: list[str], user: 
     return place
 
 
+@pytest.mark.long
 def test_a_member_of_a_group_goes_on_with_what_another_has_made(container: Container) -> None:
     """In a directory with the setgid bit, with a umask of 002: all belongs to the group, which may write."""
     place = make(container, "team", 0o2775, MAKE, FIRST, "002")
@@ -78,6 +79,7 @@ def test_a_member_of_a_group_goes_on_with_what_another_has_made(container: Conta
     make(container, "team", 0o2775, ["resume run --iterations 4"], FIRST, "002")
 
 
+@pytest.mark.long
 def test_what_is_made_with_a_umask_of_077_is_nobody_elses(container: Container) -> None:
     place = make(container, "alone", 0o700, MAKE, FIRST, "077")
     require(place, FIRST, 0o600, 0o700)

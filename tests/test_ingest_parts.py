@@ -37,6 +37,7 @@ COMPRESS = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_compressed_files_are_read_and_truncated_ones_are_named(tmp_path, suffix):
     generator = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def test_words_are_those_of_each_language(tmp_path: Path, ooc: Ooc) -> None:
     assert list(model.vocabulary_) == sorted(expected)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("language", SEGMENTED)
 def test_words_without_spaces_between_them_are_found(language: str, tmp_path: Path, ooc: Ooc) -> None:
     text, words = SEGMENTED[language]

@@ -54,6 +54,7 @@ _RATINGS = ("train", "mf", "ratings-{rank}")
 FACTORIZE = (*_RATINGS, "--rank", "6", "--regularization", "0.02", "--seed", "7", "--workers", "1")
 
 
+@pytest.mark.long
 def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
     """The model is of all users, and is used as any; what is told of held-out ratings is told of it afterwards, too."""
     held_out = ["--held-out", "others-{rank}", "--iterations", 4]

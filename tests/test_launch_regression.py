@@ -57,6 +57,7 @@ def model(place) -> dict[str, bytes]:
     return model_bytes(place / "run-0")
 
 
+@pytest.mark.long
 def test_a_launch_comes_to_the_path_of_one_machine(place, model):
     given = {"length": LENGTH, "least": LEAST, "tolerance": 1e-9, "workers": 1}
     train_regression(place / "whole", place / "one", "logistic", quiet=True, **given)  # type: ignore[arg-type]

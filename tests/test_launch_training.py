@@ -210,6 +210,7 @@ def test_ranks_that_mpi_starts(place, model):
     assert "--chains 2 cannot be used on several machines" in refused.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 @pytest.mark.parametrize(
     ("second", "said"),
@@ -325,6 +326,7 @@ def test_a_run_that_was_to_be_replaced_is_not_offered_to_go_on_with(place):
     assert "resume" not in failed.stderr
 
 
+@pytest.mark.long
 def test_a_rank_that_may_round_otherwise_is_named(place, tmp_path):
     """It has another version of a package, or of the processor, where ranks fit priors alike."""
     words = ("train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS)

@@ -136,6 +136,7 @@ def test_the_objective_is_the_joint_log_likelihood(tmp_path, topics, same):
     assert objective["nonzeros"] == np.count_nonzero(words)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sampler", "options"),
     [
@@ -208,6 +209,7 @@ WARM_UPS += [("LightLda", update) for update in UPDATES[1:]]
 QUICK = ("TwoPhase",), ("Gibbs", "delayed"), ("LightLda", "rotation")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "arguments",
     [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in WARM_UPS],

@@ -255,6 +255,7 @@ assert peak() < before + 100, peak() - before
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
 @pytest.mark.parametrize(("count", "memory", "said"), [(3_000_000_000, "8GB", "8,000"), (100_000_000, "400MB", "400")])
 def test_counts_become_tokens_only_if_these_fit(count: int, memory: str, said: str) -> None:

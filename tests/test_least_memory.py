@@ -130,6 +130,7 @@ EVERY = [*((source, 1) for source in SOURCES), ("text", 2), ("ratings", 2)]
 QUICK = [("text", 2), ("svmlight", 1)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("source", "workers"), long_but(QUICK, EVERY))
 def test_the_least_memory_that_is_named_suffices(tmp_path: Path, ooc, source: str, workers: int) -> None:
     arguments, write = SOURCES[source]
@@ -140,6 +141,7 @@ def test_the_least_memory_that_is_named_suffices(tmp_path: Path, ooc, source: st
     assert most < int(least.removesuffix("MiB")) << 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", long_but(["text --lines"], ["text --lines", "svmlight"]))
 def test_what_names_or_columns_take_is_told_once_they_are_read(tmp_path: Path, ooc, kind: str) -> None:
     """So much suffices: nobody has to try one size after the other."""

@@ -68,6 +68,7 @@ def estimates(model: fold_in.Topics, words: list[int], particles: int, times: in
     )
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("counts", "alpha", "words"), CASES)
 @pytest.mark.parametrize("particles", [1, 3, 20])
 def test_the_mean_estimate_is_the_exact_probability(

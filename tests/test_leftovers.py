@@ -163,6 +163,7 @@ def test_a_model_of_fewer_iterations_does_not_make_a_run_finished(tmp_path, data
     assert clean(run.path, state=True).skipped == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "command",
     [

@@ -140,6 +140,7 @@ def test_available_memory_is_what_a_limit_leaves(group, tmp_path):
     assert found["total"] == psutil.virtual_memory().total
 
 
+@pytest.mark.long
 def test_workers_are_no_more_than_the_cores_that_may_be_used(tmp_path, ooc: Ooc):
     (tmp_path / "texts.txt").write_text("apple pear plum\nball goal team\n" * 20)
     assert ooc("ingest", "text", "texts.txt", "corpus", "--lines").returncode == 0

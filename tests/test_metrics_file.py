@@ -123,6 +123,7 @@ def test_no_other_file_is_replaced(place: Path, ooc: Ooc) -> None:
     assert (place / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.long
 def test_a_training_outlives_the_directory_of_the_file(place: Path) -> None:
     (place / "collected").mkdir()
     words = TRAIN["lda-two-phase"].replace("--iterations 7", "--iterations 1000").split()
@@ -159,6 +160,7 @@ def test_lines_up_to_a_commit_stay_as_they_are(place: Path, ooc: Ooc) -> None:
     assert len(times(place / "run")) == 9
 
 
+@pytest.mark.long
 def test_lines_of_earlier_versions_have_no_time(place: Path, ooc: Ooc) -> None:
     """Whatever reads metrics reads these as well."""
     assert ooc(*TRAIN["lda-two-phase"].split()).returncode == 0

@@ -244,6 +244,7 @@ def genotyped(tmp_path: Path) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("header", long_but(["#FID IID", ""], ["FID IID", "#FID IID", "#IID", ""]))
 def test_covariates_are_joined_by_name_and_count_in_a_regression(
     header: str, genotyped: tuple[np.ndarray, np.ndarray], tmp_path: Path, ooc: Ooc

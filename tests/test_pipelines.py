@@ -127,6 +127,7 @@ def outputs(commands: Iterable[str]) -> list[str]:
     return [" ".join(word for word in command.split() if word.startswith(kinds)) for command in commands]
 
 
+@pytest.mark.long
 def test_only_what_is_new_is_done_and_what_is_killed_is_done_again(pipeline: Callable[..., Pipeline]) -> None:
     straight, results = pipeline("straight"), ("corpus", "run/model", "topics")
     assert len(straight.run()) == sum(FIRST_COMMANDS.values()) + 1

@@ -228,6 +228,7 @@ KILLED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", KILLED)
 def test_what_a_killed_command_leaves_is_cleaned(place: Path, tmp_path: Path, ooc, name: str) -> None:
     """Not while it is alive."""

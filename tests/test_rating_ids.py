@@ -57,6 +57,7 @@ def dense(model: MatrixFactorization) -> np.ndarray:
     return table[np.unique(USERS, return_inverse=True)[1], np.unique(ITEMS, return_inverse=True)[1]]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("written", WRITTEN)
 def test_ids_are_the_same_however_they_are_written(fitted: MatrixFactorization, written: str) -> None:
     """Fitted as ints and predicted otherwise, and the other way round."""

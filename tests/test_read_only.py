@@ -85,6 +85,7 @@ def test_they_work_where_nothing_can_be_written(
     assert tree(place) == before
 
 
+@pytest.mark.long
 def test_what_writes_says_in_a_line_that_it_cannot(
     place: Path, read_only: Callable[[str], subprocess.CompletedProcess[str]]
 ) -> None:

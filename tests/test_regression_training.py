@@ -150,6 +150,7 @@ def test_the_model_does_not_depend_on_workers_and_memory(made, tmp_path, undistu
     assert model_bytes(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.long
 def test_the_model_does_not_depend_on_the_threads_of_a_blas(tmp_path):
     """They split the sums of as many rows as these."""
     random = np.random.default_rng(2)

@@ -81,6 +81,7 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("width", "scheme"), long_but([(1280, "light")], product((1280, 400), ("light", "dark"))))
 @pytest.mark.parametrize("name", ["run", "factors", "path", "classes"])
 def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
@@ -321,6 +322,7 @@ def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Pa
     assert "already exists" in again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", long_but(["vl_convert"], ["jinja2", "vl_convert"]))
 def test_a_missing_library_is_named(folder: Path, missing: str) -> None:
     script = f"""

@@ -62,6 +62,7 @@ def test_slices_arrive_whole_and_in_order(transport, ranks):
         assert do(rings.pass_slices, sizes) == [sum(sizes)] * ranks
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("size", "count"), [(4_000_000, 40), (100, 300)])
 def test_a_rank_that_does_not_receive_holds_back_the_one_before(transport, size, count):
     """What is on the way is bounded in bytes: a system's buffers for TCP, one slice for MPI."""
@@ -333,6 +334,7 @@ def test_what_other_ranks_tell_is_short_and_fit_to_be_shown():
             failure.unpacked(senseless)
 
 
+@pytest.mark.long
 def test_silence_counts_from_the_last_sign_of_life_while_awake():
     silence = Silence([1, 3], patience=4.0, allowance=3.0)
     assert silence.pass_time(3600.0) == []  # this rank was stopped: a quarter of the patience

@@ -96,6 +96,7 @@ def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     assert len(runs[0].metrics()) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("ranks", "staleness"), long_but([(3, 2)], [(2, 0), (3, 2)]))
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, staleness):
     """Workers may be done with slices in another order than they came in."""
@@ -110,6 +111,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, s
 ALIKE = [name for name in SAMPLERS if name not in {"two-phase", "lightlda", "splash"}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["lightlda", *(pytest.param(name, marks=pytest.mark.long) for name in ALIKE)])
 def test_document_major_samplers_go_round(tmp_path, whole, shards, sampler):
     """Rows that come to rest count every token of their words, wherever it is; the model does not depend on workers or
@@ -159,6 +161,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, buffers):
     assert len({run.metrics()[-1]["log_likelihood_per_token"] for run in (*runs, *whole)}) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", [0, 3])
 @pytest.mark.parametrize("kind", ["cells", "h5"])
 def test_all_ranks_go_back_where_the_newest_generation_of_one_is_damaged(tmp_path, shards, kind, buffers):

@@ -100,6 +100,7 @@ def told(run: Run, name: str) -> list[float]:
     return [line[name] for line in run.metrics()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", ON_RING)
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, whole, shards, ranks, method):
@@ -130,6 +131,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
         assert told(run, "objective") == told(runs[0], "objective")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -153,6 +155,7 @@ def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
         assert FactorModel(runs[0].path / "model").columns.factors.min() >= 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, method):
@@ -187,6 +190,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     assert len({told(run, "objective")[-1] for run in (*runs, *whole)}) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", long_but(FEW, ON_RING))
 def test_held_out_ratings_are_told_of_all_users(tmp_path, method):
     """Each rank has those of its own users, some of whom have no others; the error is that of the gathered model."""

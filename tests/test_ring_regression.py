@@ -61,6 +61,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("kind", "given"), OPTIONS, ids=str)
 def test_the_path_is_that_of_one_machine(made, shards, tmp_path, kind, given):  # noqa: F811
     """But for the order of sums. The last rank has no row that is used, in one of the cases."""

@@ -182,6 +182,7 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, b
     return model_bytes(runs[0].path)
 
 
+@pytest.mark.long
 def test_a_launch_goes_on_after_a_rank_is_killed(place: Path, model: dict[str, bytes]) -> None:
     command = ("--", "train", "softmax", "shard-{rank}", "run-{rank}", *OPTIONS)
     with nobody_left(place):
@@ -197,6 +198,7 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place: Path, model: dict[str, b
     assert model_bytes(place / "run-0") == model
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts(folder: Path, model: dict[str, bytes]) -> None:
     pytest.importorskip("mpi4py")

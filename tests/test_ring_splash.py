@@ -142,6 +142,7 @@ def documents_of(naive: Naive, shards: list[Dataset]) -> Iterator[tuple[int, np.
         yield number, local.z[:, 0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{}, {"parallelism": 6, "sync_per_pass": 2}], ids=str)
 def test_topics_are_those_of_the_formulas(corpus, shards, tmp_path, options):
     """Equation 9 over the workers of all machines, token by token in plain Python: every topic of every document, and

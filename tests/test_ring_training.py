@@ -60,6 +60,7 @@ def lines_of(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_the_first_rank_evaluates_and_averages_for_all(tmp_path, data):
     paths, held_out = data
     for name in ("a", "b"):
@@ -102,6 +103,7 @@ def test_priors_are_those_of_the_counts_of_all(tmp_path, data):
     assert model_bytes(stopped[0]) == model_bytes(runs[0])
 
 
+@pytest.mark.long
 def test_convergence_ends_all(tmp_path, data):
     paths, _ = data
     options = {"evaluate_every": 5, "iterations": 200, "stop_when_converged": True}

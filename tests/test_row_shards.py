@@ -41,6 +41,7 @@ def test_values_that_are_missing_stay_so():
     assert (part.missing_offsets.tolist(), part.missing_rows.tolist()) == ([0, 2, 2, 3], [0, 4, 0])
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_shards_have_all_rows_and_know_the_whole(whole, tmp_path, shards):
     out = tmp_path / "shards"

@@ -77,6 +77,7 @@ def _files(run: Path) -> list[tuple[Path, bytes]]:
     return [(path, path.read_bytes()) for path in run.rglob("model/**/*") if path.is_file()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", long_but(["lda", "chains", "mf", "softmax", "lasso"], TRAIN))
 def test_a_training_is_created_or_goes_on(name: str, made: Path, place: Path, ooc: Ooc) -> None:
     """Time that is over, a kill, another option, and all that after it is done."""
@@ -164,6 +165,7 @@ PRINTING = {
 QUICK = ["infer lda corpus {} --top 2 --workers 1", "predict lasso design {}"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", long_but(QUICK, PRINTING))
 def test_what_is_made_goes_to_standard_output_or_a_pipe(command: str, made: Path, tmp_path: Path) -> None:
     """The bytes of the file, and nothing else; what is told goes to standard error."""

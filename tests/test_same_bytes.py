@@ -72,6 +72,7 @@ def interrupt(command: list[str], directory: Path) -> None:
     assert process.returncode == 130, said
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", long_but(["lda", "lasso"], TRAIN))
 def test_datasets_and_models_are_the_same_bytes(model: str, tmp_path: Path, ooc_in) -> None:
     """One run in one go by one worker, one by two that is stopped and goes on; from datasets made in other places."""
@@ -100,6 +101,7 @@ def test_datasets_and_models_are_the_same_bytes(model: str, tmp_path: Path, ooc_
         assert identity(places[0] / name) == identity(places[1] / name)
 
 
+@pytest.mark.long
 def test_exports_are_the_same_bytes(tmp_path: Path, ooc: Ooc) -> None:
     """In every format, a while later, by processes whose sets have other orders."""
     write_inputs(tmp_path)

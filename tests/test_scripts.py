@@ -59,6 +59,7 @@ def made(made_once, ooc_in) -> Path:
     return made_once("scripts", make)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", TRAIN)
 def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, made: Path, tmp_path: Path, ooc: Ooc) -> None:
     """75, not that of an interrupt; JSON says how far the run is, and `resume` goes on to the end."""
@@ -157,6 +158,7 @@ def test_any_word_is_printed_in_any_locale(
         assert printed(command, foreign, **LOCALES[locale]) == (code, escaped if locale == "ascii" else texts), command
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("locale", long_but(["POSIX"], ["POSIX", "C"]))
 def test_files_are_found_in_any_locale(locale: str, foreign: Path, tmp_path: Path) -> None:
     """By workers, too, and those that a run names."""

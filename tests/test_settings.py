@@ -60,6 +60,7 @@ def shown(ooc: Ooc, *words: object, **variables: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_one_file_serves_all_steps_of_a_pipeline(tmp_path: Path, ooc: Ooc) -> None:
     """Each takes its own options and arguments, and those of all that it knows."""
     (tmp_path / "texts.jsonl").write_text('{"text": "pear apple"}\n{"text": "ball goal ball"}\n' * 9)
@@ -98,6 +99,7 @@ def test_the_nearest_counts(tmp_path: Path, ooc: Ooc) -> None:
     assert shown(ooc, "train", "lda", "--config", "a.toml", OOC_CONFIG="nowhere")["topics"][0] == 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "command", ["train lda --alpha 0.5,0.25 --topics 2", "ingest csv a b --drop x --drop y", "demo"]
 )
@@ -153,6 +155,7 @@ def test_variables_are_options(tmp_path: Path, ooc: Ooc) -> None:
     assert json.loads(run(tmp_path, ooc, "info", "corpus", **set_).stdout)["tokens"] == 20
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

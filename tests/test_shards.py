@@ -136,6 +136,7 @@ def random_ratings(seed: int, size: int, users: int = 90, items: int = 40) -> li
     return [(user, item, float(value)) for (user, item), value in zip(pairs, random.integers(1, 11, size), strict=True)]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("count", "size", "grid"), [(1, 1, 1), (2, 30, 1), (3, 200, 3), (5, 2000, 16), (2, 900, 8)])
 def test_the_shards_of_a_matrix_are_its_rows(tmp_path, here, count, size, grid):
     whole = ratings(tmp_path, random_ratings(size, size), grid=grid)
@@ -349,6 +350,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_shards_are_ingested_at_once(tmp_path, ooc, kind):
     """As the dataset, ingested and split."""

@@ -45,6 +45,7 @@ def fitted(*prefix: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.long
 def test_estimators_need_no_room_in_shared_memory(tmp_path: Path) -> None:
     expected = fitted(directory=tmp_path)
     assert expected.returncode == 0, expected.stderr

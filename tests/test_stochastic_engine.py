@@ -95,6 +95,7 @@ def test_functions_are_mapped_over_elements(matrix):
 OPTIONS = [{"parallelism": 5, "sync_per_pass": 2}, {"parallelism": "auto", "most_parallelism": 7, "sync_per_pass": 2}]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_result_is_the_same_to_the_byte_whatever_the_processes(matrix, tmp_path, options):
     """1, 2 or 3 processes, local variables in memory or in a file, or no engine at all."""

@@ -65,6 +65,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_step_that_takes_long_is_left_when_there_is_no_time(slow: Path, tmp_path: Path, ooc: Ooc) -> None:
     exact = ("--lambda-ratio", 1e-7, "--tolerance", 1e-10, "--quiet")
     for seconds in (2, 8, 32):  # on a machine that is busy it takes a while to begin

@@ -82,6 +82,7 @@ def ended(process: subprocess.Popen[str], workers: list[psutil.Process], number:
 EVERY = list(zip(TRAININGS, [*SIGNALS, signal.SIGINT], strict=True))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "number"), long_but(EVERY[::2], EVERY))
 def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, name: str, number: int) -> None:
     run = tmp_path / "new"
@@ -95,6 +96,7 @@ def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, na
     assert subprocess.run(resumed, cwd=prepared, capture_output=True, check=False).returncode in (0, 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "number"), [("ingest", signal.SIGTERM), ("infer", signal.SIGHUP)])
 def test_a_command_says_that_it_was_interrupted_and_leaves_nothing(prepared: Path, name: str, number: int) -> None:
     before = sorted(prepared.iterdir())

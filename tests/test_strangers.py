@@ -126,6 +126,7 @@ def test_a_copied_run_leaves_the_state_of_the_first_alone(run: Path, ooc: Ooc) -
     assert f"again is a copy of {place.resolve()}/moved" in ooc("verify", "again").stderr
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ["lock", "log.txt", "metrics.jsonl", "state", "model", "config.json"])
 def test_no_link_is_followed_out_of_a_run(run: Path, ooc: Ooc, name: str) -> None:
     place = run.parent
@@ -153,6 +154,7 @@ def files_of(content: object) -> Iterator[dict]:
 NAMES = ["/etc/hostname", "../victim", "blocks/../../victim", "linked/victim", "", 7, ["x"]]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", long_but(["../victim", "linked/victim", 7], NAMES))
 def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: object) -> None:
     """Whatever entry of a dataset's, a model's or a state's manifest has the name."""
@@ -175,6 +177,7 @@ def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: obje
             manifest.write_text(json.dumps(whole))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("made", ["directory", "file", "dataset"])
 def test_what_was_made_meanwhile_is_not_replaced(tmp_path: Path, ooc: Ooc, made: str) -> None:
     """Somebody makes OUT while an ingestion waits for its standard input: theirs stays, and it fails."""
@@ -230,6 +233,7 @@ def test_no_pickle_is_read_unless_it_is_trusted(tmp_path: Path, ooc: Ooc) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lda.model"]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("line", ["{", '"x"', '{"iteration": "one"}', "\xff", "[" * 100_000])
 def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc, line: str) -> None:
     metrics = run / "metrics.jsonl"

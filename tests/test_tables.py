@@ -142,6 +142,7 @@ IDS: dict[str, tuple[pa.Array, list[str]]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", long_but(["in.parquet"], ["in.parquet", "in.feather"]))
 @pytest.mark.parametrize("kind", IDS)
 def test_users_and_items_may_be_of_any_type(kind: str, name: str, tmp_path: Path, ooc: Ooc) -> None:
@@ -208,6 +209,7 @@ def test_pairs_of_a_table_are_predicted_as_those_of_csv(tmp_path: Path, ooc: Ooc
     assert (tmp_path / "sections.csv").read_text() == expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["in.parquet", "in.feather", "in.arrow"])
 def test_wide_tables_are_read_some_columns_after_the_other(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUBSET = {
     "test_alias.py": "",
     "test_streams.py": "splitmix64 or lies_in or key",
@@ -20,6 +22,7 @@ SUBSET = {
 WRAP_AROUND = "ignore:overflow encountered in scalar:RuntimeWarning"
 
 
+@pytest.mark.long
 def test_a_subset_of_the_tests_passes_with_the_compiler_off():
     """NumPy warns of the wrap-around that the random streams live from; every other warning is an error as ever."""
     tests = Path(__file__).parent
