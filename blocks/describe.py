@@ -1,4 +1,4 @@
-"""What a dataset holds and how it was made, as facts and as lines to read."""
+"""Describe what a dataset holds and how it was made, as JSON or as lines of text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from blocks.samples.samples import Samples
 from blocks.store import Store
 
 _WHY = {
-    "duplicates": "the same user and item have a later rating",
-    "unknown": "their user or item is not in the other dataset",
+    "duplicates": "a later rating has the same user and item",
+    "unknown": "the other dataset does not have their user or item",
 }
 
 
 def describe(dataset: Dataset | Matrix | Samples | Design) -> dict[str, Any]:
-    """The facts of a dataset; JSON types only."""
+    """Return the facts of a dataset as JSON types."""
     shard = dataset.manifest.get("shard")
     return {
         "path": str(dataset.path),
@@ -123,7 +123,7 @@ def size_of(dataset: Store) -> str:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines for a reader."""
+    """Yield the facts of a dataset as lines of text."""
     yield f"dataset     {facts['path']}"
     yield f"identity    {facts['identity']}"
     if shard := facts["shard"]:
@@ -140,16 +140,17 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         yield f"columns     {facts['columns']:,}"
         yield f"entries     {facts['entries']:,}"
     elif facts["kind"] == Matrix.kind:
-        values, sizes, unit = facts["values"], facts["block_entries"], "entries"
-        yield f"rows        {facts['rows']:,}"
-        yield f"columns     {facts['columns']:,} ({facts['empty_columns']:,} of them empty)"
-        yield f"entries     {facts['entries']:,}, {values['low']:g} to {values['high']:g}, mean {values['mean']:.4f}"
+        values, sizes, unit = facts["values"], facts["block_entries"], "ratings"
+        yield f"users       {facts['rows']:,}"
+        yield f"items       {facts['columns']:,} ({facts['empty_columns']:,} without ratings)"
+        yield f"ratings     {facts['entries']:,}, {values['low']:g} to {values['high']:g}, mean {values['mean']:.4f}"
     else:
         sizes, unit = facts["block_tokens"], "tokens"
         yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
         yield f"tokens      {facts['tokens']:,}"
-        yield f"vocabulary  {facts['vocabulary']:,} ({facts['unused_words']:,} of them unused)"
-    yield f"blocks      {facts['blocks']:,} of {sizes['least']:,} to {sizes['most']:,} {unit}"
+        yield f"vocabulary  {facts['vocabulary']:,} words ({facts['unused_words']:,} in no document)"
+    least, most = sizes["least"], sizes["most"]
+    yield f"blocks      {facts['blocks']:,} of {least:,}{f' to {most:,}' if most > least else ''} {unit}"
     if "slices" in facts:
         yield f"slices      {facts['slices']:,}"
         yield f"cells       {facts['cells']:,} ({facts['empty_cells']:,} empty)"
@@ -166,18 +167,18 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
     share = facts["entries"] / (facts["rows"] * facts["columns"])
-    constant = f"{facts['constant_columns']:,} of them constant, {facts['empty_columns']:,} of them all 0"
+    constant = f"{facts['constant_columns']:,} constant, {facts['empty_columns']:,} all 0"
     yield f"rows        {facts['rows']:,}"
     offsets = f"; {facts['offset_columns']:,} stored as differences from an offset" if facts["offset_columns"] else ""
     yield f"columns     {facts['columns']:,} ({constant}{offsets})"
-    missing = f"; {facts['missing']:,} values are missing" if facts["missing"] else ""
-    yield f"entries     {facts['entries']:,}, {share:.3%} of all; {FORMS[facts['form']]}{missing}"
+    missing = f"; {facts['missing']:,} missing values" if facts["missing"] else ""
+    yield f"entries     {facts['entries']:,}, density {share:.3%}; {FORMS[facts['form']]}{missing}"
     y = facts["y"]
-    yield f"y           {y['low']:g} to {y['high']:g}, mean {y['mean']:g}" if y else "y           none"
+    yield f"y           {y['low']:g} to {y['high']:g}, mean {y['mean']:g}" if y else "y           none, features only"
 
 
 def what_is_missing(made: dict[str, Any]) -> str:
-    """Of the rows of a design that were left out."""
+    """Return what the rows of a design matrix that were left out had no value of."""
     return "y or covariates" if "covariates" in made.get("options", {}) else "y"
 
 
@@ -185,7 +186,9 @@ def _how(made: dict[str, Any], title: str, held: str = "") -> Iterator[str]:
     inputs = ", ".join(entry["name"] for entry in made.get("inputs", []))
     version = f" by ooc {made['ooc']}" if "ooc" in made else ""
     yield f"{title:<10}  from {made.get('kind', '?')} {inputs}{version}".rstrip() + held
-    options = ", ".join(f"{name} {value}" for name, value in made.get("options", {}).items() if value is not None)
+    options = ", ".join(
+        f"{name} {value}" for name, value in made.get("options", {}).items() if value is not None and value is not False
+    )
     if options:
         yield f"            {options}"
     for why, what in made.get("dropped", {}).items():

@@ -27,7 +27,7 @@ def test_from_svmlight_to_info_verify_and_clean(tmp_path, ooc):
     facts = json.loads(ooc("info", "x", "--json").stdout)
     assert (facts["kind"], facts["rows"], facts["columns"], facts["form"]) == ("design matrix", 3, 3, "sparse")
     told = ooc("info", "x").stdout
-    assert "columns     3 (0 of them constant, 0 of them all 0)" in told
+    assert "columns     3 (0 constant, 0 all 0)" in told
     assert "y           -1 to 1, mean 0.333333" in told
     assert "made        from svmlight - by ooc" in told
     assert "no damage found" in ooc("verify", "x").stdout

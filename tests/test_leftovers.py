@@ -118,7 +118,7 @@ def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, 
     assert ooc("topics", "run").returncode == 0
     assert ooc("verify", "run").returncode == 0
     assert ooc("verify", "chains").returncode == 0
-    assert "its state removed" in ooc("info", "run").stdout
+    assert "state removed" in ooc("info", "run").stdout
     assert ooc("clean", "run", "--state").stdout == "run: nothing to delete\n"
     refused = ooc("resume", "run", "--iterations", 9)
     assert refused.returncode == 2

@@ -135,9 +135,9 @@ def test_a_topic_that_is_too_small_to_be_shown_is_told(
     write_report(folder / "run", tmp_path / "three.html")
     page, problems = opened(browser, tmp_path / "three.html")
     smallest = int(np.argmin(open_model(folder / "run").topic_counts))
-    assert "The 3 largest of 4 topics" in page.inner_text("#topics")
+    assert "The 3 largest of 4 topics are shown" in page.inner_text("#topics")
     page.get_by_label("Find a word").fill(str(smallest))
-    assert f"Topic {smallest} is not among the 3 largest." in page.inner_text("#found")
+    assert f"Topic {smallest} is not one of the 3 largest topics, which are shown." in page.inner_text("#found")
     assert problems == []
     page.close()
 
@@ -203,7 +203,7 @@ def test_a_word_is_searched(folder: Path, browser: Any) -> None:
     told = page.inner_text("#found")
     assert "“planet”" in told
     assert "100%" in told
-    number = int(re.search(r"of topic\s+(\d+)", told)[1])
+    number = int(re.search(r"in topics\s+(\d+)", told)[1])
     page.locator("#found button").first.click()
     assert chosen(page) == number
     assert {"planet", "star"} <= set(page.locator("#topic-words button").all_inner_texts())
@@ -211,7 +211,7 @@ def test_a_word_is_searched(folder: Path, browser: Any) -> None:
     page.keyboard.press("Enter")
     assert chosen(page) == 2
     page.get_by_label("Find a word").fill("zebra")
-    assert "No topic has “zebra”" in page.inner_text("#found")
+    assert "“zebra” is not a top word of any topic" in page.inner_text("#found")
     page.get_by_label("Find a word").fill("<img")
     assert page.locator("#found button").all_inner_texts() == [MARKUP]
     assert page.locator("img").count() == 0
@@ -243,7 +243,7 @@ def test_items_of_a_factorization(folder: Path, browser: Any) -> None:
     assert page.inner_text("#item-title") == "film 7 & co"
     assert page.locator("#item-alike .bar").count() == 10
     before = page.inner_html("#training-objective-rmse")
-    page.get_by_label("Curves against").select_option("elapsed_s")
+    page.get_by_label("Horizontal axis of the curves").select_option("elapsed_s")
     page.wait_for_function(
         "before => document.getElementById('training-objective-rmse').innerHTML !== before", arg=before
     )
@@ -262,7 +262,7 @@ def test_coefficients_of_a_regression(folder: Path, browser: Any) -> None:
     assert names[:2] == ["a <b>", "b"]
     assert page.locator("#coefficients .below").count() == (found.values < 0).sum()
     page.locator("#level").press("Home")
-    assert page.inner_text("#level-size").startswith("0 are not 0")
+    assert page.inner_text("#level-size").startswith("0 nonzero coefficients")
     assert problems == []
     page.close()
     page, problems = opened(browser, folder / "level.html")

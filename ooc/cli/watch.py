@@ -1,4 +1,4 @@
-"""`ooc watch` and `ooc train --watch`: how a training goes, live in a terminal, or as lines where there is none."""
+"""`ooc watch` and `ooc train --watch`: show a training live in a terminal, or as lines if output is not a terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from ooc.runs.progress import Progress
 
-INTERVAL = 0.5  # seconds between looks
-_WIDTH = 32  # of a sparkline
+INTERVAL = 0.5  # seconds between polls
+_WIDTH = 32  # characters of a sparkline or bar
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_OBJECTIVES = {  # in the order in which they are shown, and how
+_OBJECTIVES = {  # label and format by field, in the order of display
     "log_likelihood_per_token": ("log-likelihood", "{:.4f}"),
     "held_out_log_likelihood_per_token": ("held-out", "{:.4f}"),
     "objective": ("objective", "{:.6g}"),
@@ -53,7 +53,7 @@ def watch(
     if json or not sys.stdout.isatty():
         last = _print_lines(run, sys.stdout, as_json=json)
     else:
-        last = _show(run, sys.__stdout__ or sys.stdout)  # which moves the cursor
+        last = _show(run, sys.__stdout__ or sys.stdout)  # the real stream, on which rich can move the cursor
     if last.state == "stopped":
         where = f"stopped at iteration {last.done} of {last.planned}"
         raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Continue it with: ooc resume {run}")
@@ -61,7 +61,7 @@ def watch(
 
 @contextmanager
 def watching(run: Path) -> Iterator[None]:
-    """Show a run that this process trains meanwhile on standard error, from when it is there."""
+    """Show the run that this process trains on standard error, in a thread, as soon as the run exists."""
     ended = threading.Event()
     thread = threading.Thread(target=_follow_own, args=(run, ended), daemon=True)
     thread.start()
@@ -73,14 +73,14 @@ def watching(run: Path) -> Iterator[None]:
 
 
 def _follow_own(run: Path, ended: threading.Event) -> None:
-    """Begin once the lock of the run is taken anew; a training can be over before anybody looks."""
+    """Wait until the run is locked again, then show it; the training can end before the first poll."""
     from blocks.errors import OocError
     from ooc.runs.progress import current
 
     began, over = time.time(), False
     while not over:
         over = ended.wait(INTERVAL)
-        with suppress(OocError, OSError):  # it is not made yet, or was removed
+        with suppress(OocError, OSError):  # the run does not exist yet, or was removed
             if (current(run) / "lock").stat().st_mtime >= began - 1:
                 if sys.stderr.isatty():
                     _show(run, sys.__stderr__ or sys.stderr, ended=ended)
@@ -89,12 +89,12 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
                 return
 
 
-def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
-    """What is to be seen, again and again, until the training ends; the last look at each chain is at its end."""
+def _polls(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
+    """Yield the progress every INTERVAL until the training ends, and for each chain once after its end."""
     from ooc.runs.progress import RUNNING, Follower, begun, current
 
     followers: dict[Path, Follower] = {}
-    first = 0  # of the chains that were not seen to their end
+    first = 0  # first chain whose end was not shown yet
     while True:
         over = ended is not None and ended.is_set()
         paths = begun(run)
@@ -108,13 +108,13 @@ def _looks(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
 
 
 def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> Progress:
-    """Draw it in a terminal, in place."""
+    """Show the progress in a terminal, redrawn in place."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=stream, highlight=False)
     with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
-        for seen in _looks(run, ended):
+        for seen in _polls(run, ended):
             live.update(picture(seen, console), refresh=True)
     return seen
 
@@ -122,11 +122,11 @@ def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> P
 def _print_lines(
     run: Path, stream: IO[str], ended: threading.Event | None = None, *, as_json: bool = False
 ) -> Progress:
-    """A line for each iteration that was not told before."""
+    """Print a line for each iteration that was not printed before."""
     from blocks.json_files import json_text
 
     told: tuple[Path | None, int] = None, 0
-    for seen in _looks(run, ended):
+    for seen in _polls(run, ended):
         if told[0] != seen.path:
             told = seen.path, 0
         new = [line for line in seen.lines if line["iteration"] > told[1]]
@@ -138,14 +138,14 @@ def _print_lines(
 
 
 def plain(seen: Progress, line: dict[str, Any]) -> str:
-    """An iteration as a line of text."""
+    """Return an iteration as a line of text."""
     parts = [f"iteration {line['iteration']} of {seen.planned}", _rate(line), f"{line['memory_bytes'] / 1e6:,.0f} MB"]
     parts += [f"{told} {form.format(line[name])}" for name, (told, form) in _OBJECTIVES.items() if name in line]
     return f"{seen.path}: {', '.join(parts)}"
 
 
 def picture(seen: Progress, console: Console) -> RenderableType:
-    """All that is known of it, as a panel."""
+    """Return the progress of a training as a panel."""
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -157,21 +157,21 @@ def picture(seen: Progress, console: Console) -> RenderableType:
     share = seen.done / max(seen.planned, 1)
     bar = ProgressBar(1.0, share, width=_WIDTH, complete_style="cyan", finished_style="blue")
     grid.add_row("iteration", f"[bold]{seen.done:,}[/] of {seen.planned:,} ({share:.0%})", bar)
-    grid.add_row("time", _duration(seen.lines[-1]["elapsed_s"]) if seen.lines else "starting", _left(seen))
+    grid.add_row("elapsed", _duration(seen.lines[-1]["elapsed_s"]) if seen.lines else "starting", _left(seen))
     for row in _objectives(seen.lines):
         grid.add_row(*row)
     if seen.lines:
         rate = next(name for name in seen.lines[-1] if name.endswith("_per_s"))
         grid.add_row("throughput", _rate(seen.lines[-1]), sparkline([line[rate] for line in seen.lines]))
         grid.add_row(*_memory(seen.lines[-1]))
-        grid.add_row("spent on", _spent(seen.lines[-1]), "")
+        grid.add_row("stages", _spent(seen.lines[-1]), "")
     colour = _COLOURS[seen.state]
     title = f"[bold]{seen.path}[/] [{colour}]{seen.state}[/]"
     return Panel(grid, title=title, title_align="left", border_style="bright_black", width=min(console.width, 88))
 
 
 def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
-    """The course of some values, each character the mean of as many of them; of equal ones a low line."""
+    """Return values as block characters, each the mean of equally many values; equal values are a low line."""
     if not values:
         return ""
     edges = [len(values) * place // min(width, len(values)) for place in range(min(width, len(values)) + 1)]
@@ -205,12 +205,10 @@ def _rate(line: dict[str, Any]) -> str:
 
 
 def _spent(line: dict[str, Any]) -> str:
-    """What the last iteration's time went into, the most first."""
-    seconds = {
-        name.removesuffix("_s"): value
-        for name, value in line.items()
-        if name.endswith("_s") and not name.endswith("_per_s") and name not in ("elapsed_s", "page_cache_s") and value
-    }
+    """Return the shares of an iteration's stages in its time, in descending order."""
+    from ooc.runs.curves import stages
+
+    seconds = {name.removesuffix("_s"): line[name] for name in stages(line)}
     total = sum(seconds.values()) or 1.0
     parts = sorted(seconds.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {value / total:.0%}" for name, value in parts if value >= 0.005 * total)
@@ -223,6 +221,6 @@ def _left(seen: Progress) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """As 1:02:03."""
+    """Return seconds as 1:02:03."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,7 +1,7 @@
-"""The papers' pictures of a training: its objective against the data processed, and the data processed against time.
+"""Plot learning curves: the objective over the data processed, and the data processed over time.
 
-The first says how good the updates are, whoever made them and however fast; the second how fast they were made. Their
-product is what a user waits for (Xing and others, "STRADS", figure 8: OvD and DvT).
+The first curve shows how good the updates are, the second how fast they are made (Xing and others, "STRADS", figure 8:
+OvD and DvT).
 """
 
 from __future__ import annotations
@@ -27,15 +27,22 @@ _NO_OBJECTIVE = (
     "lambda_bytes_read",
     "time",
 )
-_UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of what is measured of the machine
-_MOVED = "bytes_"
+_UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of metrics of the machine
+_MOVED = "bytes_"  # beginning of the names of traffic
+_NO_STAGE = (
+    "elapsed_s",
+    "page_cache_s",
+    "computing_s",
+    "waiting_s",
+    "communicating_s",
+)  # all but the first: in sampling
 
 
 def check_plot(out: Path) -> None:
-    """Raise RequestError unless a file's name says how to draw it, and there is what draws."""
+    """Raise RequestError if the file extension is no known format or matplotlib is missing."""
     if out.suffix not in FORMATS:
         raise RequestError(f"{out}: unknown file extension {out.suffix!r}", f"Use one of {', '.join(FORMATS)}.")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where there is no home for its cache
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns if there is no home directory for its cache
     try:
         import matplotlib as mpl
     except ImportError:
@@ -47,7 +54,7 @@ def check_plot(out: Path) -> None:
 
 
 def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """The names in metrics of what a training makes better, the one that it is usually judged by first."""
+    """Return the names of the metrics that a training optimizes or evaluates, the main objective first."""
     names = dict.fromkeys(name for line in lines for name in line)
     found = [
         name
@@ -57,10 +64,15 @@ def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(found, key=lambda name: _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED))
 
 
-def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
-    """Draw both curves of some runs; returns which value of their metrics was drawn.
+def stages(line: dict[str, Any]) -> list[str]:
+    """Return the fields of a line of metrics that add up to the time of its iteration, such as sampling_s."""
+    return [name for name in line if name.endswith("_s") and not name.endswith("_per_s") and name not in _NO_STAGE]
 
-    value: its name, None for the objective. Raises RequestError if a run has none, or not yet.
+
+def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
+    """Plot both curves of some runs into a file and return the name of the metric that was drawn.
+
+    value: name of the metric; None: the objective. Raises RequestError if a run has not recorded the metric.
     """
     check_plot(out)
     import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
-"""What a run is and how far it has come; whether its state is what was committed."""
+"""Describe a run and its progress; check its state against what was committed."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -17,13 +18,15 @@ from ooc.runs.scratch import ScratchGone
 from ooc.state.generations import Generations, committed, committed_local_state
 from ooc.state.layout import Layout
 
+_MOST_VALUES = 8  # shown of a long list
+
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """The facts of a run; JSON types only."""
+    """Return the facts of a run as JSON types."""
     metrics, state_removed = run.metrics(), run.config["state_removed"]
     places = [run.path]
     if run.config["scratch"] and not state_removed:
-        with suppress(OocError):  # `verify` tells of a scratch directory that is gone, or another run's
+        with suppress(OocError):  # `verify` reports a scratch directory that is missing or belongs to another run
             places.append(run.scratch)
     return {
         "path": str(run.path),
@@ -39,24 +42,38 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines for a reader."""
+    """Yield the facts of a run as lines of text."""
     iterations = facts["iterations"]
     yield f"run         {facts['path']}"
     yield f"program     {facts['program'].rpartition(':')[2]}, by ooc {facts['version']}"
-    yield f"options     {', '.join(f'{name} {value}' for name, value in facts['options'].items())}"
+    options = {name: value_text(value) for name, value in facts["options"].items()}
+    yield f"options     {', '.join(f'{name} {text}' for name, text in options.items() if text)}"
     yield f"dataset     {facts['dataset']['path']} ({facts['dataset']['identity']})"
     yield f"iterations  {iterations['done']} of {iterations['planned']}" + (
-        (", its state removed" if facts["state_removed"] else "") if facts["finished"] else ", no model yet"
+        (", state removed" if facts["state_removed"] else "") if facts["finished"] else ", no model yet"
     )
     yield f"bytes       {facts['bytes']:,}"
+    if facts["last"]:
+        yield "metrics     after the last iteration:"
     for name, value in facts["last"].items():
         shown = value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
         yield f"            {name} {shown}"
 
 
+def value_text(value: Any) -> str:
+    """Return the value of an option as text, the first values of a long list; "" if it is None or empty."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {value_text(part)}" for name, part in value.items())
+    if isinstance(value, list) and len(value) > _MOST_VALUES:
+        return f"{', '.join(map(str, value[:_MOST_VALUES]))}, ... ({len(value):,} in all)"
+    return "" if value is None else json.dumps(value, ensure_ascii=False).strip('"[]')
+
+
 def run_problems(run: Run) -> Iterator[tuple[str, str]]:
-    """What is wrong with the files of a run but its model, if anything, and what helps; nothing is said to help where
-    something cannot be checked. Only reads; no program is built."""
+    """Yield each problem of the files of a run, except its model, with its remedy ("" if a file cannot be checked).
+
+    Only reads files; no program is built.
+    """
     goes_on = f"Continue from the newest undamaged state, if there is one, with: ooc resume {run.path}"
     yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
     if problem := beginning_problem(run.path):

@@ -1,9 +1,11 @@
 """The report of a run: one HTML page that needs no network.
 
-page.py      puts the sections of a run together
-training.py  the section of every run: its metrics, as curves
-topics.py    that of a topic model, whose charts are in topic_charts.py
-factors.py   that of a factorization
-charts.py    charts as Vega-Lite says them, for the Vega that is within the page
-templates/   the page and its sections, style and scripts
+page.py        assembles the sections of a run into one page
+training.py    section of every run: learning curves of its metrics
+topics.py      section of a topic model; its charts are in topic_charts.py
+factors.py     section of a matrix factorization
+regression.py  section of a Lasso or l1 logistic regression
+softmax.py     section of a multi-class linear model
+charts.py      building blocks of Vega-Lite specifications
+templates/     HTML, style and scripts of the page and of each section
 """

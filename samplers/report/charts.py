@@ -1,6 +1,7 @@
-"""Charts, as Vega-Lite says them. The page holds what draws them: 0.9 MB (Bokeh has 1.3, Plotly 4.8).
+"""Building blocks of the Vega-Lite specifications of all charts.
 
-Colours are custom properties of the page's style, so that light and dark are a matter of style alone.
+The page contains the Vega libraries, 0.9 MB (Bokeh has 1.3 MB, Plotly 4.8 MB). Colours are CSS custom properties, so
+that the style sheet alone switches between light and dark.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from blocks.errors import RequestError
 
 HEIGHT = 200
-MOST_POINTS = 300  # of a curve
+MOST_POINTS = 300  # of a curve; longer curves are thinned
 _QUIET = {"labelColor": "var(--muted)", "titleColor": "var(--muted)", "gridColor": "var(--grid)"}
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -28,7 +29,7 @@ CONFIG: dict[str, Any] = {
         "labelSeparation": 4,
         "tickCount": 5,
     },
-    "legend": {**_QUIET, "orient": "top", "title": None, "labelFontSize": 11, "columns": 5},
+    "legend": {**_QUIET, "orient": "top", "title": None, "labelFontSize": 11, "columns": 4},
     "mark": {"color": "var(--series-1)"},
     "line": {"strokeWidth": 1.8},
     "range": {"category": [f"var(--series-{number})" for number in range(1, 7)]},
@@ -36,12 +37,12 @@ CONFIG: dict[str, Any] = {
 
 
 def drawn(**spec: Any) -> dict[str, Any]:
-    """A specification of Vega-Lite, as wide as the element that it is in."""
+    """Return a Vega-Lite specification that is as wide as the HTML element that contains the chart."""
     return {"width": "container", "height": HEIGHT, "autosize": {"type": "fit-x", "contains": "padding"}, **spec}
 
 
 def library() -> str:
-    """The script that draws them: Vega-Embed, Vega-Lite and Vega; RequestError if it is not installed."""
+    """Return the script of Vega-Embed, Vega-Lite and Vega; raise RequestError if vl-convert is not installed."""
     try:
         import vl_convert
     except ImportError:
@@ -54,21 +55,21 @@ def library() -> str:
 
 
 def thinned(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most MOST_POINTS of them, at even distances, the last among them."""
+    """Return at most MOST_POINTS evenly spaced points, including the last point."""
     step = -(-len(points) // MOST_POINTS) or 1
     return list(points[::-1][::step])[::-1]
 
 
 def quantity(field: str, title: str, **more: Any) -> dict[str, Any]:
-    """A channel with numbers."""
+    """Return an encoding channel for a field of numbers."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
 def category(field: str, **more: Any) -> dict[str, Any]:
-    """A channel with names."""
+    """Return an encoding channel for a field of names."""
     return {"field": field, "type": "nominal", **more}
 
 
 def values(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The data of a chart."""
+    """Return the data of a chart in Vega-Lite's form."""
     return {"values": list(rows)}

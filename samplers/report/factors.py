@@ -1,4 +1,4 @@
-"""What a matrix factorization shows: its factors, biases, and the items that are alike."""
+"""Report section of a matrix factorization: singular values, biases, and similar items."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from samplers.factorization.recommendation import similar_items
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_ITEMS = 500  # those with most ratings
-SIMILAR = 10
+MOST_ITEMS = 500  # the items with the most ratings are listed
+SIMILAR = 10  # similar items listed for each item
 _BINS = 40
 
 
 def section(model: FactorModel) -> Section:
-    """Of a trained factorization."""
+    """Return the section of a trained factorization."""
     items = np.argsort(-model.columns.entries, kind="stable")[:MOST_ITEMS].tolist()
     names = model.columns.names
     alike = similar_items(model, [names[item] for item in items], SIMILAR)
@@ -27,7 +27,7 @@ def section(model: FactorModel) -> Section:
             ("users", f"{len(model.rows):,}"),
             ("items", f"{len(model.columns):,}"),
             ("ratings", f"{int(model.rows.entries.sum()):,}"),
-            ("mean", f"{model.mean:.4g}"),
+            ("mean rating", f"{model.mean:.4g}"),
         ],
         "all": len(model.columns),
         "items": [
@@ -48,13 +48,13 @@ def section(model: FactorModel) -> Section:
 
 
 def _strengths(model: FactorModel) -> dict[str, Any]:
-    """The singular values of the product of all factors, W H': unlike the factors, they are the same in any basis."""
+    """Chart the singular values of W H', the product of all factors, the same in any basis of the factors."""
     products = [side.factors.T.astype(float) @ side.factors for side in (model.rows, model.columns)]
     squares = np.linalg.eigvals(products[0] @ products[1]).real
     strengths = np.sqrt(np.sort(np.maximum(squares, 0.0))[::-1])
     told = [{"factor": rank + 1, "strength": strength} for rank, strength in enumerate(strengths.tolist())]
     return drawn(
-        description="Singular values of the product of the factors",
+        description="Singular values of the product of the user and item factors",
         data=values(told),
         mark="bar",
         encoding={
@@ -66,7 +66,7 @@ def _strengths(model: FactorModel) -> dict[str, Any]:
 
 
 def _biases(model: FactorModel) -> dict[str, Any]:
-    """Histograms of the biases of users and of items."""
+    """Chart histograms of the user and item biases."""
     told = []
     for name, side in (("users", model.rows), ("items", model.columns)):
         biases = np.asarray(side.biases)[np.asarray(side.entries) > 0]
@@ -76,7 +76,7 @@ def _biases(model: FactorModel) -> dict[str, Any]:
             for height, low, high in zip(heights.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         ]
     return drawn(
-        description="How the biases of users and items are distributed",
+        description="Distribution of the user and item biases",
         data=values(told),
         mark={"type": "bar", "opacity": 0.6},
         encoding={
@@ -85,7 +85,7 @@ def _biases(model: FactorModel) -> dict[str, Any]:
             "y": quantity("share", "", axis={"title": None, "format": "%"}, stack=None),
             "color": category("of", title=None),
             "tooltip": [
-                category("of", title="of"),
+                category("of", title="biases of"),
                 quantity("from", "from", format=".3~g"),
                 quantity("to", "to", format=".3~g"),
                 quantity("share", "share", format=".2%"),

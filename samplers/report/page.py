@@ -1,8 +1,7 @@
-"""The page: the sections of a run, and all that they need, in one file."""
+"""Write the report page of a run: all sections, scripts and styles in one HTML file."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from blocks.errors import RequestError
 from blocks.outputs import output
 from ooc.runs.chains import chain_paths, is_chains, read_chains
 from ooc.runs.run import Run
+from ooc.runs.status import value_text
 from samplers.factorization import model as factor_model
 from samplers.models import open_any_model
 from samplers.regression import model as regression_model
@@ -21,20 +21,20 @@ from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
 from samplers.topics import model
 
-VIEWS: dict[str, Callable[[Any], Section]] = {  # of models, by their kind
+VIEWS: dict[str, Callable[[Any], Section]] = {  # section function by kind of model
     model.KIND: topics.section,
     factor_model.KIND: factors.section,
     regression_model.KIND: regression.section,
     softmax_model.KIND: softmax.section,
 }
-_MOST_VALUES = 8
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(path: Path, out: Path) -> int:
-    """Publish the report of a run, or of several chains; of one that is not done the curves so far. Returns its bytes.
+    """Write the report of a run or of several chains and return its size in bytes.
 
-    Raises RequestError if there is nothing to show yet, or a library is missing.
+    An unfinished run gives the learning curves so far. Raises RequestError if no iteration is finished yet or a library
+    is missing.
     """
     environment, script = _environment(), library()
     chosen = _chosen(path)
@@ -42,7 +42,7 @@ def write_report(path: Path, out: Path) -> int:
     page = environment.get_template("page.html").render(
         name=path.resolve().name,
         version=chosen.config["version"],
-        options={name: _told(value) for name, value in _options(chosen).items()},
+        options={name: text for name, value in _options(chosen).items() if (text := value_text(value))},
         program=chosen.config["program"].rpartition(":")[2],
         dataset=Path(chosen.config["dataset"]["path"]).name,
         identity=chosen.config["dataset"]["identity"],
@@ -55,26 +55,17 @@ def write_report(path: Path, out: Path) -> int:
         return beside.stat().st_size
 
 
-def _told(value: Any) -> str:
-    """An option, of which a list can be very long."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_told(one)}" for name, one in value.items())
-    if isinstance(value, list) and len(value) > _MOST_VALUES:
-        return f"{', '.join(map(str, value[:_MOST_VALUES]))}, ... ({len(value):,} in all)"
-    return json.dumps(value, ensure_ascii=False).strip('"[]')
-
-
 def _options(run: Run) -> dict[str, Any]:
-    """What determines the result of a run."""
+    """Return the options and settings that determine the result of a run."""
     length = {name: run.config[name] for name in ("iterations", "evaluate_every")}
     settings = {name: value for name, value in run.config["settings"].items() if value}
     if "held_out" in settings:
         settings["held_out"] = Path(settings["held_out"]["path"]).name
-    return {name: value for name, value in {**run.config["options"], **length, **settings}.items() if value is not None}
+    return {**run.config["options"], **length, **settings}
 
 
 def _chosen(path: Path) -> Run:
-    """The run, or the chain whose model is shown: the best, or the first as long as they are not compared."""
+    """Return the run itself, or of several chains the best chain (the first chain until all are compared)."""
     if not is_chains(path):
         return Run(path)
     return Run(path / (read_chains(path)["best"] or "chain-1"))
@@ -94,7 +85,7 @@ def _sections(path: Path, chosen: Run) -> list[Section]:
 
 
 def _finite(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of the metrics without values that a training that diverged left in it."""
+    """Return a line of the metrics without the NaN and infinite values of a diverged training."""
     return {name: value for name, value in line.items() if not isinstance(value, float) or math.isfinite(value)}
 
 

@@ -1,4 +1,4 @@
-"""What a Lasso or l1 logistic regression shows: its coefficients along the path, and what each lambda was worth."""
+"""Report section of a Lasso or l1 logistic regression: regularization path, duality gap, cross-validation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from samplers.regression.model import RegressionModel
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_COLUMNS = 20  # in the picture of the paths: those that enter first
-MOST_LISTED = 100  # coefficients of one lambda
+MOST_COLUMNS = 20  # in the chart of the path; the columns that enter first
+MOST_LISTED = 100  # largest coefficients listed for each lambda
 _LOSSES = {"squared": "least squares", "logistic": "logistic regression"}
 
 
 def section(model: RegressionModel) -> Section:
-    """Of a solved path, or of one lambda."""
+    """Return the section of a solved path or of a single lambda."""
     levels, offsets = np.asarray(model.arrays["lambdas"]), np.asarray(model.arrays["offsets"])
     names = model.column_names()
     first = model.manifest["first_column"]
@@ -26,9 +26,9 @@ def section(model: RegressionModel) -> Section:
         "tiles": [
             ("model", f"l1 {_LOSSES[model.loss]}"),
             ("columns", f"{model.columns:,}"),
-            ("values of lambda", f"{levels.size:,}"),
-            ("lambda chosen", f"{levels[chosen]:.5g}"),
-            ("coefficients there", f"{offsets[chosen + 1] - offsets[chosen]:,}"),
+            ("lambdas", f"{levels.size:,}"),
+            ("chosen lambda", f"{levels[chosen]:.5g}"),
+            ("nonzero coefficients", f"{offsets[chosen + 1] - offsets[chosen]:,}"),
         ],
         "levels": levels.tolist(),
         "sizes": np.diff(offsets).tolist(),
@@ -37,7 +37,7 @@ def section(model: RegressionModel) -> Section:
         "coefficients": told,
         "most": MOST_LISTED,
     }
-    charts = {"nonzeros": _along(model, "nonzeros", np.diff(offsets), "coefficients that are not 0")}
+    charts = {"nonzeros": _along(model, "nonzeros", np.diff(offsets), "nonzero coefficients")}
     if levels.size > 1:
         charts["paths"] = _paths(model, names, first)
     charts["gaps"] = _along(model, "gap", model.arrays["gaps"], "duality gap", logarithmic=True)
@@ -51,7 +51,7 @@ def _name(column: int, names: list[str] | None, first: int) -> str:
 
 
 def _listed(model: RegressionModel, number: int, names: list[str] | None, first: int) -> list[tuple[str, float]]:
-    """The coefficients for one lambda, the largest first, as far as they are listed."""
+    """Return names and values of the largest coefficients at one lambda, in descending order of magnitude."""
     begin, end = model.arrays["offsets"][number : number + 2]
     columns, found = model.arrays["columns"][begin:end], np.asarray(model.arrays["coefficients"][begin:end])
     order = np.argsort(-np.abs(found), kind="stable")[:MOST_LISTED]
@@ -59,8 +59,7 @@ def _listed(model: RegressionModel, number: int, names: list[str] | None, first:
 
 
 def first_to_enter(model: RegressionModel, most: int) -> list[int]:
-    """The columns whose coefficients are the first not to be 0 as lambda falls; of those that come together the larger
-    first."""
+    """Return the `most` columns that enter the model first as lambda decreases; ties go to the larger coefficient."""
     offsets, columns = model.arrays["offsets"], model.arrays["columns"]
     entered: dict[int, None] = {}
     for number in range(len(offsets) - 1):
@@ -73,7 +72,7 @@ def first_to_enter(model: RegressionModel, most: int) -> list[int]:
 
 
 def _paths(model: RegressionModel, names: list[str] | None, first: int) -> dict[str, Any]:
-    """The coefficients of the columns that enter first, for each lambda."""
+    """Chart the coefficients of the columns that enter first against lambda."""
     levels, offsets = model.arrays["lambdas"], model.arrays["offsets"]
     rows = []
     for column in first_to_enter(model, MOST_COLUMNS):
@@ -99,7 +98,7 @@ def _paths(model: RegressionModel, names: list[str] | None, first: int) -> dict[
         },
     }
     return drawn(
-        description="Coefficients of the columns that enter first, by lambda",
+        description="Coefficients of the columns that enter first, against lambda",
         height=320,
         data=values(rows),
         encoding={"x": _lambda()},
@@ -108,7 +107,7 @@ def _paths(model: RegressionModel, names: list[str] | None, first: int) -> dict[
 
 
 def _along(model: RegressionModel, name: str, found: Any, told: str, *, logarithmic: bool = False) -> dict[str, Any]:
-    """A number for each lambda."""
+    """Chart one number per lambda, `found`, against lambda."""
     numbers = np.asarray(found, float)
     rows = [
         {"lambda": float(level), name: float(number)}
@@ -122,11 +121,11 @@ def _along(model: RegressionModel, name: str, found: Any, told: str, *, logarith
         "encoding": {"y": quantity(name, "", scale=scale, axis=axis), "tooltip": shown},
     }
     layers = [line, _mark(model)]
-    return drawn(description=f"{told}, by lambda", data=values(rows), encoding={"x": _lambda()}, layer=layers)
+    return drawn(description=f"{told}, against lambda", data=values(rows), encoding={"x": _lambda()}, layer=layers)
 
 
 def _errors(model: RegressionModel) -> dict[str, Any]:
-    """Held-out errors of a cross-validation, with a standard error to both sides."""
+    """Chart the cross-validation error against lambda, plus and minus one standard error."""
     errors, spread = model.arrays["held_out_errors"], model.arrays["standard_errors"]
     rows = [
         {"lambda": float(level), "error": float(error), "low": float(error - one), "high": float(error + one)}
@@ -142,7 +141,7 @@ def _errors(model: RegressionModel) -> dict[str, Any]:
         "encoding": {"y": quantity("error", ""), "tooltip": shown},
     }
     return drawn(
-        description="Held-out error of the cross-validation, by lambda",
+        description="Cross-validation error, against lambda",
         data=values(rows),
         encoding={"x": _lambda()},
         layer=[band, line, _mark(model)],
@@ -150,13 +149,13 @@ def _errors(model: RegressionModel) -> dict[str, Any]:
 
 
 def _lambda() -> dict[str, Any]:
-    """The axis, on which lambda falls."""
-    axis = {"title": "lambda", "format": ".2~g", "grid": False}
+    """Return the horizontal axis, on which lambda decreases."""
+    axis = {"title": "lambda", "format": ".3~g", "grid": False}
     return quantity("lambda", "lambda", scale={"type": "log", "reverse": True, "nice": False}, axis=axis)
 
 
 def _mark(model: RegressionModel) -> dict[str, Any]:
-    """Where the lambda is that was chosen."""
+    """Mark the chosen lambda with a dashed line."""
     return {
         "data": values([{"lambda": float(model.arrays["lambdas"][model.chosen])}]),
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--series-2)"},

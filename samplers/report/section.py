@@ -1,4 +1,4 @@
-"""A part of the report."""
+"""Section: the title, data and charts of one part of the report."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 
 class Section(NamedTuple):
-    """name: of its template and its script, and in addresses within the page.
+    """A section of the report page.
 
-    data: what both are given, of JSON types. charts: specifications of Vega, by the ids of the elements they go to.
+    name: stem of the section's template and script, and its anchor in the page.
+    title: heading.
+    data: JSON values that the template and the script use.
+    charts: Vega-Lite specifications by the id of the HTML element that shows them.
     """
 
     name: str

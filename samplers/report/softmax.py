@@ -1,5 +1,4 @@
-"""What a multi-class regression shows: the columns that speak most for and against each class, and how large weights
-are."""
+"""Report section of a multi-class linear model: the largest weights of each class, and their norms."""
 
 from __future__ import annotations
 
@@ -11,17 +10,20 @@ from samplers.regression.softmax.model import SoftmaxModel
 from samplers.report.charts import drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_LISTED = 30  # columns of a class
-MOST_CLASSES = 1000  # that are listed
+MOST_LISTED = 30  # largest weights listed for each class
+MOST_CLASSES = 1000  # classes listed
 _LOSSES = {
     "softmax": "softmax",
-    "hinge": "hinge, one class against the rest",
-    "squared": "squares, one against the rest",
+    "hinge": "hinge, one-vs-rest",
+    "squared": "squared, one-vs-rest",
 }
 
 
 def section(model: SoftmaxModel) -> Section:
-    """Of its weights, less the mean over classes where the loss is the softmax, which does not depend on that."""
+    """Return the section of a trained model.
+
+    The softmax does not change if all classes' weights are shifted alike: their mean over classes is subtracted.
+    """
     weights = np.asarray(model.arrays["weights"], np.float32)
     if model.loss == "softmax":
         weights = weights - weights.mean(axis=0)
@@ -31,7 +33,7 @@ def section(model: SoftmaxModel) -> Section:
             ("loss", _LOSSES[model.loss]),
             ("classes", f"{len(weights):,}"),
             ("columns", f"{model.columns:,}"),
-            ("columns with weights", f"{np.count_nonzero(np.any(model.arrays['weights'] != 0, axis=0)):,}"),
+            ("columns with nonzero weights", f"{np.count_nonzero(np.any(model.arrays['weights'] != 0, axis=0)):,}"),
         ],
         "labels": labels,
         "intercepts": model.arrays["intercepts"][:MOST_CLASSES].tolist(),
@@ -41,18 +43,20 @@ def section(model: SoftmaxModel) -> Section:
 
 
 def _listed(weights: np.ndarray) -> list[tuple[str, float]]:
-    """The columns with the largest weights of a class, numbered from 1 as in svmlight files, the largest first."""
+    """Return names and values of the largest weights of a class in descending order; columns count from 1."""
     order = np.argsort(-np.abs(weights), kind="stable")[:MOST_LISTED]
     return [(f"column {column + 1}", float(f"{weights[column]:.6g}")) for column in order.tolist() if weights[column]]
 
 
 def _norms(weights: np.ndarray, labels: list[str]) -> dict[str, Any]:
-    """The norm of the weights of each class."""
+    """Chart the Euclidean norm of the weights of each class."""
     norms = np.sqrt(np.einsum("ij,ij->i", weights, weights, dtype=np.float64)[: len(labels)])
     rows = [{"class": label, "norm": float(norm)} for label, norm in zip(labels, norms, strict=True)]
     encoding = {
-        "x": {"field": "class", "type": "nominal", "sort": None, "axis": {"title": "class"}},
+        "x": {"field": "class", "type": "nominal", "sort": None, "axis": {"title": "class", "labelAngle": 0}},
         "y": quantity("norm", "", axis={"title": None}),
         "tooltip": [{"field": "class", "type": "nominal"}, quantity("norm", "norm", format=".5~g")],
     }
-    return drawn(description="Norm of the weights of each class", data=values(rows), mark="bar", encoding=encoding)
+    return drawn(
+        description="Euclidean norm of the weights of each class", data=values(rows), mark="bar", encoding=encoding
+    )

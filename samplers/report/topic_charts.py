@@ -1,4 +1,4 @@
-"""The charts of a topic model, all of which choose a topic by a click."""
+"""Charts of a topic model; a click on any of them selects a topic."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import numpy as np
 
 from samplers.report.charts import category, drawn, quantity, values
 
-MOST_CORRELATED = 40  # topics in the picture of the correlations
-MOST_NAMED = 60  # on the map
-_MAP, _LABEL = (300, 380), (28, 13)  # pixels: of a narrow map, and of a label on it
-_LARGEST, _ALL = 1400, 100_000  # square pixels of the largest circle on the map, and of all if they were as large
+MOST_CORRELATED = 40  # topics in the chart of the correlations
+MOST_LABELLED = 60  # topics with a label on the map
+_MAP, _LABEL = (300, 380), (28, 13)  # width and height in pixels of a narrow map and of one label
+_LARGEST, _ALL = 1400, 100_000  # square pixels: largest circle of the map, and bound of its area times the topics
+_PARITY = {"labelOverlap": "parity"}  # every second label until none overlap: evenly spaced, unlike "greedy"
 
 
 def charts(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Of topics as `samplers.report.topics` describes them. correlations: float64 (S, S), of their shares."""
+    """Return the charts of topics as `samplers.report.topics` describes them.
+
+    correlations: float64 (S, S), correlations of the topic shares over documents.
+    """
     found = {
         "map": _map(topics),
-        "sizes": _bars(topics, "share", "percent of all tokens", 100.0),
-        "largest": _bars(topics, "largest", "documents of which it is the largest topic", 1.0),
+        "sizes": _bars(topics, "share", "percentage of all tokens", 100.0),
+        "largest": _bars(topics, "largest", "documents where dominant", 1.0),
     }
     return found | ({"correlations": _correlations(topics, correlations)} if len(topics) > 2 else {})
 
 
 def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the charts know of the topics."""
+    """Return the fields that all charts need for each topic."""
     return [
         {"slot": slot, "topic": topic["topic"], "words": ", ".join(topic["top"][:5])}
         for slot, topic in enumerate(topics)
@@ -33,17 +37,22 @@ def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    """chosen and weights are set by the page: a topic's place, and the shares of a word's tokens by place."""
-    named = zip(_named(topics), topics, _labelled(topics), strict=True)
-    rows = [row | {name: topic[name] for name in ("x", "y", "share")} | {"labelled": it} for row, topic, it in named]
+    """Chart the map of the topics.
+
+    The page sets two signals: chosen, the slot of the selected topic, and weights, a word's share of tokens by slot.
+    """
+    rows = [
+        row | {name: topic[name] for name in ("x", "y", "share")} | label
+        for row, topic, label in zip(_named(topics), topics, _labels(topics), strict=True)
+    ]
     largest = min(_LARGEST, _ALL / len(topics))
-    above = 0 if largest == _LARGEST else -9  # small circles are not to be hidden
+    above = 0 if largest == _LARGEST else -9  # labels stand above small circles, which they would hide
     plain = {"axis": {"labels": False, "ticks": False, "title": None, "tickCount": 4}, "scale": {"zero": False}}
     chosen = "datum.slot === chosen"
     encoding = {
         "x": quantity("x", "", **plain),
         "y": quantity("y", "", **plain),
-        "tooltip": [quantity("topic", "topic"), quantity("share", "of all tokens", format=".2%"), category("words")],
+        "tooltip": [quantity("topic", "topic"), quantity("share", "share of tokens", format=".2%"), category("words")],
     }
     weight = "length(weights) ? 0.08 + 0.9 * (weights[datum.slot] || 0) : 0.55"
     points = {
@@ -56,11 +65,11 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     }
     labels = {
         "mark": {"type": "text", "fontSize": 10, "color": "var(--text)", "tooltip": None, "dy": above},
-        "transform": [{"filter": f"datum.labelled || {chosen}"}],
+        "transform": [{"filter": f"{chosen} || datum.labelled && indexof(datum.near, chosen) < 0"}],
         "encoding": {"text": {"field": "topic"}},
     }
     return drawn(
-        description="Map of the topics: the nearer, the more alike their words",
+        description="Map of the topics: topics with similar words are close together",
         height=420,
         params=[{"name": "chosen", "value": 0}, {"name": "weights", "value": []}],
         data=values(rows),
@@ -69,21 +78,29 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _labelled(topics: list[dict[str, Any]]) -> list[bool]:
-    """Which topics, the largest first, have a label on the map: those whose label is not on one of a larger topic."""
+def _labels(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say for each topic whether it has a label on the map: it overlaps no label of a larger topic.
+
+    near: slots of the topics whose label would overlap this one; while such a topic is selected, this label is hidden.
+    """
     places = np.array([(topic["x"], topic["y"]) for topic in topics])
     pixels = (places - places.min(axis=0)) / np.maximum(np.ptp(places, axis=0), 1e-12) * _MAP
-    taken: list[int] = []
-    for slot, place in enumerate(pixels):
-        if len(taken) < MOST_NAMED and (np.abs(pixels[taken] - place) >= _LABEL).any(axis=1).all():
-            taken.append(slot)
-    return [slot in taken for slot in range(len(topics))]
+    near = [np.flatnonzero((np.abs(pixels - place) < _LABEL).all(axis=1)).tolist() for place in pixels]
+    labelled: set[int] = set()
+    for slot in range(len(topics)):
+        if len(labelled) < MOST_LABELLED and labelled.isdisjoint(near[slot]):
+            labelled.add(slot)
+    return [{"labelled": slot in labelled, "near": near[slot]} for slot in range(len(topics))]
 
 
 def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) -> dict[str, Any]:
-    """A bar for each topic, the largest first."""
+    """Chart a bar for each topic, in descending order of tokens."""
     rows = [row | {"value": factor * topic[field]} for row, topic in zip(_named(topics), topics, strict=True)]
-    labels = {"labelAngle": 0, "title": None} if len(rows) <= 100 else {"labels": False, "ticks": False, "title": None}
+    labels = (
+        {"labelAngle": 0, "title": None, **_PARITY}
+        if len(rows) <= 100
+        else {"labels": False, "ticks": False, "title": None}
+    )
     return drawn(
         description=f"Topics by {told}",
         height=150,
@@ -103,8 +120,11 @@ def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) ->
 
 
 def _correlations(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, Any]:
-    """Of the largest topics, in the order of the angles of their first two eigenvectors (Friendly 2002, section 3),
-    which puts those that go together side by side."""
+    """Chart the correlations of the largest topics.
+
+    Topics are ordered by the angles of the first two eigenvectors, which puts correlated topics side by side (Friendly
+    2002, section 3).
+    """
     size = min(len(topics), MOST_CORRELATED)
     part = correlations[:size, :size]
     vectors = np.linalg.eigh(part)[1]
@@ -117,9 +137,17 @@ def _correlations(topics: list[dict[str, Any]], correlations: np.ndarray) -> dic
         if row != column
     ]
     largest = max(abs(row["r"]) for row in rows) or 1.0
-    axis = {"labelAngle": 0, "title": None, "grid": False, "domain": False, "ticks": False, "labelFontSize": 9}
+    axis = {
+        "labelAngle": 0,
+        "title": None,
+        "grid": False,
+        "domain": False,
+        "ticks": False,
+        "labelFontSize": 9,
+        **_PARITY,
+    }
     return drawn(
-        description="Correlations of the shares of topics in documents",
+        description="Correlations of the topic shares over documents",
         height=420,
         data=values(rows),
         mark={"type": "rect", "cursor": "pointer"},

@@ -1,4 +1,4 @@
-"""What a topic model shows: a map of its topics, their words, sizes, correlations and documents."""
+"""Report section of a topic model: map of the topics, their words, sizes, correlations and documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_tot
 from samplers.topics.results import top_entries
 from samplers.topics.topic_map import Shares, document_shares, plane, similarities
 
-MOST_TOPICS = 500  # the largest
-WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # that are shown of a topic
-HOLDERS = 8  # topics of a word
+MOST_TOPICS = 500  # the largest topics are shown
+WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # numbers of words, top words ... shown for a topic
+HOLDERS = 8  # topics shown for a word
 _DIGITS = 6
 
 
 def section(model: Model) -> Section:
-    """Of a trained topic model; its topics are numbered by place here, the largest first."""
+    """Return the section of a trained topic model.
+
+    A slot is the place of a topic in descending order of tokens.
+    """
     order = np.argsort(-model.topic_counts, kind="stable")[:MOST_TOPICS]
     slots = np.full(model.topics, -1, np.int64)
     slots[order] = np.arange(order.size)
@@ -52,13 +55,13 @@ def _tiles(model: Model) -> list[tuple[str, str]]:
     return [
         ("topics", f"{model.topics:,}"),
         ("tokens", f"{int(model.documents.counts.sum()) / model.states:,.0f}"),
-        ("words", f"{model.vocabulary_size:,}"),
+        ("vocabulary", f"{model.vocabulary_size:,}"),
         ("documents", f"{model.documents.offsets.size - 1:,}"),
     ]
 
 
 def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
-    """Of the words that are listed: the words, their tokens and the topics that have them; and all tokens."""
+    """Return the listed words, the tokens of each, the topics that have most of them, and the tokens of all words."""
     totals, vocabulary = word_totals(model), model.vocabulary()
     return {
         "vocabulary": [vocabulary[word] for word in listed.tolist()],
@@ -71,7 +74,7 @@ def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any
 def _topics(
     model: Model, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
 ) -> list[dict[str, Any]]:
-    """For each topic its number, size, words as places among those that are listed, place on the map, neighbours."""
+    """Return for each topic its number, size, words (as places in `listed`), position on the map and neighbours."""
     total = max(float(model.topic_counts.sum()), 1.0)
     return [
         {
@@ -91,13 +94,13 @@ def _topics(
 
 
 def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
-    """The topics that share most documents with one."""
+    """Return the topics with the largest positive correlations with the topic of a slot."""
     order = [other for other in np.argsort(-correlations, kind="stable").tolist() if other != slot]
     return [(other, round(float(correlations[other]), 3)) for other in order[:NEIGHBOURS] if correlations[other] > 0]
 
 
 def _documents(model: Model, order: np.ndarray) -> list[list[tuple[str, float, int]]]:
-    """The names of the documents in whose trained mixtures each topic weighs most, its share of them, their tokens."""
+    """Return for each topic the documents with its largest shares: name, share in the trained mixture, tokens."""
     names, lengths = model.document_names(), model.document_lengths()
     rows, weights = top_entries(model.documents, model.alpha, DOCUMENTS, per_row=True)
     return [
@@ -111,7 +114,7 @@ def _documents(model: Model, order: np.ndarray) -> list[list[tuple[str, float, i
 
 
 def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[tuple[int, float]]]:
-    """For each word the topics that have most of its tokens, with their shares of these."""
+    """Return for each listed word the topics with most of its tokens: slot, share of the word's tokens."""
     offsets, topics, counts = model.words
     found = []
     for word in listed.tolist():
@@ -124,5 +127,5 @@ def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[t
 
 
 def _rounded(numbers: np.ndarray) -> list[float]:
-    """As short as they can be written."""
+    """Return whole numbers as integers and others with three decimals, to keep the page small."""
     return [int(number) if number == int(number) else round(number, 3) for number in numbers.tolist()]

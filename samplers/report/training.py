@@ -1,35 +1,42 @@
-"""How a training went, from the metrics of a run of any kind: its objectives, time, memory and speed as curves."""
+"""Report section of every run: learning curves, time, memory and throughput, from its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ooc.runs.curves import objectives
+from ooc.runs.curves import objectives, stages
 from samplers.report.charts import category, drawn, quantity, thinned, values
 from samplers.report.section import Section
 
-Lines = Sequence[dict[str, Any]]  # of metrics.jsonl
+Lines = Sequence[dict[str, Any]]  # lines of metrics.jsonl
 AGAINST = {"iteration": "iterations", "elapsed_s": "seconds", "samples_processed": "samples processed"}
 _TITLES = {
     "log_likelihood_per_token": "Log-likelihood per token",
-    "doc_log_likelihood_per_token": "Its document part",
-    "word_log_likelihood_per_token": "Its word part",
+    "doc_log_likelihood_per_token": "Log-likelihood per token, document part",
+    "word_log_likelihood_per_token": "Log-likelihood per token, word part",
     "held_out_log_likelihood_per_token": "Held-out log-likelihood per token",
     "rmse": "RMSE",
     "held_out_rmse": "Held-out RMSE",
-    "changed_fraction": "Changes of topic, over tokens",
-    "tokens_per_s": "Tokens a second",
-    "samples_per_s": "Samples a second",
+    "held_out_error": "Held-out error",
+    "changed_fraction": "Share of tokens that changed topic",
+    "tokens_per_s": "Throughput, tokens/s",
+    "samples_per_s": "Throughput, samples/s",
+    "elapsed_s": "Elapsed time, s",
+    "memory_bytes": "Memory, bytes",
 }
-_TOGETHER = {"held_out_rmse": "rmse"}  # what is drawn in the chart of another
-_NO_STAGE = ("elapsed_s", "page_cache_s")  # the second is within sampling
+_TRIED = "held_out_loss_of_"  # fields of a trial of several degrees of parallelism
+_TOGETHER = {"held_out_rmse": "rmse"}  # curve drawn in the chart of another curve
 _TABLE_ROWS = 60
 _PLAIN = {"title": None, "grid": False, "format": "d"}  # axis of iterations
+_SHOWN_LIMIT = 5  # a memory limit of more than this multiple of the peak is written, not drawn
 
 
 def section(runs: Mapping[str, Lines], planned: int) -> Section:
-    """Of a run, or of several chains. runs: the lines of each by its name. planned: iterations of each."""
+    """Return the section of a run or of several chains.
+
+    runs: lines of the metrics by name of the run. planned: number of iterations of each run.
+    """
     lines = max(runs.values(), key=len)
     names = objectives([line for of_run in runs.values() for line in of_run])
     shown = [name for name in names if _TOGETHER.get(name) not in names]
@@ -45,6 +52,8 @@ def section(runs: Mapping[str, Lines], planned: int) -> Section:
         "tiles": _tiles(lines, planned),
         "titles": {f"objective-{name}": title(name) for name in shown},
         "against": AGAINST,
+        "rate": title(_rate(lines)),
+        "memory_note": _memory_note(lines),
         "columns": {name: title(name) for name in ("iteration", "elapsed_s", *names, "memory_bytes")},
         "rows": thinned(lines)[:: -(-len(thinned(lines)) // _TABLE_ROWS) or 1],
     }
@@ -52,7 +61,9 @@ def section(runs: Mapping[str, Lines], planned: int) -> Section:
 
 
 def title(name: str) -> str:
-    """Of a field of the metrics."""
+    """Return the title of a field of the metrics."""
+    if name.startswith(_TRIED):
+        return f"Held-out loss, parallelism {name.removeprefix(_TRIED)}"
     return _TITLES.get(name) or name.removesuffix("_s").replace("_", " ").capitalize()
 
 
@@ -60,10 +71,23 @@ def _tiles(lines: Lines, planned: int) -> list[tuple[str, str]]:
     last = lines[-1]
     tiles = [
         ("iterations", f"{last['iteration']:,} of {planned:,}{', converged' if last.get('converged') else ''}"),
-        ("training", f"{last['elapsed_s']:,.1f} s"),
-        ("memory, at most", f"{max(line['memory_bytes'] for line in lines) / 1e6:,.0f} MB"),
+        ("training time", f"{last['elapsed_s']:,.1f} s"),
+        ("peak memory", f"{max(line['memory_bytes'] for line in lines) / 1e6:,.0f} MB"),
     ]
     return tiles + [(title(name), f"{last[name]:.5g}") for name in objectives(lines)[:1] if name in last]
+
+
+def _peak(lines: Lines) -> int:
+    return max(int(line["memory_bytes"]) for line in lines)
+
+
+def _limit(lines: Lines) -> int:
+    return max(int(line.get("budget_bytes", 0)) for line in lines)
+
+
+def _memory_note(lines: Lines) -> str:
+    limit = f"; the limit is {_limit(lines) / 1e6:,.0f} MB" if _limit(lines) else ""
+    return f"After each iteration{limit}{' (dashed)' if 0 < _limit(lines) <= _SHOWN_LIMIT * _peak(lines) else ''}"
 
 
 def _rate(lines: Lines) -> str:
@@ -77,7 +101,7 @@ def _objective(runs: Mapping[str, Lines], name: str, names: Sequence[str]) -> di
 
 
 def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool = False) -> dict[str, Any] | None:
-    """Lines of some fields of the metrics against what the page chooses; None if no run has any."""
+    """Chart fields of the metrics as curves over the axis chosen in the page; None if no run has any of the fields."""
     rows = [
         {"value": line[name], "of": _series(run, name, runs, names), **{field: line.get(field) for field in AGAINST}}
         for run, lines in runs.items()
@@ -104,7 +128,7 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         "encoding": {"opacity": shown},
     }
     return drawn(
-        description=f"{title(names[0])} as the training went on",
+        description=f"{title(names[0])} over the training",
         data=values(rows),
         params=[{"name": "against", "value": next(iter(AGAINST))}],
         transform=[{"calculate": "datum[against]", "as": "place"}],
@@ -114,7 +138,7 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
 
 
 def _series(run: str, name: str, runs: Mapping[str, Lines], names: Sequence[str]) -> str:
-    """What a line of a chart is of."""
+    """Return the name of a curve in the legend."""
     parts = [run] if len(runs) > 1 else []
     return ", ".join([*parts, title(name)] if len(names) > 1 else parts)
 
@@ -124,13 +148,12 @@ def _large(rows: Lines) -> bool:
 
 
 def _stages(lines: Lines) -> dict[str, Any] | None:
-    """What each iteration's time went into, as a bar for each."""
-    stages = [name for name in lines[-1] if name.endswith("_s") and not name.endswith("_per_s")]
+    """Chart the time of each iteration as a bar, stacked by stage."""
     rows = [
         {"iteration": line["iteration"], "stage": stage.removesuffix("_s"), "seconds": line[stage]}
         for line in thinned(lines)
-        for stage in stages
-        if stage not in _NO_STAGE and any(other.get(stage) for other in lines)
+        for stage in stages(lines[-1])
+        if any(other.get(stage) for other in lines)
     ]
     if not rows:
         return None
@@ -138,15 +161,19 @@ def _stages(lines: Lines) -> dict[str, Any] | None:
         "x": quantity("iteration", "", axis=_PLAIN, scale={"nice": False, "padding": 12}),
         "y": quantity("seconds", "", axis={"title": None}, stack=True),
         "color": category("stage", title=None, sort=None),
-        "tooltip": [quantity("iteration", "iteration"), category("stage", title="for"), quantity("seconds", "seconds")],
+        "tooltip": [
+            quantity("iteration", "iteration"),
+            category("stage", title="stage"),
+            quantity("seconds", "seconds"),
+        ],
     }
     mark = {"type": "bar", "width": {"expr": f"max(1, 0.8 * width / {max(len(thinned(lines)), 8)})"}}
-    told = "Seconds of each iteration by what they went into"
+    told = "Seconds of each iteration by stage"
     return drawn(description=told, data=values(rows), mark=mark, encoding=encoding)
 
 
 def _memory(lines: Lines) -> dict[str, Any]:
-    """Memory after each iteration, below the budget."""
+    """Chart the memory after each iteration, and the limit unless it is far above."""
     rows = [
         {
             "iteration": line["iteration"],
@@ -156,7 +183,7 @@ def _memory(lines: Lines) -> dict[str, Any]:
         for line in thinned(lines)
     ]
     axis = quantity("iteration", "", axis=_PLAIN, scale={"nice": False})
-    shown = [quantity("iteration", "iteration"), quantity("memory", "MB held", format=",.0f")]
+    shown = [quantity("iteration", "iteration"), quantity("memory", "memory, MB", format=",.0f")]
     held = {
         "mark": {"type": "area", "line": True, "opacity": 0.75, "fillOpacity": 0.25},
         "encoding": {"y": quantity("memory", "", axis={"title": None}), "tooltip": shown},
@@ -164,8 +191,8 @@ def _memory(lines: Lines) -> dict[str, Any]:
     budget = {
         "transform": [{"filter": "datum.budget > 0"}],
         "mark": {"type": "line", "strokeDash": [5, 4], "color": "var(--series-2)"},
-        "encoding": {"y": quantity("budget", ""), "tooltip": [quantity("budget", "MB, the budget", format=",.0f")]},
+        "encoding": {"y": quantity("budget", ""), "tooltip": [quantity("budget", "memory limit, MB", format=",.0f")]},
     }
-    layers = [held, budget] if any(row["budget"] for row in rows) else [held]
-    told = "Megabytes held after each iteration" + (", and the budget" if len(layers) > 1 else "")
+    layers = [held, budget] if 0 < _limit(lines) <= _SHOWN_LIMIT * _peak(lines) else [held]
+    told = "Memory in megabytes after each iteration" + (", and the limit" if len(layers) > 1 else "")
     return drawn(description=told, data=values(rows), encoding={"x": axis}, layer=layers)

@@ -2,7 +2,7 @@ const read = id => JSON.parse(document.getElementById(id).textContent);
 const config = read("charts-config");
 const tip = document.getElementById("tip");
 
-/** An element with properties and children; text is never taken for markup. */
+/** Make an element with properties and children; text is never parsed as markup. */
 function made(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
@@ -19,7 +19,7 @@ function showTip(_, event, item, value) {
   tip.style.top = `${event.clientY + box.height + 24 > innerHeight ? event.clientY - box.height - 10 : event.clientY + 16}px`;
 }
 
-/** Draw the charts of a section; resolves to their views, by name. */
+/** Draw the charts of a section; resolves to their Vega views by chart name. */
 async function draw(section) {
   const views = {};
   for (const [name, spec] of Object.entries(read(`${section}-charts`))) {
@@ -29,7 +29,7 @@ async function draw(section) {
   return views;
 }
 
-/** Set a signal of those views that have it. */
+/** Set a signal of all views that define the signal. */
 function signal(views, name, value) {
   for (const view of Object.values(views)) {
     if (name in view.getState().signals) view.signal(name, value).runAsync();

@@ -5,9 +5,9 @@ draw("regression").then(() => {
     const listed = data.coefficients[number], largest = Math.max(...listed.map(([, value]) => Math.abs(value)));
     const level = data.levels[number].toPrecision(4);
     if (element("level")) element("level-told").textContent = level;
-    element("level-title").textContent = `Coefficients for lambda ${level}${number === data.chosen ? ", which was chosen" : ""}`;
-    element("level-size").textContent = `${data.sizes[number].toLocaleString("en")} are not 0` +
-      `${data.sizes[number] > listed.length ? `, the ${listed.length} largest` : ""}; intercept ${data.intercepts[number].toPrecision(5)}`;
+    element("level-title").textContent = `Coefficients at lambda = ${level}${number === data.chosen ? " (chosen)" : ""}`;
+    element("level-size").textContent = `${data.sizes[number].toLocaleString("en")} nonzero coefficients` +
+      `${data.sizes[number] > listed.length ? `, the ${listed.length} largest are shown` : ""}; intercept ${data.intercepts[number].toPrecision(5)}`;
     element("coefficients").replaceChildren(...listed.map(([name, value]) => {
       const bar = made("span", { className: value < 0 ? "bar below" : "bar" });
       bar.style.width = `${100 * Math.abs(value) / largest}%`;

@@ -5,7 +5,7 @@ draw("softmax").then(() => {
     const listed = data.weights[number], largest = Math.max(...listed.map(([, value]) => Math.abs(value)));
     element("label-told").textContent = data.labels[number];
     element("label-title").textContent = `Weights of class ${data.labels[number]}`;
-    element("label-size").textContent = `The ${listed.length} largest; intercept ${data.intercepts[number].toPrecision(5)}`;
+    element("label-size").textContent = `${listed.length} largest weights; intercept ${data.intercepts[number].toPrecision(5)}`;
     element("weights").replaceChildren(...listed.map(([name, value]) => {
       const bar = made("span", { className: value < 0 ? "bar below" : "bar" });
       bar.style.width = `${100 * Math.abs(value) / largest}%`;

@@ -2,6 +2,7 @@ draw("topics").then(views => {
   const data = read("topics-data"), { topics, vocabulary } = data;
   const element = name => document.getElementById(name);
   const percent = (number, digits = 1) => `${(100 * number).toFixed(digits)}%`;
+  const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
   const topicButton = (slot, told) => made("button", { textContent: told, onclick: () => choose(slot) });
   let chosen = 0, word = null;
 
@@ -32,7 +33,7 @@ draw("topics").then(views => {
     const topic = topics[chosen], lambda = Number(element("lambda").value);
     const places = mostRelevant(topic, lambda);
     const largest = Math.max(...places.map(place => (topic.counts[place] + data.beta) / topic.mass));
-    const head = ["word", "", "of topic", "of word"].map(told => made("span", { className: "head", textContent: told }));
+    const head = ["word", "", "p(word | topic)", "p(topic | word)"].map(told => made("span", { className: "head", textContent: told }));
     element("lambda-told").textContent = lambda.toFixed(2);
     element("topic-words").replaceChildren(made("li", {}, ...head), ...places.map(place => wordRow(topic, place, largest)));
   }
@@ -41,8 +42,8 @@ draw("topics").then(views => {
     chosen = slot;
     const topic = topics[slot];
     element("topic-title").textContent = `Topic ${topic.topic}: ${topic.top.slice(0, 3).join(", ")}`;
-    element("topic-size").textContent = `${percent(topic.share, 2)} of all tokens; the largest topic of ` +
-      `${topic.largest.toLocaleString("en")} documents, at least a tenth of ${topic.present.toLocaleString("en")}`;
+    element("topic-size").textContent = `${percent(topic.share, 2)} of all tokens; the dominant topic of ${counted(topic.largest, "document")}, ` +
+      `and at least 10% of ${counted(topic.present, "document")}`;
     element("topic-neighbours").replaceChildren(...topic.neighbours.map(([other, r]) =>
       topicButton(other, `${topics[other].topic}: ${topics[other].top.slice(0, 3).join(", ")} (${r.toFixed(2)})`)));
     element("topic-documents").replaceChildren(...topic.documents.map(([name, share, tokens]) =>
@@ -53,14 +54,14 @@ draw("topics").then(views => {
     for (const row of element("topics-table").tBodies[0].rows) row.setAttribute("aria-current", Number(row.dataset.slot) === slot);
   }
 
-  /** Show which topics have a word, on the map and as buttons; null: none is chosen any more. */
+  /** Show the topics of a word on the map and as buttons; null clears the choice. */
   function chooseWord(number) {
     word = number === word ? null : number;
     const weights = new Array(topics.length).fill(0);
     if (word !== null) for (const [slot, share] of data.holders[word]) weights[slot] = share;
     signal(views, "weights", word === null ? [] : weights);
     element("found").replaceChildren(...(word === null ? [] : [
-      made("span", { className: "note", textContent: `“${vocabulary[word]}”: ${Math.round(data.totals[word] / data.states).toLocaleString("en")} tokens, of topic ` }),
+      made("span", { className: "note", textContent: `“${vocabulary[word]}”: ${counted(Math.round(data.totals[word] / data.states), "token")} in topics ` }),
       ...data.holders[word].filter(([, share]) => share >= 0.01)
         .map(([slot, share]) => topicButton(slot, `${topics[slot].topic} (${percent(share, 0)})`)),
       made("button", { textContent: "clear", onclick: () => chooseWord(word) }),
@@ -68,7 +69,7 @@ draw("topics").then(views => {
     showWords();
   }
 
-  /** Words that begin as what is typed, then those that contain it; a number is that of a topic, too. */
+  /** List words that start with the typed text, then words that contain it; a number also finds the topic of that number. */
   function search(typed) {
     const text = typed.trim().toLowerCase();
     if (!text) return word === null ? chooseWord(null) : chooseWord(word);
@@ -79,11 +80,11 @@ draw("topics").then(views => {
     const small = slot < 0 && /^\d+$/.test(text) && Number(text) < data.all;
     const found = [
       ...(slot < 0 ? [] : [topicButton(slot, `topic ${text}`)]),
-      ...(small ? [made("span", { className: "note", textContent: `Topic ${Number(text)} is not among the ${topics.length} largest.` })] : []),
+      ...(small ? [made("span", { className: "note", textContent: `Topic ${Number(text)} is not one of the ${topics.length} largest topics, which are shown.` })] : []),
       ...places.slice(0, 12).map(place => made("button", { textContent: vocabulary[place], onclick: () => (word = null, chooseWord(place)) })),
     ];
     element("found").replaceChildren(...found.length ? found
-      : [made("span", { className: "note", textContent: `No topic has “${typed.trim()}” among its words.` })]);
+      : [made("span", { className: "note", textContent: `“${typed.trim()}” is not a top word of any topic.` })]);
   }
 
   const step = by => choose((chosen + by + topics.length) % topics.length);
