@@ -141,7 +141,7 @@ def character_of(option: str, given: str) -> str:
 def require_decimal(decimal: str, delimiter: str | None) -> None:
     """Raise RequestError if the mark before fractions is none, or the delimiter, which is None if it is not given."""
     if decimal not in (".", ","):
-        raise RequestError(f"--decimal must be . or , and not {decimal!r}")
+        raise RequestError(f"--decimal must be . or , (got {decimal!r})")
     if delimiter is not None and character_of("--delimiter", delimiter) == decimal:
         raise RequestError(
             f"--delimiter and --decimal must differ, got {decimal!r} for both",

@@ -8,7 +8,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 
-_CSR = "Of a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); its arrays are m.indptr, m.indices and m.data."
+_CSR = "From a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); then give m.indptr, m.indices and m.data."
 
 
 def integers(name: str, given: Any) -> np.ndarray:
@@ -16,10 +16,10 @@ def integers(name: str, given: Any) -> np.ndarray:
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "iu":
         if array.size:
-            raise RequestError(f"{name} has to be integers; it is of {array.dtype}", f"Give {name}.astype(int).")
+            raise RequestError(f"{name} must be integers, got dtype {array.dtype}", f"Give {name}.astype(int).")
         return array.astype(np.int64)
     if array.dtype.kind == "i" and array.size and (least := int(array.min())) < 0:
-        raise RequestError(f"{name} has to be 0 or more everywhere; place {int(array.argmin())} is {least}")
+        raise RequestError(f"{name} must be at least 0, got {least} at index {int(array.argmin())}")
     return array
 
 
@@ -27,22 +27,22 @@ def finite_floats(name: str, given: Any) -> np.ndarray:
     """Numbers (n,), all finite. Raises RequestError for anything else."""
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "fiub":
-        raise RequestError(f"{name} has to be numbers; it is of {array.dtype}")
+        raise RequestError(f"{name} must be numbers, got dtype {array.dtype}")
     if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
         place = int(finite.argmin())
-        raise RequestError(f"{name} has to be finite everywhere; place {place} is {array[place]}")
+        raise RequestError(f"{name} must be finite, got {array[place]} at index {place}")
     return array
 
 
 def _one_dimensional(name: str, given: Any) -> np.ndarray:
     if hasattr(given, "tocsr"):
-        raise RequestError(f"{name} is a {type(given).__name__}, and has to be an array of numbers", _CSR)
+        raise RequestError(f"{name} must be an array of numbers, got a {type(given).__name__}", _CSR)
     try:
         array = np.asarray(given)
     except ValueError as error:  # lists of different lengths
-        raise RequestError(f"{name} has to be an array of one dimension: {error}") from error
+        raise RequestError(f"{name} must have 1 dimension: {error}") from error
     if array.ndim != 1:
-        raise RequestError(f"{name} has to be an array of one dimension; its shape is {array.shape}")
+        raise RequestError(f"{name} must have 1 dimension, got shape {array.shape}")
     return array
 
 
@@ -54,7 +54,5 @@ def require_ascending(name: str, offsets: np.ndarray, columns: np.ndarray) -> No
     if wrong.any():
         place = int(wrong.argmax())
         row = int(np.searchsorted(offsets, place, side="right")) - 1
-        what = (
-            f"{name} has to ascend within each row; in row {row}, {columns[place]} is followed by {columns[place + 1]}"
-        )
+        what = f"{name} must ascend within each row; in row {row}, {columns[place + 1]} follows {columns[place]}"
         raise RequestError(what, _CSR)

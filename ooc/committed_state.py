@@ -69,7 +69,7 @@ class CommittedState:
         self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
         self._arrays.fill(committed, self._generations.directory)
         if self._generations.cursor.phase >= self._arrays.phases:
-            raise WorkFailed(f"{self._generations.directory} is damaged: there is no such phase")
+            raise WorkFailed(f"{self._generations.directory} is damaged: it names an unknown phase")
 
     def _kept_for_ring(self) -> tuple[str, ...]:
         """What a generation has beside the program's arrays."""

@@ -43,8 +43,8 @@ def check_ranks(ranks: int) -> None:
     started = os.environ.get(_TASKS, "")
     if ranks == 1 and started.isdecimal() and int(started) > 1:
         raise RequestError(
-            f"srun has started {started} tasks, but MPI sees only 1 rank in each",
-            "Give srun the interface of your MPI library, as in `srun --mpi=pmix`; or start with mpirun.",
+            f"srun started {started} tasks, but MPI finds only 1 rank in each task",
+            "Give srun the interface of your MPI library, such as `srun --mpi=pmix`; or start with mpirun.",
         )
 
 

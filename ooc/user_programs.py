@@ -63,7 +63,7 @@ def find(target: str) -> type[Any]:
     except ModuleNotFoundError as error:
         if error.name and not f"{name}.".startswith(f"{error.name}."):
             raise RequestError(f"{cannot}: its module needs {error.name!r}, which is not installed") from error
-        remedy = "Run the command in the directory of the module, or with that on PYTHONPATH."
+        remedy = "Run the command in the directory of the module, or add this directory to PYTHONPATH."
         raise RequestError(f"{cannot}: there is no module {name!r}", remedy) from error
     except SyntaxError as error:
         raise RequestError(f"{cannot}: {error.filename}, line {error.lineno}: {error.msg}") from error
@@ -77,8 +77,8 @@ def find(target: str) -> type[Any]:
 
     found = getattr(module, program, None)
     if not inspect.isclass(found) or not issubclass(found, StaticProgram | DynamicProgram):
-        what = "there is no" if found is None else "it has, but not as a subclass of ooc.StaticProgram,"
-        raise RequestError(f"{cannot}: of {module.__file__}, {what} {program or 'name'!r}", 'Write "module:Class".')
+        what = "does not exist" if found is None else "is not a subclass of ooc.StaticProgram or ooc.DynamicProgram"
+        raise RequestError(f"{cannot}: {program or 'its name'!r} in {module.__file__} {what}", 'Write "module:Class".')
     return found
 
 
@@ -109,31 +109,31 @@ def check(program: StaticProgram) -> None:
     """Raise RequestError, with file and line, for what is missing of a program or cannot be."""
     kind = type(program)
     if kind.update is StaticProgram.update:
-        remedy = "It does one part, in a worker: def update(self, job)."
+        remedy = "Define the work on one part, which a worker does: def update(self, job)."
         raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `update`", remedy)
     if not program.phases:
-        remedy = 'They are the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
+        remedy = 'Define the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
         raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `phases`", remedy)
     for name in ("initial", "phases", "reading_phases"):
         phases = getattr(program, name)
         if not isinstance(phases, Sequence) or not all(isinstance(phase, Phase) for phase in phases):
-            raise RequestError(f"{place_of(kind)}: `{name}` is {phases!r}", "It has to be a tuple of ooc.Phase.")
+            raise RequestError(f"{place_of(kind)}: `{name}` must be a tuple of ooc.Phase, got {phases!r}")
     if not isinstance(state := program.local_state(), LocalState):
-        raise RequestError(f"{place_of(kind.local_state)}: `local_state` returns {state!r}, not an ooc.LocalState")
+        raise RequestError(f"{place_of(kind.local_state)}: `local_state` must return an ooc.LocalState, got {state!r}")
     arrays = _checked_specs(program, "shared_arrays")
     if not arrays:
         remedy = 'Declare the arrays that all workers see: users = ooc.Field("row").'
         raise RequestError(f"{place_of(kind)}: {kind.__name__} has no arrays", remedy)
     for method in (kind.primary_arrays, kind.sliced_arrays, kind.summed_arrays):
         if unknown := [name for name in method(program) if name not in arrays]:
-            what = f"`{method.__name__}` names {unknown[0]!r}, which is no shared array"
-            raise RequestError(f"{place_of(method)}: {what}", f"There are: {', '.join(arrays) or 'none'}.")
+            what = f"`{method.__name__}` names {unknown[0]!r}, which is not a shared array"
+            raise RequestError(f"{place_of(method)}: {what}", f"The shared arrays are: {', '.join(arrays) or 'none'}.")
     for name, spec in _checked_specs(program, "delta_arrays").items():
         if np.dtype(spec.dtype).base.kind in "fc":
             raise RequestError(
-                f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has floats, "
-                f"{np.dtype(spec.dtype)}, whose sum depends on which worker does which part",
-                "Give it an integer dtype, or return sums of floats from `update`: answers come in a fixed order.",
+                f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has dtype "
+                f"{np.dtype(spec.dtype)}: a sum of floats depends on which worker does which part",
+                "Use an integer dtype, or return sums of floats from `update`: they are added in a fixed order.",
             )
 
 
@@ -148,26 +148,26 @@ def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
     specs = getattr(program, method)()
     if wrong := _wrong_in(specs):
         where = f"{_place_of_method(program, method)}: `{method}`"
-        raise RequestError(where + wrong, 'Give ooc.ArraySpec((1000,), "float64") of each name.')
+        raise RequestError(where + wrong, 'Give ooc.ArraySpec((1000,), "float64") for each name.')
     return dict(specs)
 
 
 def _wrong_in(specs: Any) -> str | None:
     """What is wrong with the specs of arrays, to be read after where they stand; None if nothing is."""
     if not isinstance(specs, Mapping):
-        return f" returns {_shortened(specs)}, not a dictionary"
+        return f" must return a dictionary, got {_shortened(specs)}"
     for name, spec in specs.items():
         if not isinstance(spec, ArraySpec):
-            return f": {name!r} is {_shortened(spec)}, not an ooc.ArraySpec"
+            return f": {name!r} must be an ooc.ArraySpec, got {_shortened(spec)}"
         shape = spec.shape
         if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
-            return f": the shape of {name!r} is {_shortened(shape)}, not a tuple of sizes"
+            return f": the shape of {name!r} must be a tuple of sizes, got {_shortened(shape)}"
         try:
             plain = not np.dtype(spec.dtype).hasobject
         except TypeError:
             plain = False
         if not plain:
-            return f": the dtype of {name!r} is {spec.dtype!r}, not one of numbers"
+            return f": the dtype of {name!r} must be a dtype of numbers, got {spec.dtype!r}"
     return None
 
 
@@ -176,13 +176,13 @@ def numbers_of(method: Callable[..., Any], *arguments: Any) -> dict[str, float]:
     found = method(*arguments)
     if not isinstance(found, Mapping):
         raise WorkFailed(
-            f"{place_of(method)}: `{method.__name__}` returns {_shortened(found)}, not a dictionary",
-            'Return numbers by name, as {"squared_error": 1.5}; {} if there is nothing to tell.',
+            f"{place_of(method)}: `{method.__name__}` must return a dictionary, got {_shortened(found)}",
+            'Return numbers by name, as {"squared_error": 1.5}; {} for no numbers.',
         )
     for name, value in found.items():
         if not isinstance(value, Real | np.bool_):
             raise WorkFailed(
-                f"{place_of(method)}: `{method.__name__}` returns {_shortened(value)} as {name!r}, which is no number"
+                f"{place_of(method)}: `{method.__name__}` returns {_shortened(value)} for {name!r}; expected a number"
             )
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 

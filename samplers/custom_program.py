@@ -118,7 +118,7 @@ class ProgramRun(Run):
     def model(self) -> dict[str, np.ndarray]:
         """The arrays of the model, by their names; RequestError if training has not come to its end."""
         if not (found := sorted((self.path / "model").glob("*.npz"))):
-            raise RequestError(f"{self.path} has no model yet", "Train it to its end, with resume().")
+            raise RequestError(f"{self.path} has no model yet", "Finish the training with resume().")
         arrays: dict[str, np.ndarray] = {}
         for file in found:
             with np.load(file) as content:
@@ -205,8 +205,8 @@ def _target(program: type[StaticProgram]) -> str:
         file = getattr(sys.modules["__main__"], "__file__", None)
         if file is None:
             raise RequestError(
-                f"the program {name} stands in no file, so that worker processes cannot import it",
-                "Write it into a file beside the notebook, as with %%writefile programs.py, and import it.",
+                f"the program {name} is not defined in a file, so worker processes cannot import it",
+                "Write it to a file beside the notebook, for example with %%writefile programs.py, and import it.",
             )
         module = Path(file).stem
     if "." in name:

@@ -72,11 +72,11 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     before = tree(days / "corpus")
     (days / "copy.jsonl").write_bytes((days / "1.jsonl").read_bytes())
     assert refused(ooc, "ingest jsonl 1.jsonl corpus --append") == [
-        "ooc: 1.jsonl was ingested before: its documents would be in corpus twice",
+        "ooc: 1.jsonl was ingested before: its documents would be twice in corpus",
         REMEDY,
     ]
     assert refused(ooc, "ingest jsonl copy.jsonl corpus --append") == [
-        "ooc: copy.jsonl has the same content as 1.jsonl: its documents would be in corpus twice",
+        "ooc: copy.jsonl has the same content as 1.jsonl: its documents would be twice in corpus",
         REMEDY,
     ]
     done = succeed(ooc, "ingest jsonl copy.jsonl 1.jsonl corpus --append --skip-known")

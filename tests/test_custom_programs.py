@@ -232,7 +232,7 @@ def test_deltas_that_ranks_cannot_add_up_are_refused(matrix: Matrix) -> None:
         ring.fail(error.value.what)
         return error.value.what
 
-    assert any("which ranks cannot add up" in what for what in on_ring(2, train))
+    assert any("which ranks cannot sum" in what for what in on_ring(2, train))
     assert not list(Path().glob("record-*/model"))
 
 
@@ -264,10 +264,10 @@ def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, in
     ("wrong", "says"),
     [
         ("staged", "the phase 'rows' of the program Counts has stages, which cannot be divided among ranks"),
-        ("local", "the program Counts keeps numbers for each of the entries, which cannot be divided among ranks"),
+        ("local", "the program Counts has local state for each of the entries, which cannot be divided among ranks"),
         ("shape", "the array 'rows' of the program Counts is declared per row, but its shape is (501,)"),
         ("undeclared", "after the phase 'rows' the array 'rows' of rank 1 differs from that of rank 0"),
-        ("answer", "a program on a ring answered with a value of type object, which other ranks cannot be given"),
+        ("answer", "`update` of a program on a ring returned a value of type object, which ranks cannot exchange"),
     ],
 )
 def test_what_cannot_run_on_a_ring_is_refused(wrong: str, says: str, matrix: Matrix) -> None:

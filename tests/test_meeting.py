@@ -79,7 +79,7 @@ def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
     assert all(text.startswith("rank 2 (127.0.0.1) ") for text in told), told
     assert "could not be reached by rank 1 for " in told[1]
     assert re.search(r"s at 127\.0\.0\.1 port \d+: ", told[1])
-    assert re.search(r"has not connected to port \d+ of rank 3 in time", told[2])
+    assert re.search(r"did not connect to port \d+ of rank 3 in time", told[2])
 
 
 def test_who_cannot_reach_the_next_rank_knows_what_may_help(insecure):
@@ -204,7 +204,7 @@ def test_a_token_is_asked_of_both_sides_without_encryption():
     with left, ThreadPoolExecutor(1) as thread:  # somebody who lets everybody in
         left.sendall(bytes(64))
         guest = Manners(0, 2, own, insecure=True)
-        with pytest.raises(PermissionError, match="who is there does not have the token"):
+        with pytest.raises(PermissionError, match="the process there does not have the token"):
             thread.submit(guest.introduce, right, 0, time.monotonic() + 5).result()
 
 
@@ -310,7 +310,7 @@ def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch
         with pytest.raises(meeting.Absent) as told:
             rings.until(lambda: door._refusal != "")
             door.wait(time.monotonic())
-    assert " of rank 0 in time; 127.0.0.1 was turned away: " in told.value.args[1]
+    assert " of rank 0 in time; a connection from 127.0.0.1 was refused: " in told.value.args[1]
 
 
 # Those who stand between two ranks.
@@ -404,7 +404,7 @@ def test_a_slice_that_was_changed_on_the_way_is_noticed(insecure):
             thread.submit(rings.told, ring[0].send, 0, memoryview(bytes(500_000)))
             told = rings.told(ring[1].receive, memoryview(bytearray(500_000)))
         assert told.startswith("rank 0 (127.0.0.1) sent ")
-        assert ("another checksum" if insecure else "cannot be decrypted: DECRYPTION_FAILED") in told
+        assert ("whose checksum does not match" if insecure else "cannot be decrypted: DECRYPTION_FAILED") in told
         rings.until(lambda: rings.told(ring[0].barrier) == told)
 
 
@@ -423,7 +423,7 @@ def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
             between.cut = 1
             ring[0].send(2, memoryview(bytes(500_000)))
             told = rings.told(ring[1].receive, memoryview(bytearray(500_000)))
-        assert told == "rank 0 (127.0.0.1) has sent slices that have not arrived for 1 s"
+        assert told == "rank 0 (127.0.0.1) sent slices that did not arrive within 1 s"
         rings.until(lambda: rings.told(ring[0].barrier) == told)
 
 
@@ -478,4 +478,4 @@ def test_a_neighbour_that_sends_no_sense_breaks_the_ring():
     with rings.tcp_rings(3, insecure=True) as ring:
         ring[0]._next.connection.send(b"\xff" * 100)
         for member in ring:
-            assert rings.until_told(member.barrier) == "rank 0 (127.0.0.1) sent what no rank sends"
+            assert rings.until_told(member.barrier) == "rank 0 (127.0.0.1) sent an invalid message"

@@ -158,14 +158,14 @@ def test_a_message_without_end_is_a_failure(monkeypatch):
         return failed.value.what
 
     found = rings.on_ring(2, collect)
-    assert found[0] == "a message of another rank is longer than 6 MB, half of the free memory"
+    assert found[0] == "a message from another rank is larger than 6 MB, half of the free memory"
     assert found[1].endswith(f"stopped: {found[0]}")
 
 
 @pytest.mark.parametrize("kind", rings.UNFIT)
 def test_what_cannot_be_added_up_is_refused(transport, kind):
     with transport.ring(2) as do:
-        assert all("cannot be added up" in found for found in do(rings.refused_sum, kind))
+        assert all("cannot be summed" in found for found in do(rings.refused_sum, kind))
         assert do(rings.pass_slices, [5]) == [5, 5]  # the ring is as it was
 
 
@@ -275,7 +275,7 @@ def test_a_rank_that_stands_still_is_named_and_learns_of_it(fleet, insecure):
     for rank in (0, 1, 3):
         fleet.tell(rank, "do", "wait_for_failure")
     os.kill(fleet.pids[2], signal.SIGSTOP)
-    silent = {"rank 2 (127.0.0.1) has been silent for 1.5 s"}
+    silent = {"rank 2 (127.0.0.1) has not responded for 1.5 s"}
     for rank in (0, 1, 3):
         assert set(fleet.answer(rank)) == silent
     os.kill(fleet.pids[2], signal.SIGCONT)
@@ -304,7 +304,7 @@ def test_mpi_leaves_nobody_waiting_for_a_rank_that_is_gone(tmp_path, signum):
         os.kill(fleet.pids[2], signum)
         if signum == signal.SIGSTOP:
             for found in fleet.ask([0, 1], "do", lambda _: ("wait_for_failure",)):
-                assert [text.partition(") ")[2] for text in found] == ["has been silent for 1.5 s"] * 2
+                assert [text.partition(") ")[2] for text in found] == ["has not responded for 1.5 s"] * 2
                 assert all(text.startswith("rank 2 (") for text in found)
     assert fleet.processes[0].returncode != 0
     rings.until(lambda: not any(psutil.pid_exists(pid) for pid in fleet.pids))

@@ -192,7 +192,7 @@ def test_ranks_with_other_state_or_none_are_refused(tmp_path, shards):
     shutil.rmtree(runs[1].path / "state")
     for run in runs:
         run.set_iterations(3)
-    with pytest.raises(WorkFailed, match="rank 1 has no state"):
+    with pytest.raises(WorkFailed, match="rank 1 has no saved state"):
         train_all(runs)
 
 

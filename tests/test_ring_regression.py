@@ -150,7 +150,7 @@ def test_damage_at_one_rank_takes_all_back(shards, tmp_path, undisturbed):
     go_on(runs)
     assert model_bytes(runs[0]) == undisturbed
     shutil.rmtree(runs[1] / "state")
-    with pytest.raises(WorkFailed, match="rank 1 has no state to go on with, but others have"):
+    with pytest.raises(WorkFailed, match="rank 1 has no saved state, but other ranks have one"):
         go_on(runs)
 
 

@@ -108,6 +108,6 @@ def test_what_is_no_set_of_samples_is_refused(tmp_path: Path) -> None:
             write_samples(tmp_path / "samples", *arrays)
     with pytest.raises(RequestError, match="no samples"):
         write_samples(tmp_path / "samples", np.zeros(1, int), one[:0], one[:0], one[:0])
-    with pytest.raises(RequestError, match="columns from 3 to 3 of 3"):
+    with pytest.raises(RequestError, match="columns must be from 0 to 2, got 3 to 3"):
         write_samples(tmp_path / "samples", np.array([0, 1]), np.array([3]), one, one, width=3)
     assert not (tmp_path / "samples").exists()

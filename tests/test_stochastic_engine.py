@@ -276,5 +276,5 @@ def test_a_place_that_is_not_there_ends_the_run_and_says_where(matrix, tmp_path,
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     program = wrong(tmp_path, monkeypatch, "shared.w.add(element.number + 4, 1.0)")
     run = new_run(tmp_path / "run", matrix, program, 2)
-    with pytest.raises(WorkFailed, match=r"Wrong.process, at element 1: `shared.w` has no place \[5\]"):
+    with pytest.raises(WorkFailed, match=r"Wrong.process, at element 1: `shared.w` has no index \[5\]"):
         train(run, plan(1), quiet=True)

@@ -48,7 +48,9 @@ def write_corpus(
     """
     offsets, words = integers("offsets", offsets), integers("words", words)
     if isinstance(vocabulary, str):
-        raise RequestError(f"the vocabulary is one string, {_shortened(vocabulary)}", "Give a list of words.")
+        raise RequestError(
+            f"vocabulary must be a list of words, got the string {_shortened(vocabulary)}", "Give a list of words."
+        )
     if words.size == 0 and vocab_from is None:
         raise RequestError("the documents have no tokens: a dataset must have at least one document with a word")
     lengths = _checked_lengths(offsets, words, len(vocabulary), names)
@@ -98,7 +100,7 @@ def ingest_documents(
     of `write_corpus`.
     """
     if isinstance(documents, str):
-        raise RequestError(f"the documents are one string, {_shortened(documents)}", _SPLIT)
+        raise RequestError(f"documents must be lists of words, got the string {_shortened(documents)}", _SPLIT)
     number_of = {term: number for number, term in enumerate(vocabulary or ())}
     numbers, lengths = array("I"), array("Q")
     for number, document in enumerate(documents):
@@ -124,7 +126,7 @@ def _tokens(number: int, document: Any) -> list[str]:
         raise RequestError(f"document {number} is {_shortened(document)}, not a list of words", _SPLIT)
     tokens = list(document)
     if strange := [token for token in tokens if not isinstance(token, str)]:
-        raise RequestError(f"document {number} has {_shortened(strange[0])}, which is no word", _SPLIT)
+        raise RequestError(f"document {number} has {_shortened(strange[0])}, which is not a string", _SPLIT)
     return tokens
 
 

@@ -71,8 +71,8 @@ def write_matrix(
 def _taken(entries: Any) -> Entries:
     """Entries of arrays; RequestError if they are of something else."""
     if not isinstance(entries, Entries):
-        remedy = "Of a scipy.sparse array m = m.tocoo(): blocks.ratings.writer.Entries(m.row, m.col, m.data)."
-        raise RequestError(f"the entries are a {type(entries).__name__}, not Entries of three arrays", remedy)
+        remedy = "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.writer.Entries(m.row, m.col, m.data)."
+        raise RequestError(f"entries must be an Entries of three arrays, got a {type(entries).__name__}", remedy)
     rows, columns = integers("rows", entries.rows), integers("columns", entries.columns)
     return Entries(rows, columns, finite_floats("values", entries.values))
 
@@ -82,8 +82,8 @@ def _check(entries: Entries, rows: int, columns: int) -> None:
         raise RequestError("there are no ratings: a dataset must have at least one")
     for name, places, size in (("row", entries.rows, rows), ("column", entries.columns, columns)):
         if places.size != entries.values.size or int(places.max()) >= size:
-            got = f"got {places.size:,} up to {places.max()}"
-            raise RequestError(f"{name}s must be {entries.values.size:,} numbers below {size:,}; {got}")
+            expected = f"{entries.values.size:,} numbers, one for each value, from 0 to {size - 1:,}"
+            raise RequestError(f"{name}s must be {expected}; got {places.size:,} numbers up to {places.max():,}")
 
 
 def _ranked(entries: Entries, column_ids: np.ndarray) -> np.ndarray:

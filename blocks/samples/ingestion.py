@@ -92,11 +92,15 @@ def write_samples(
     values, labels = finite_floats("values", values), finite_floats("labels", labels)
     lengths = np.diff(offsets.astype(np.int64))
     if not offsets.size or offsets[0] != 0 or (lengths < 0).any() or not offsets[-1] == columns.size == values.size:
-        raise RequestError(f"offsets must ascend from 0 to {columns.size}, the number of columns and values")
+        raise RequestError(
+            f"offsets must ascend from 0 to {columns.size}, the number of elements of columns and values"
+        )
     if lengths.size != labels.size:
         raise RequestError(f"labels has {labels.size} elements, but there are {lengths.size} samples")
     if columns.size and not 0 <= columns.min() <= columns.max() < (width or MOST_COLUMNS):
-        raise RequestError(f"columns from {columns.min()} to {columns.max()} of {width}")
+        raise RequestError(
+            f"columns must be from 0 to {(width or MOST_COLUMNS) - 1}, got {columns.min()} to {columns.max()}"
+        )
     require_ascending("columns", offsets, columns)
     rows = Rows(np.zeros(labels.size), labels, lengths, columns, values)
     made = {"kind": "arrays", "options": {"seed": seed}}

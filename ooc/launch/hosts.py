@@ -60,7 +60,9 @@ def read_hosts(path: Path) -> list[Host]:
         if fields:
             hosts.append(_host(where, fields))
     if not hosts:
-        raise RequestError(f"{path} names no host", "Write a line for each rank, as in: me@host dir=/data cores=8")
+        raise RequestError(
+            f"--hosts {path} lists no hosts", "Write a line for each rank, such as: me@host dir=/data cores=8"
+        )
     return hosts
 
 
@@ -69,15 +71,17 @@ def _host(where: str, fields: list[str]) -> Host:
     found = _PLACE.fullmatch(place)
     port = int(found["port"]) if found and found["port"] else None
     if not found or (port is not None and not 0 < port < 1 << 16):
-        raise RequestError(f"{where}: {place!r} is no host", "Begin a line with host, user@host or user@host:port.")
+        raise RequestError(
+            f"{where}: {place!r} is not a host", "Start each line with host, user@host or user@host:port."
+        )
     told: dict[str, Any] = {}
     for field in others:
         name, _, value = field.partition("=")
         if name not in _FIELDS or not value:
-            raise RequestError(f"{where}: {field!r} is no field", f"There are {'=, '.join(_FIELDS)}=.")
+            raise RequestError(f"{where}: unknown field {field!r}", f"Known fields are {'=, '.join(_FIELDS)}=.")
         attribute, convert = _FIELDS[name]
         if attribute in told:
-            raise RequestError(f"{where}: {name}= stands twice")
+            raise RequestError(f"{where}: {name}= is given twice")
         told[attribute] = convert(f"{where}: {name}=", value)
     return Host(found["name"].strip("[]"), found["user"] or "", port, **told)
 
@@ -88,7 +92,7 @@ def _text(where: str, value: str) -> str:
 
 def _count(where: str, value: str) -> int:
     if not value.isascii() or not value.isdecimal() or int(value) < 1:
-        raise RequestError(f"{where}{value} is no number of cores above 0")
+        raise RequestError(f"{where}{value}: expected a number of cores, at least 1")
     return int(value)
 
 
@@ -96,7 +100,7 @@ def _address(where: str, value: str) -> str:
     try:
         return str(ipaddress.ip_address(value))
     except ValueError:
-        raise RequestError(f"{where}{value} is no IP address") from None
+        raise RequestError(f"{where}{value}: expected an IP address") from None
 
 
 def _size(where: str, value: str) -> int:

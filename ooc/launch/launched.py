@@ -29,7 +29,7 @@ class Launcher:
         """Wait for a message; see `ooc.launch.guard` for the launcher that does not come."""
         line = sys.stdin.buffer.readline(LONGEST)
         if not line:
-            raise Interrupted("the launcher has gone")
+            raise Interrupted("the launcher has exited or is unreachable")
         return json.loads(line)
 
     def send(self, **message: Any) -> None:

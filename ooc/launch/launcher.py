@@ -197,7 +197,7 @@ class Launcher:
                 stream.write(told["bar" if "bar" in told else "out"])
                 stream.flush()
         except (TypeError, ValueError, KeyError):
-            self._fail(remote, Report(1, "said what no rank says"))
+            self._fail(remote, Report(1, "sent an invalid message to the launcher"))
 
     def _join(self) -> None:
         """All have said who they are: compare that, and tell them where they find each other."""
@@ -220,12 +220,18 @@ class Launcher:
             self._killed, self._until = True, time.monotonic() + _END
         else:
             for remote in self._present:
-                stderr.warn(f"{remote.name}: its ssh cannot be ended, so it may go on there")
+                stderr.warn(
+                    f"{remote.name}: its ssh process cannot be killed, so the rank may still be running on its host"
+                )
             self._present.clear()
 
     def _late(self) -> tuple[Remote, Report] | None:
         """The first rank that has not begun, or has not ended though others have."""
-        what = f"has not ended {_LEAVE:.0f} s after others have" if self._joined else f"has not begun for {START:.0f} s"
+        what = (
+            f"did not exit within {_LEAVE:.0f} s of the other ranks"
+            if self._joined
+            else f"did not start within {START:.0f} s"
+        )
         told = {*self._reports} if self._joined else {*self._hellos}
         return next(((each, Report(1, what)) for each in self._remotes if each.rank not in told), None)
 
@@ -293,7 +299,7 @@ class Launcher:
         found = cause(self._failed, signalled=self._signalled)
         if found is None:
             unfinished = self._signalled and len(self._reports) < len(self._remotes)
-            return Interrupted("ended at once", self._go_on()) if unfinished else None
+            return Interrupted("stopped at once, without saving", self._go_on()) if unfinished else None
         remote, report = found
         if report is None:
             begun = remote.rank in self._hellos
@@ -318,7 +324,9 @@ class Launcher:
     def _go_on(self) -> str:
         """How to, if there is anything to go on with."""
         begun = any(report.begun for report in self._reports.values())
-        return f"All ranks have stopped. Once the cause is gone, go on with: {self._request.resume}" if begun else ""
+        return (
+            f"All ranks have stopped. When the cause is fixed, continue with: {self._request.resume}" if begun else ""
+        )
 
 
 _TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")  # of the request, to all ranks

@@ -92,7 +92,9 @@ class Remote:
                 start_new_session=True,  # Ctrl-C is for the launcher alone
             )
         except FileNotFoundError:
-            raise WorkFailed("there is no ssh on this machine", "Install OpenSSH's client.") from None
+            raise WorkFailed(
+                "the command ssh is not installed on this machine", "Install the OpenSSH client."
+            ) from None
         assert process.stdin and process.stdout and process.stderr
         os.set_blocking(process.stdin.fileno(), False)  # an ssh that does not listen must not keep the launcher waiting
         readers = [
@@ -123,7 +125,7 @@ class Remote:
         """How it ended without having said so itself. begun: it had said who it is."""
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
-            return f"{'was cut off or killed' if begun else 'could not be reached'}{words}"
+            return f"{'lost its connection or was killed' if begun else 'could not be reached'}{words}"
         if code == _NO_DIRECTORY and not begun:
             return f"has no directory {self._directory}{words}"
         if code in _NO_COMMAND and not begun:
@@ -131,7 +133,7 @@ class Remote:
         if code - 128 in _SIGNALS:
             return f"was killed by {_SIGNALS[code - 128]}"
         if -code in _SIGNALS:
-            return f"was cut off: its ssh was killed by {_SIGNALS[-code]}"
+            return f"lost its connection: its ssh process was killed by {_SIGNALS[-code]}"
         return f"ended with exit code {code}{words}"
 
     @property
@@ -144,11 +146,13 @@ class Remote:
         """What may help one that has ended before it had said who it is."""
         if self.code == _LOST:
             check = shlex.join([*self._ssh.call(self.host), "true"])
-            return f"ssh has to reach it without a password. Check with: {check}"
+            return f"ssh must be able to log in without a password. Check with: {check}"
         if self.code == _NO_DIRECTORY:
-            return "Create the directory there, or name another one in the line of the host: dir=PATH"
+            return "Create the directory on the host, or give another in its line of --hosts: dir=PATH"
         if self.code in _NO_COMMAND or "No module named" in self.last_words:
-            return "Install the same ooc there, or name the Python that has it in the line of the host: python=PATH"
+            return (
+                "Install the same ooc on the host, or give the Python that has it in its line of --hosts: python=PATH"
+            )
         return ""
 
     def kill(self, group: int, guard: int) -> None:

@@ -72,12 +72,12 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
         if hello.version != mine:
             raise RequestError(
                 f"{name} has ooc {hello.version}, but this machine has {mine}",
-                "Install the same version everywhere, or say with python= which one to use.",
+                "Install the same version on all hosts, or choose one with python=PATH in the lines of --hosts.",
             )
         if hello.free < hello.needed:
             raise WorkFailed(
-                f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, but {hello.free / 1e6:,.0f} MB are free",
-                "Make room, or use another directory.",
+                f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, {hello.free / 1e6:,.0f} MB are free",
+                "Free some disk space, or use another directory.",
             )
     check_packages(names, [hello.packages for hello in hellos])
     if any(hello.shard for hello in hellos):  # else all have the whole; commands that need shards refuse that
@@ -93,7 +93,7 @@ def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> 
         package, rank = found
         raise RequestError(
             f"{names[rank]} has {package} {packages[rank][package]}, {names[0]} has {packages[0][package]}",
-            "Install the same versions at all ranks: others round otherwise, and ranks decide by the same numbers.",
+            "Install the same versions on all ranks: other versions round differently, and ranks must agree.",
         )
 
 
@@ -110,7 +110,7 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
         option, rank = found
         raise RequestError(
             f"{option} is {commands[0][option]} at {names[0]}, but {commands[rank][option]} at {names[rank]}",
-            "Start all ranks by the same command; only paths, --workers, --memory and --max-time may differ.",
+            "Start all ranks with the same command; only paths, --workers, --memory and --max-time may differ.",
         )
 
 
@@ -134,8 +134,8 @@ def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) 
     for rank, (place, shard) in enumerate(zip(places, shards, strict=True)):
         if shard and shard["number"] != rank:
             raise RequestError(
-                f"{place} is shard {shard['number']}",
-                "Put the hosts in the order of their shards, or the number into the path: data/shard-{rank}",
+                f"{place} is shard {shard['number']}; rank {rank} must have shard {rank}",
+                "List the hosts in the order of their shards, or use {rank} in the path, such as data/shard-{rank}.",
             )
 
 
@@ -144,17 +144,17 @@ def _check_addresses(hellos: Sequence[Hello], names: Sequence[str]) -> None:
     if any(local) and not (all(local) and len({hello.hostname for hello in hellos}) == 1):
         name = names[local.index(True)]
         raise RequestError(
-            f"{name} is at {hellos[local.index(True)].address}, where no other machine finds it",
-            "Say in its line of the hosts where they do, with address=IP.",
+            f"{name} is at {hellos[local.index(True)].address}, which other machines cannot reach",
+            "Give an address that they can reach in its line of --hosts: address=IP",
         )
 
 
 def _check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
     warnings = []
     for name, ahead in zip(names, clocks, strict=True):
-        told = f"the clock of {name} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the one here"
+        told = f"the clock of {name} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
         if abs(ahead) > _MOST_CLOCKS:
-            raise RequestError(told, "Set it: certificates that prove who is who would not be valid.")
+            raise RequestError(told, "Set the clock: the certificates of the ranks would not be valid.")
         if abs(ahead) > _CLOCKS:
-            warnings.append(f"{told}; times in logs will not agree")
+            warnings.append(f"{told}; times in logs will differ")
     return warnings

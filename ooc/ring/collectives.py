@@ -109,7 +109,7 @@ class Collectives(ABC):
         self.all_reduce(sizes)
         for rank, size in enumerate(sizes):
             if not 0 <= size <= MOST_GATHERED:
-                raise WorkFailed(f"rank {rank} gives {size} bytes to be gathered; at most {MOST_GATHERED} can be")
+                raise WorkFailed(f"rank {rank} sent {size} bytes to gather; at most {MOST_GATHERED} are possible")
         words = [np.zeros(-(-size // 8), np.int64) for size in sizes]
         words[self.rank].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
         whole = np.concatenate(words)
@@ -128,7 +128,7 @@ def _flat(array: np.ndarray) -> np.ndarray:
     """The same numbers, of one dimension; WorkFailed if they cannot be added up."""
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
-            f"an array {array.shape} of {array.dtype} cannot be added up over the ring",
-            f"Give a contiguous array of int64 or float64, of {MOST_REDUCED} bytes at most.",
+            f"an array {array.shape} of {array.dtype} cannot be summed over the ring",
+            f"Give a contiguous int64 or float64 array of at most {MOST_REDUCED} bytes.",
         )
     return array.reshape(-1)

@@ -265,11 +265,11 @@ class Control:
                 self._listen(alive_until - now if self._leaving_until is None else _GLANCE)
                 then, before = time.monotonic(), then
                 for rank in self._silence.pass_time(then - before):
-                    self.fail(rank, f"has been silent for {self._patience:g} s")
+                    self.fail(rank, f"has not responded for {self._patience:g} s")
                 if self._flow.is_cut(then - before):
-                    self.fail(self._previous.rank, f"has sent slices that have not arrived for {self._patience:g} s")
+                    self.fail(self._previous.rank, f"sent slices that did not arrive within {self._patience:g} s")
         except Exception as error:  # without this thread others would wait for ever
-            self.fail(self._rank, f"stopped: {error!r} in its control of the ring")
+            self.fail(self._rank, f"stopped: {error!r} in the control thread of its ring")
             raise
 
     def _look_after_workers(self, seconds: float) -> None:
@@ -305,7 +305,7 @@ class Control:
                 self._deal_with(channel, kind, payload)
         except Senseless:
             channel.open = False
-            self.fail(channel.rank, "sent what no rank sends")
+            self.fail(channel.rank, "sent an invalid message")
         if not channel.open:
             self._selector.unregister(channel.connection)
             if not channel.left and self._leaving_until is None:

@@ -39,7 +39,7 @@ class Credentials(NamedTuple):
         if not self.certificate:
             raise RequestError(
                 "the credentials of this rank have no certificate, which an encrypted ring needs",
-                "Issue them with certificates, or start all ranks insecure.",
+                "Issue credentials with certificates, or use --insecure on all ranks.",
             )
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -76,7 +76,7 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
         from ooc.ring.authority import Authority
     except ImportError:
         raise RequestError(
-            "who launches an encrypted ring needs the package cryptography",
+            "an encrypted ring needs the package cryptography, which is not installed on this machine",
             "Install it with: python -m pip install 'ooc[ring]'",
         ) from None
     authority = Authority()
@@ -89,8 +89,8 @@ def _nameless_file(data: bytes) -> int:
         file = os.memfd_create("credentials")
     except (AttributeError, OSError):
         raise RequestError(
-            "encrypted rings need Linux, and memfd_create allowed",
-            "In a network that is closed, start all ranks insecure.",
+            "an encrypted ring needs Linux and the system call memfd_create",
+            "In a trusted network, use --insecure.",
         ) from None
     os.write(file, data)
     return file

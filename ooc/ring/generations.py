@@ -14,8 +14,8 @@ def check_all_have(have: Sequence[bool]) -> None:
     if not all(have):
         missing = have.index(False)
         raise WorkFailed(
-            f"rank {missing} has no state to go on with, but others have",
-            f"Give it the run directory of rank {missing} back, or train again with --overwrite.",
+            f"rank {missing} has no saved state, but other ranks have one",
+            f"Restore the run directory of rank {missing}, or train again with --overwrite.",
         )
 
 
@@ -31,7 +31,7 @@ def fall_back_together(generations: Generations, gather: Callable[[Any], list[An
         return False
     common = [place for place in everywhere[0] if all(place in others for others in everywhere)]
     if not common:
-        raise WorkFailed("the ranks have no state in common", "Train again from the start, with --overwrite.")
+        raise WorkFailed("no saved state is common to all ranks", "Train again from the start, with --overwrite.")
     while [generations.cursor.iteration, generations.cursor.phase] != max(common):
-        generations.fall_back(WorkFailed("a generation that not all ranks have"))
+        generations.fall_back(WorkFailed("not all ranks have the generation"))
     return True

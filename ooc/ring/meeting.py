@@ -88,7 +88,7 @@ def meet(
 def _find(address: Address, manners: Manners, purpose: int, until: float) -> socket.socket:
     """A connection to the next rank, tried until it is there."""
     began = time.monotonic()
-    obstacle: object = "no time was left"
+    obstacle: object = "the time was over"
     while (left := until - time.monotonic()) > 0:
         try:
             patience = min(left, MANNERS)
@@ -100,8 +100,8 @@ def _find(address: Address, manners: Manners, purpose: int, until: float) -> soc
     raise Absent(
         manners.next,
         f"could not be reached by rank {manners.rank} for {waited}: {obstacle}",
-        f"If a firewall is between them, open that port for rank {manners.rank}, or choose open ones:"
-        " ooc launch --ports FIRST-LAST. If it is elsewhere, say so with address=IP in the line of its host.",
+        f"If there is a firewall, open this port for rank {manners.rank}, or choose open ports:"
+        " ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP in the host's line of --hosts.",
     )
 
 
@@ -150,7 +150,7 @@ class Manners:
             hello = _HELLO.pack(_VERSION, self.rank, self.ranks, purpose, os.urandom(_NONCE))
             connection.sendall(hello + self._proof(b"hello", nonce, hello))
             if not hmac.compare_digest(_read(connection, _PROOF, until), self._proof(b"welcome", nonce, hello)):
-                raise PermissionError("who is there does not have the token of this run")
+                raise PermissionError("the process there does not have the token of this run")
         except BaseException:
             connection.close()
             raise
@@ -208,7 +208,7 @@ class Door:
             left = until - time.monotonic()
             if not self._changed.wait_for(lambda: len(self.inside) == len(PURPOSES), left):
                 port = self._listening.getsockname()[1]
-                what = f"has not connected to port {port} of rank {self._manners.rank} in time{self._refusal}"
+                what = f"did not connect to port {port} of rank {self._manners.rank} in time{self._refusal}"
                 raise Absent(self._manners.previous, what, "")
             inside, self.inside = self.inside, {}
         return inside
@@ -246,7 +246,7 @@ class Door:
         try:
             purpose, welcome = self._manners.greet(stranger)
         except (OSError, ValueError) as error:
-            self._refusal = f"; {host} was turned away: {error}"
+            self._refusal = f"; a connection from {host} was refused: {error}"
         with self._changed:
             waited = self._crowd.pop(stranger, None) is not None and not self._closed
             if purpose is None or not waited:
@@ -288,7 +288,7 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
         got = connection.recv_into(memoryview(data)[filled:])
         filled += got
         if got == 0 or time.monotonic() > until:
-            raise ConnectionError("it ended the connection" if got == 0 else "it took too long")
+            raise ConnectionError("it closed the connection" if got == 0 else "it took too long")
     return bytes(data)
 
 

@@ -51,7 +51,7 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RequestError(
             f"this MPI library cannot be called by several threads: {MPI.Get_library_version().splitlines()[0]}",
-            "Use one that offers MPI_THREAD_MULTIPLE, or start the ranks with TCP.",
+            "Use a library with MPI_THREAD_MULTIPLE, or start the ranks with `ooc launch`, which uses TCP.",
         )
     communicator = communicator or MPI.COMM_WORLD
     return LocalRing() if communicator.size == 1 else MpiRing(MPI, communicator, patience)
@@ -66,7 +66,7 @@ def _what_to_install() -> str:
     maps = Path("/proc/self/maps").read_text()
     library = next((word for word in maps.split() if word.startswith("/") and "/libmpich.so" in word), _DEBIAN)
     return (
-        f"MPICH is here as {library}, where mpi4py looks for libmpi.so.12. Give it that name:"
+        f"MPICH is installed as {library}, but mpi4py looks for libmpi.so.12. Make a link of that name:"
         f" mkdir -p ~/mpi; ln -s {library} ~/mpi/libmpi.so.12; export LD_LIBRARY_PATH=~/mpi"
     )
 
@@ -214,7 +214,7 @@ class Watch:
         try:
             self._keep_watch()
         except Exception as error:  # without this thread others would wait for ever
-            self.fail(self._communicator.rank, f"stopped: {error!r} in its watch of the ring")
+            self.fail(self._communicator.rank, f"stopped: {error!r} in the watch thread of its ring")
             raise
 
     def _keep_watch(self) -> None:
@@ -230,7 +230,7 @@ class Watch:
                     self._say(ALIVE, rank)
             self._hear()
             for rank in self._silence.pass_time(now - then):
-                self.fail(rank, f"has been silent for {self._patience:g} s")
+                self.fail(rank, f"has not responded for {self._patience:g} s")
             then = now
 
     def _hear(self) -> None:

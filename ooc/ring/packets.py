@@ -65,7 +65,7 @@ class Slots:
             or ((lengths < 0) | (lengths > room)).any()
             or _NUMBER * parts + lengths.sum() != size
         ):
-            raise WorkFailed(f"slice {slice_} arrived damaged: its {size:,} bytes are not those of {parts} parts")
+            raise WorkFailed(f"slice {slice_} arrived damaged: its {size:,} bytes do not match its {parts} parts")
 
     def passage(self, slot: int, slice_: int, part: int) -> Passage:
         """A part of the slice in a slot."""

@@ -86,7 +86,7 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
             message += room[:size]
             if len(message) > _MOST_UNCHECKED and len(message) > available() // 2:
                 raise WorkFailed(
-                    f"a message of another rank is longer than {len(message) / 1e6:,.0f} MB, half of the free memory",
+                    f"a message from another rank is larger than {len(message) / 1e6:,.0f} MB, half of the free memory",
                     "Use machines with more memory, or fewer ranks on one.",
                 )
             if kind == _LAST:

@@ -48,7 +48,7 @@ def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
         )
     if program.local_state().width:
         raise RequestError(
-            f"the program {name} keeps numbers for each of the {dataset.unit}, which cannot be divided among ranks",
+            f"the program {name} has local state for each of the {dataset.unit}, which cannot be divided among ranks",
             "Keep them in shared arrays of rows or columns, or train it on one machine.",
         )
     return True
@@ -78,9 +78,9 @@ class Replication:
         for name, spec in program.delta_arrays().items():
             if np.dtype(spec.dtype).kind not in "biu":
                 raise RequestError(
-                    f"the delta array {name!r} of the program {type(program).__name__} is of {np.dtype(spec.dtype)}, "
-                    "which ranks cannot add up",
-                    "Give it an integer dtype.",
+                    f"the delta array {name!r} of {type(program).__name__} has dtype {np.dtype(spec.dtype)}, "
+                    "which ranks cannot sum",
+                    "Use an integer dtype.",
                 )
         self._bounds: dict[str, PartBounds] = {}
 

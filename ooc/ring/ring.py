@@ -103,7 +103,7 @@ class Failure:
         if self._first is not None:
             raise RingFailed(
                 self.text,
-                "All ranks stop. Once the cause is gone, resume the run from what all of them have committed.",
+                "All ranks stop. When the cause is fixed, resume the run from the last state that all ranks saved.",
             )
 
     @property
@@ -120,7 +120,7 @@ class Failure:
     def unpacked(self, told: bytes) -> tuple[int, str]:
         """What another rank has told, fit to be shown on a terminal; ValueError if it makes no sense."""
         if not _RANK.size <= len(told) or (rank := _RANK.unpack_from(told)[0]) >= len(self._hosts):
-            raise ValueError("a failure of no rank")
+            raise ValueError("a failure of an unknown rank")
         text = told[_RANK.size :].decode(errors="replace")
         return rank, "".join(letter if letter.isprintable() else " " for letter in text)
 

@@ -117,7 +117,7 @@ class TcpRing(Collectives):
             self._blame(self.previous, too_long(length, len(into)))
         self._fill(into[:length])
         if self._checked and xxhash.xxh3_64_intdigest(into[:length]) != checksum:
-            self._blame(self.previous, f"sent a slice, number {number}, that has another checksum here")
+            self._blame(self.previous, f"sent slice {number}, whose checksum does not match")
         return number, length
 
     def _renew_in(self) -> None:
@@ -140,7 +140,7 @@ class TcpRing(Collectives):
         try:
             yield
         except ssl.SSLError as error:
-            self._blame(self.previous, f"sent what cannot be decrypted: {error.reason}")
+            self._blame(self.previous, f"sent data that cannot be decrypted: {error.reason}")
         except OSError as error:
             self._control.explain(self._previous, error)
         finally:
@@ -151,7 +151,7 @@ class TcpRing(Collectives):
             while view:
                 got = self._in.recv_into(view)
                 if got == 0:
-                    raise ConnectionError("the other end is closed")
+                    raise ConnectionError("the other rank closed the connection")
                 self._flow.arrived += got
                 view = view[got:]
 

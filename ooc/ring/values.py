@@ -23,14 +23,17 @@ def unpack(data: bytes) -> Any:
     try:
         return msgpack.decode(data, ext_hook=_made)
     except (DecodeError, TypeError, ValueError) as error:
-        raise WorkFailed(f"another rank sent an answer that cannot be read: {error}") from error
+        raise WorkFailed(f"an answer from another rank cannot be read: {error}") from error
 
 
 def _told(value: Any) -> Any:
     """The value with arrays, numpy's numbers and tuples as extensions of msgpack."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in _NUMBERS:
-            raise RequestError(f"a program on a ring answered with an array of {value.dtype}", "Answer with numbers.")
+            raise RequestError(
+                f"`update` of a program on a ring returned an array of {value.dtype}, which ranks cannot exchange",
+                "Return numbers.",
+            )
         is_number = isinstance(value, np.generic)
         told = (value.dtype.str, list(value.shape), is_number, np.ascontiguousarray(value).tobytes())
         return msgpack.Ext(_ARRAY, msgpack.encode(told))
@@ -55,6 +58,6 @@ def _made(kind: int, data: memoryview) -> Any:
 
 def _refuse(value: Any) -> Any:
     raise RequestError(
-        f"a program on a ring answered with a value of type {type(value).__name__}, which other ranks cannot be given",
-        "Answer with numbers, text, arrays of numbers, or lists, tuples and dicts of these.",
+        f"`update` of a program on a ring returned a value of type {type(value).__name__}, which ranks cannot exchange",
+        "Return numbers, text, arrays of numbers, or lists, tuples and dicts of these.",
     )

@@ -45,7 +45,7 @@ def create_run(
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
     for name, count in length.items():
         if count < 1:
-            raise RequestError(f"{name}={count}: at least 1 is needed")
+            raise RequestError(f"{name} must be at least 1, got {count}")
     config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
     if resumes() and (path / CONFIG).exists():
         return resumed_run(path, dataset, spec, config)

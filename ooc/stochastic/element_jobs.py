@@ -294,12 +294,12 @@ class ElementJobs:
         where = f"{type(self._program).__name__}.process, at element {element}"
         if which == FULL:
             raise WorkFailed(
-                f"{where}: more than {self._program.delays} delayed additions", "Set `delays` of the program higher."
+                f"{where}: more than {self._program.delays} delayed additions", "Increase `delays` of the program."
             )
         if which == LOST:
-            raise WorkFailed(f"{where}: `shared.{name}`, of which a mean is kept, is multiplied by 0")
+            raise WorkFailed(f"{where}: `shared.{name}` has a running mean, so it cannot be multiplied by 0")
         place = ", ".join(map(str, place_of(declared.shape, row, column)))
-        raise WorkFailed(f"{where}: `shared.{name}` has no place [{place}]; its shape is {declared.shape}")
+        raise WorkFailed(f"{where}: `shared.{name}` has no index [{place}]; its shape is {declared.shape}")
 
     def warm_up(self) -> None:
         """Compile all loops, on no element at all, with arrays of the types that the real ones have."""

@@ -155,8 +155,8 @@ def _write(name: str, text: str) -> None:
     directory = additions()
     if directory is None:
         raise WorkFailed(
-            "there is no directory that the compiled loops can be written to",
-            "Set OOC_CACHE_DIR to one that only you can write to.",
+            "no directory for the compiled loops is writable",
+            "Set OOC_CACHE_DIR to a directory that only you can write to.",
         )
     path = directory / name
     with alone(directory / "modules.lock"):

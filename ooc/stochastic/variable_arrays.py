@@ -31,9 +31,9 @@ class Shared(NamedTuple):
 def check_variable(name: str, declared: Shared) -> None:
     """Raise RequestError unless there can be such a variable."""
     if declared.dtype not in _TYPES:
-        raise RequestError(f"{name}: {declared.dtype} is not possible", f"There are: {', '.join(_TYPES)}.")
+        raise RequestError(f"{name}: the dtype {declared.dtype} is not supported", f"Use one of: {', '.join(_TYPES)}.")
     if len(declared.shape) >= len(KINDS) or min(declared.shape, default=1) < 1:
-        raise RequestError(f"{name}: {declared.shape} is not a shape of up to two dimensions, each at least 1")
+        raise RequestError(f"{name}: {declared.shape} must be a shape of 1 or 2 dimensions, each at least 1")
 
 
 def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:

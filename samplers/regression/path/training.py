@@ -137,7 +137,7 @@ class PathTraining:
         """Tell of a lambda that is too large."""
         lam, largest = float(self._solver.lambdas[0]), self._solver.largest
         if lam > largest and self._ring.rank == 0:
-            stderr.warn(f"lambda {lam:g} is above {largest:g}, from where on all coefficients with a penalty are 0")
+            stderr.warn(f"lambda {lam:g} is above {largest:g}, at and above which all penalized coefficients are 0")
 
     def _warn_of_constant(self) -> None:
         """Tell of columns that are left out."""

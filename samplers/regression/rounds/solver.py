@@ -164,7 +164,7 @@ class RoundSolver:
             )
         if self.solved >= MOST_STEPS and not self.done:
             raise WorkFailed(
-                f"lambda {lam:g}: did not converge in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
+                f"lambda {lam:g}: no convergence in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
                 f"Give a larger --tolerance. {remedy}",
             )
 
